@@ -1,0 +1,1 @@
+"""Horarium: a durable, distributed job scheduler."""

@@ -1,0 +1,72 @@
+"""Time as Horarium counts it, and the one place that reads a clock.
+
+An `Instant` is a whole number of microseconds since 1970-01-01T00:00:00Z. Inside, all arithmetic is on these integers:
+they compare fast, every store can keep them exactly, and none of them has a zone. `datetime` appears only at the
+edges. Durations between two readings on one machine come from `monotonic`, never from the wall clock.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+Instant = int
+"""Microseconds since the Unix epoch, UTC."""
+
+MICROSECOND = 1
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+INSTANT_MIN: Instant = 0
+INSTANT_MAX: Instant = 7_289_654_400 * SECOND
+"""1970-01-01 and 2201-01-01: no fire time lies outside."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def to_instant(moment: datetime) -> Instant:
+    """The instant of an aware datetime. Raises ValueError for a naive one, which has no instant."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone; give an aware datetime, e.g. with tzinfo=UTC")
+    return (moment - _EPOCH) // _TICK
+
+
+def to_datetime(instant: Instant) -> datetime:
+    """The aware UTC datetime of an instant."""
+    return _EPOCH + timedelta(microseconds=instant)
+
+
+def to_text(instant: Instant) -> str:
+    """RFC 3339 in UTC with `Z`; microseconds only where there are any."""
+    return to_datetime(instant).isoformat().replace("+00:00", "Z")
+
+
+def to_micros(seconds: float) -> int:
+    """A duration in seconds as whole microseconds."""
+    return round(seconds * SECOND)
+
+
+class Clock(Protocol):
+    """Where time comes from. Passed in; nothing else reads it."""
+
+    def now(self) -> Instant:
+        """The wall clock, in UTC. It may step, either way."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, from an arbitrary start. For durations and waits."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> Instant:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

@@ -1,0 +1,121 @@
+"""Every error that Horarium raises, as one tree.
+
+    HorariumError
+    ├── CallerError (ValueError)   what was given is wrong; nothing was written
+    │   ├── InvalidTrigger         a rule that can't be read, or that can never fire
+    │   ├── InvalidJob             a job definition with a wrong field
+    │   ├── InvalidRequest         a body, a parameter or a cursor that can't be used
+    │   ├── InvalidSetting         a setting that is unknown or out of range
+    │   └── NotFound               no job, run or handler of that name
+    ├── Conflict                   right in itself, but not in the present state
+    │   ├── LeaseLost              the token is stale, or the lease has expired
+    │   ├── StateConflict          the run's state does not allow this
+    │   └── AlreadyExists          the name is taken
+    ├── Outage                     a dependency does not answer; try again later
+    │   ├── StoreUnavailable       the store is down, locked, full or read-only
+    │   └── BusUnavailable         the message bus is down
+    └── BrokenInvariant            a bug of ours: the step stops, the server goes on
+
+A message says what was given, what was expected and what to do. `code` is stable: clients may match on it.
+"""
+
+from __future__ import annotations
+
+
+class HorariumError(Exception):
+    """The root. `code` never changes once released; `field` names the offending input where there is one."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class CallerError(HorariumError, ValueError):
+    """What the caller gave is wrong. Nothing was written."""
+
+    code = "invalid"
+
+
+class InvalidTrigger(CallerError):
+    """A rule that can't be read, or that can never fire. `position` is the offset of the fault in the text, if known."""
+
+    code = "invalid_trigger"
+
+    def __init__(self, message: str, *, field: str | None = None, position: int | None = None) -> None:
+        super().__init__(message, field=field)
+        self.position = position
+
+
+class InvalidJob(CallerError):
+    """A job definition with a missing, unknown or wrong field."""
+
+    code = "invalid_job"
+
+
+class InvalidRequest(CallerError):
+    """A body, a parameter or a cursor that can't be used."""
+
+    code = "invalid_request"
+
+
+class InvalidSetting(CallerError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+    code = "invalid_setting"
+
+
+class NotFound(CallerError):
+    """There is no job, run or handler of that name."""
+
+    code = "not_found"
+
+
+class Conflict(HorariumError):
+    """The request is well formed, but the present state does not allow it."""
+
+    code = "conflict"
+
+
+class LeaseLost(Conflict):
+    """The token is stale or the lease has expired: the outcome was not written, somebody else may have the run."""
+
+    code = "lease_lost"
+
+
+class StateConflict(Conflict):
+    """The run or job is in a state that does not allow this."""
+
+    code = "state_conflict"
+
+
+class AlreadyExists(Conflict):
+    """The name is taken."""
+
+    code = "already_exists"
+
+
+class Outage(HorariumError):
+    """Something that we depend on does not answer. Nothing is lost; it is tried again."""
+
+    code = "outage"
+
+
+class StoreUnavailable(Outage):
+    """The store is down, locked, full or read-only."""
+
+    code = "store_unavailable"
+
+
+class BusUnavailable(Outage):
+    """The message bus is down."""
+
+    code = "bus_unavailable"
+
+
+class BrokenInvariant(HorariumError, AssertionError):
+    """A bug of ours. The step that met it stops; the server goes on."""
+
+    code = "broken_invariant"

@@ -1,0 +1,1 @@
+"""Triggers: pure rules that yield fire times."""

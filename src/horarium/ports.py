@@ -129,8 +129,9 @@ class Store(Protocol):
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
-        plus one). Atomic for each plan, and a plan that loses leaves no trace. A run whose (job, fire_at) exists
-        already is left out; so is a change whose run has moved on. With `deleted_at` set the job's name is free
+        plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
+        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one
+        whose id or (job, fire_at) exists already is left out). With `deleted_at` set the job's name is free
         again. True: carried out."""
 
     # -- runs

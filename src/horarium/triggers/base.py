@@ -42,6 +42,10 @@ class Trigger(ABC):
         """
         return self
 
+    def seeded(self, seed: str) -> Trigger:
+        """This trigger with whatever it hashes (cron's `H`) spread by `seed`; a job gives its name."""
+        return self
+
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after an aware datetime, as an aware UTC datetime, or None."""
         fire = self.next_fire(to_instant(instant))

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from horarium.clock import Clock, SystemClock
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.errors import InvalidSetting, Outage
-from horarium.model import Node
+from horarium.model import HttpTarget, Node
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations
 from horarium.ports import Signal, Store, Target
@@ -272,9 +272,10 @@ class Runtime:
         return target
 
     def _check_target(self, target: TargetSpec) -> None:
-        from horarium.delivery.checks import check_target
+        if isinstance(target, HttpTarget):
+            from horarium.delivery.http import check_target
 
-        check_target(target, allow_private=self.options.allow_private_targets)
+            check_target(target, self.options.allow_private_targets)
 
     def _settled_elsewhere(self, run: Any, job: Any) -> None:
         self.telemetry.settled([run])

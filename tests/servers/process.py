@@ -123,9 +123,7 @@ class ServerProcess:
         if self.process is not None and self.process.poll() is None:
             self.signal_all(signal.SIGCONT)
             self.process.send_signal(self._stop_signal)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                pass
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

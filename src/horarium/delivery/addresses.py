@@ -263,11 +263,11 @@ def _read_ipv4(host: str) -> IPv4Address:
 
 def _read_number(text: str) -> int:
     try:
+        if not _NUMBER.fullmatch(text):
+            raise ValueError
         if text.startswith("0x"):
             return int(text[2:] or "0", 16)
-        if text.startswith("0") and len(text) > 1:
-            return int(text, 8)
-        return int(text) if text.isdigit() else int("")
+        return int(text, 8 if text.startswith("0") else 10)
     except ValueError:
         raise ValueError("the host ends in a number but is not an IPv4 address") from None
 

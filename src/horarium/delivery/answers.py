@@ -24,13 +24,18 @@ _KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id"
 
 
 class Answer(Struct, frozen=True):
-    """What came back. `headers` by lower-case name; `body` is at most its first 64 KiB, `truncated` if there was
+    """What came back. `headers`: see `kept_headers`; `body` is at most its first 64 KiB, `truncated` if there was
     more."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     truncated: bool = False
+
+
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the headers that are kept, by lower-case name. `headers` must not care for case."""
+    return {name: headers[name][:HEADER_KEPT_CHARS_MAX] for name in _KEPT if name in headers}
 
 
 def outcome(target: HttpTarget, answer: Answer, now: Instant) -> Outcome | None:
@@ -77,8 +82,7 @@ def retry_after(text: str | None, now: Instant) -> float | None:
 
 def _result(answer: Answer) -> bytes:
     """JSON text of at most RESULT_BYTES_MAX. An encoded (compressed) body is not opened, only mentioned."""
-    kept = {name: answer.headers[name][:HEADER_KEPT_CHARS_MAX] for name in _KEPT if name in answer.headers}
-    value: dict[str, Any] = {"status": answer.status, "headers": kept, "body": _text(answer)}
+    value: dict[str, Any] = {"status": answer.status, "headers": answer.headers, "body": _text(answer)}
     if answer.truncated:
         value["truncated"] = True
     encoded = msgspec.json.encode(value)

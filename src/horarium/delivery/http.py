@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from horarium.clock import SECOND, Clock
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
-from horarium.delivery.answers import BODY_BYTES_MAX, Answer, outcome
+from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
 from horarium.delivery.message import Request, build, build_cancel, check_headers, check_method
 from horarium.delivery.signing import check_secret
 from horarium.delivery.slots import Slots
@@ -36,6 +36,7 @@ KEEP_ALIVE_SECONDS = 4.0
 PATIENCE_SECONDS = 2.0
 PUT_OFF_SECONDS = 5
 CANCEL_SECONDS = 5.0
+WATCH_AFTER_SECONDS = 0.02
 HEAD_LINE_BYTES_MAX = 8190
 HEAD_LINES_MAX = 128
 
@@ -90,13 +91,14 @@ class HttpDelivery:
             endpoint = self._endpoint(target.url)
         except CallerError as error:
             return Failed(error.message, retryable=False)
-        async with self._slots.slot(endpoint.authority, PATIENCE_SECONDS) as free:
-            if control.cancelled:
-                return Cancelled()
-            if not free:
-                until = self._clock.now() + PUT_OFF_SECONDS * SECOND
-                return Deferred(until, f"{endpoint.authority} is busy with as many requests as one host may have")
-            return await self._attempt(target, endpoint, delivery.run, control)
+        host = endpoint.authority
+        if not await self._slots.take(host, PATIENCE_SECONDS):
+            until = self._clock.now() + PUT_OFF_SECONDS * SECOND
+            return Deferred(until, f"{host} is busy with as many requests as one host may have")
+        try:
+            return Cancelled() if control.cancelled else await self._attempt(target, endpoint, delivery.run, control)
+        finally:
+            self._slots.give(host)
 
     async def notify_cancel(self, target: HttpTarget, run: Run) -> None:
         """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes five seconds at the most;
@@ -129,20 +131,20 @@ class HttpDelivery:
         secret = target.signing_secret or self._secret
         request = build(target, endpoint.path, run, now=now, secret=secret, report_url=self._report_url)
         seconds = _seconds_left(target, run, now)
-        watch = asyncio.ensure_future(control.wait_cancelled())
+        watch = _Watch(control)
         try:
             async with asyncio.timeout(seconds) as scope:
-                watch.add_done_callback(lambda _: _end(scope))
+                watch.begin(scope)
                 return outcome(target, await self._exchange(endpoint, request), self._clock.now())
         except aiohttp.ClientError as error:
             return _failed(error, endpoint)
         except TimeoutError:
-            if not watch.done():
+            if not watch.asked:
                 return Failed(f"timed out after {seconds:g} s: {endpoint.authority} did not finish its answer")
             await self.notify_cancel(target, run)
             return Cancelled()
         finally:
-            watch.cancel()
+            watch.end()
 
     def _endpoint(self, url: str, *, field: str = "target.url") -> Endpoint:
         """The URL, read and judged again: what was allowed when the job was defined may not be now."""
@@ -164,13 +166,43 @@ class HttpDelivery:
             truncated = len(body) > BODY_BYTES_MAX
             if truncated:
                 response.close()
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, headers, body[:BODY_BYTES_MAX], truncated)
+            return Answer(response.status, kept_headers(response.headers), body[:BODY_BYTES_MAX], truncated)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = _session(self._guard)
         return self._session
+
+
+class _Watch:
+    """Ends a request's time scope when a cancel is asked. Most requests are over before it so much as begins."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._task: asyncio.Task[None] | None = None
+        self._start: asyncio.TimerHandle | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    def begin(self, scope: asyncio.Timeout) -> None:
+        self._start = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._watch, scope)
+
+    def end(self) -> None:
+        if self._start is not None:
+            self._start.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _watch(self, scope: asyncio.Timeout) -> None:
+        self._task = asyncio.ensure_future(self._control.wait_cancelled())
+        self._task.add_done_callback(lambda _: self._stop(scope))
+
+    def _stop(self, scope: asyncio.Timeout) -> None:
+        # The request may have ended in the same turn of the loop.
+        with suppress(RuntimeError):
+            scope.reschedule(0)
 
 
 def _session(guard: Guard) -> aiohttp.ClientSession:
@@ -208,12 +240,6 @@ def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:
         return target.timeout_seconds
     left = run.execution_seconds - (now - run.started_at) / SECOND
     return min(target.timeout_seconds, max(left, 0.0))
-
-
-def _end(scope: asyncio.Timeout) -> None:
-    # The request may have ended in the same turn of the loop.
-    with suppress(RuntimeError):
-        scope.reschedule(0)
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:

@@ -7,7 +7,7 @@ write can change how a request is framed, routed or recognised as ours.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import quote
@@ -103,7 +103,7 @@ def build(
     target: HttpTarget, path: str, run: Run, *, now: Instant, secret: str | None, report_url: str | None
 ) -> Request:
     """The request of one attempt. `path`: the target's own, with placeholders."""
-    values = _values(run)
+    values = _Values(run)
     body, content_type = _body(target, run, values)
     headers = {name: render_text(value, values) for name, value in target.headers.items()}
     if content_type is not None and not _has(headers, "content-type"):
@@ -119,17 +119,30 @@ def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Re
     body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt})
     headers = {"Content-Type": JSON_TYPE}
     headers.update(_own_headers(run, run.id + CANCEL_ID_SUFFIX, now, secret, body, False))
-    return Request("POST", _escape(path, _values(run)), headers, body)
+    return Request("POST", _escape(path, _Values(run)), headers, body)
 
 
-def _values(run: Run) -> Values:
-    return {
-        "run.id": run.id,
-        "run.fire_at": to_text(run.fire_at),
-        "run.due_at": to_text(run.due_at),
-        "run.attempt": str(run.attempt),
-        "job.name": run.job or "",
-    }
+class _Values(dict[str, str]):
+    """The placeholders' values for a run; each is made only when it is asked for."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, name: str) -> str:
+        run = self._run
+        match name:
+            case "run.id":
+                return run.id
+            case "run.fire_at":
+                return to_text(run.fire_at)
+            case "run.due_at":
+                return to_text(run.due_at)
+            case "run.attempt":
+                return str(run.attempt)
+            case "job.name":
+                return run.job or ""
+        raise KeyError(name)
 
 
 def _body(target: HttpTarget, run: Run, values: Values) -> tuple[bytes | None, str | None]:
@@ -191,6 +204,23 @@ def _has(headers: dict[str, str], lower: str) -> bool:
 
 
 def _escape(path: str, values: Values) -> str:
-    if "{{" in path:
-        path = render_text(path, {name: quote(value, safe="") for name, value in values.items()})
+    if "{{" not in path:
+        return _quoted(path)
+    # Values first, each made harmless for itself; what else is between braces is quoted with the rest.
+    return _quote(render_text(path, _Quoted(values)))
+
+
+class _Quoted(dict[str, str]):
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, name: str) -> str:
+        return quote(self._values[name], safe="")
+
+
+def _quote(path: str) -> str:
     return _STRAY_PERCENT.sub("%25", quote(path, safe=_PATH_SAFE, errors="replace"))
+
+
+_quoted = lru_cache(maxsize=4096)(_quote)

@@ -71,13 +71,20 @@ def _seconds(timestamp: str | int) -> int | None:
 
 
 def _digest(secret: str, signed: bytes) -> bytes:
-    key = _key(secret)
-    if key is None:
-        raise InvalidSetting("a signing secret can't be read; it was not checked when it was set")
-    return hmac.digest(key, signed, "sha256")
+    mac = _keyed(secret).copy()
+    mac.update(signed)
+    return mac.digest()
 
 
 @lru_cache(maxsize=256)
+def _keyed(secret: str) -> hmac.HMAC:
+    """Keyed once for each secret: setting the key up costs more than signing a small body."""
+    key = _key(secret)
+    if key is None:
+        raise InvalidSetting("a signing secret can't be read; it was not checked when it was set")
+    return hmac.new(key, digestmod="sha256")
+
+
 def _key(secret: str) -> bytes | None:
     if not secret.startswith(PREFIX):
         return None

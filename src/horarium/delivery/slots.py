@@ -6,8 +6,6 @@ Whoever finds its host's share taken waits a little and then gives up; the run i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 
 class _Share:
@@ -26,33 +24,42 @@ class Slots:
         self._per_host = per_host
         self._shares: dict[str, _Share] = {}
 
-    @asynccontextmanager
-    async def slot(self, host: str, patience_seconds: float) -> AsyncIterator[bool]:
-        """Hold a slot for the host. False: none became free within `patience_seconds`, and none is held."""
-        share = self._shares.setdefault(host, _Share(self._per_host))
+    async def take(self, host: str, patience_seconds: float) -> bool:
+        """Take a slot for the host; whoever got one gives it back. False: none became free in time."""
+        share = self._shares.get(host)
+        if share is None:
+            share = self._shares[host] = _Share(self._per_host)
         share.users += 1
+        taken = False
         try:
-            async with _held(share.slots, patience_seconds) as own:
-                if not own:
-                    yield False
-                    return
-                async with _held(self._total, patience_seconds) as free:
-                    yield free
+            taken = await _acquired(share.slots, patience_seconds) and await self._total_acquired(
+                share, patience_seconds
+            )
         finally:
-            share.users -= 1
-            if share.users == 0:
-                del self._shares[host]
+            if not taken:
+                self._leave(host, share)
+        return taken
 
+    def give(self, host: str) -> None:
+        """Give back a slot that was taken."""
+        share = self._shares[host]
+        self._total.release()
+        share.slots.release()
+        self._leave(host, share)
 
-@asynccontextmanager
-async def _held(slots: asyncio.Semaphore, patience_seconds: float) -> AsyncIterator[bool]:
-    if not await _acquired(slots, patience_seconds):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        slots.release()
+    async def _total_acquired(self, share: _Share, patience_seconds: float) -> bool:
+        acquired = False
+        try:
+            acquired = await _acquired(self._total, patience_seconds)
+        finally:
+            if not acquired:
+                share.slots.release()
+        return acquired
+
+    def _leave(self, host: str, share: _Share) -> None:
+        share.users -= 1
+        if share.users == 0:
+            del self._shares[host]
 
 
 async def _acquired(slots: asyncio.Semaphore, patience_seconds: float) -> bool:

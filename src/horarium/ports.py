@@ -3,7 +3,8 @@
 A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (`now` is passed in), never
 publishes an event, and knows no policy: it compares columns and adds durations that stand on the row. Whatever it is
 given it returns equal. Batches are the unit: one call is one transaction and (where the store is remote) one round
-trip or a small fixed number of them, however many rows it moves.
+trip or a small fixed number of them, however many rows it moves. The items of a batch take effect as if one after the
+other in the order given. Names and ids are ordered by code point.
 
 Errors: `StoreUnavailable` for anything that may pass (down, locked, full, timed out); the caller backs off and calls
 again, so every write must be safe to repeat. Nothing else is raised but broken invariants. Losing a race is no error:
@@ -57,8 +58,10 @@ class Page(Struct, Generic[T], frozen=True):
 
 class Claimed(Struct, frozen=True):
     """What a claim brought: the runs in claim order, now `running` under a new token; the jobs that they belong to, by
-    id; and when the next run of these queues falls due (None: nothing is waiting). `next_due_at` may lie in the past
-    or at `now` if more is due than was claimed; runs held back by concurrency or order are not counted."""
+    id; and when the next run of these queues falls due (None: nothing is waiting). `next_due_at` is some instant up to
+    the claim's `until` if a run that could be taken at once was left by `limit` (a store that can't tell may say so
+    whenever the limit was reached), else the earliest due_at beyond `until`. Due runs that are held back are not
+    counted."""
 
     runs: tuple[Run, ...] = ()
     jobs: Mapping[str, Job] = {}
@@ -113,7 +116,7 @@ class Store(Protocol):
     # -- jobs
 
     async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        """Insert each job unless its name is taken by a job that is not deleted. True: inserted."""
+        """Insert each job unless its id exists or its name is taken by a job that is not deleted. True: inserted."""
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         """The jobs of these names that are not deleted, in the order asked."""
@@ -125,19 +128,21 @@ class Store(Protocol):
         """Jobs by name, ascending, beginning after the name `after`."""
 
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        """Jobs whose `next_fire_at` <= `until`, earliest first; and the earliest one beyond those returned."""
+        """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
+        `next_fire_at` beyond those returned, be it due or not."""
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
         plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
-        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one
-        whose id or (job, fire_at) exists already is left out). With `deleted_at` set the job's name is free
-        again. True: carried out."""
+        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
+        `add_runs` would refuse is left out). A plan changes neither the job's id nor its name. With `deleted_at` set
+        the name is free again, for good. True: carried out."""
 
     # -- runs
 
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        """Insert runs. False: its id, or its unique_key, exists already (then nothing of it is written)."""
+        """Insert runs. False: its id, its unique_key, or its (job_id, fire_at) exists already, finished runs included
+        (then nothing of it is written)."""
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         """Runs by id, in the order asked."""
@@ -157,12 +162,14 @@ class Store(Protocol):
         attempt one larger, its worker `worker`, started_at = max(now, due_at), and its
         lease_expires_at as `lease_end` below.
 
-        Held back: a run with a `concurrency_key` under which `concurrency_max` runs are claimed already; a `serial`
-        run while an unfinished run of the same job has an earlier (fire_at, id) or is claimed. No two
-        claimers ever get the same run, nor together more than `concurrency_max`."""
+        Held back: a run with start_by <= now; one with a `concurrency_key` under which `concurrency_max` (its own)
+        runs are claimed already; a `serial` run while an unfinished run of the same job has an earlier (fire_at, id)
+        or is claimed. A run that is held back takes no place in the limit. No two claimers ever get the same run, nor
+        together more than `concurrency_max`."""
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        """Write each changed run if the stored one is still as the change says. False: it is not, or it is gone.
+        """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
+        nor expired). False: it is not, or it is gone.
         Of the run, everything that may change is written: state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
 
@@ -171,15 +178,16 @@ class Store(Protocol):
         `lease_end(run, now)`; a cancelling one's stays as it is. None: the lease is lost."""
 
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        """Claimed runs whose lease expired (lease_expires_at <= now), longest expired first, and pending ones with
-        start_by <= now; and the earliest lease_expires_at or start_by that lies ahead."""
+        """Claimed runs whose lease expired (lease_expires_at <= now) and pending ones with start_by <= now, together
+        by that instant, then by id; and the earliest such lease_expires_at or start_by that lies ahead (> now)."""
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
-        """Forget finished runs with prune_at <= now, `limit` at the most, and deleted jobs that no run belongs to any
-        longer. The number of runs forgotten."""
+        """Forget finished runs with prune_at <= now, the earliest first, then deleted jobs that no run belongs to any
+        longer; `limit` of each at the most. The number of runs forgotten."""
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        """Forget the oldest finished runs of a job beyond the newest `keep`, `limit` at the most. How many."""
+        """Forget the finished runs of a job beyond the newest `keep` (by id), the oldest first, `limit` at the most.
+        How many."""
 
     # -- the rest
 
@@ -190,7 +198,8 @@ class Store(Protocol):
         """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
 
     async def stats(self, now: Instant) -> Stats:
-        """Counts by queue. Cost: proportional to unfinished runs at the most."""
+        """Counts by queue, by name, of queues with unfinished runs. Cost: proportional to these at the most. Deleted
+        jobs are not counted."""
 
 
 def lease_end(run: Run, now: Instant) -> Instant:

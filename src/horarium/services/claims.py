@@ -36,6 +36,7 @@ class Claims:
     """The service that hands runs to long-polling workers."""
 
     name = "claims"
+    topics: tuple[str, ...] = ()
 
     def __init__(self, store: Store, clock: Clock, signal: Signal) -> None:
         self._store = store

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import Clock, SystemClock
 from horarium.errors import (
@@ -104,6 +105,18 @@ class _Broken(Exception):
     """The connection broke; the request may have been carried out."""
 
 
+class _Asked(Struct, frozen=True):
+    """One request. `seconds`: how long the server may be silent."""
+
+    method: str
+    target: str
+    content: bytes | None
+    headers: Mapping[str, str]
+    seconds: float
+    repeatable: bool
+    cut: Cut | None
+
+
 class Transport:
     """Sends requests to one server. May be shared by threads."""
 
@@ -136,6 +149,7 @@ class Transport:
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = msgspec.UNSET,
+        headers: Mapping[str, str] | None = None,
         repeatable: bool = True,
         timeout_seconds: float | None = None,
         attempts_max: int | None = None,
@@ -143,48 +157,46 @@ class Transport:
     ) -> Answer:
         """The answer, if its status is below 400. Raises the error of `errors` that the server's problem stands for,
         or Outage if there is no answer. `path` is quoted already (see `segment`)."""
-        target = self._base + path + _query(query or {})
-        content = None if body is msgspec.UNSET else msgspec.json.encode(body)
+        asked = _Asked(
+            method,
+            self._base + path + _query(query or {}),
+            None if body is msgspec.UNSET else msgspec.json.encode(body),
+            {**self._headers, **(headers or {})},
+            timeout_seconds or self._timeout_seconds,
+            repeatable,
+            cut,
+        )
         limit = attempts_max or self._attempts_max
         attempt = 1
         while True:
-            error, delay = self._attempt(method, target, content, repeatable, timeout_seconds, cut, attempt)
-            if isinstance(error, Answer):
-                return error
+            answer, delay = self._attempt(asked, attempt)
+            if isinstance(answer, Answer):
+                return answer
             if delay is None or attempt >= limit or (cut is not None and cut.is_cut):
-                raise error
+                raise answer
             self._wait(delay)
             attempt += 1
 
-    def _attempt(
-        self,
-        method: str,
-        target: str,
-        content: bytes | None,
-        repeatable: bool,
-        timeout_seconds: float | None,
-        cut: Cut | None,
-        attempt: int,
-    ) -> tuple[Answer | HorariumError, float | None]:
+    def _attempt(self, asked: _Asked, attempt: int) -> tuple[Answer | HorariumError, float | None]:
         """The answer or the error, and after how long to try again (None: never)."""
         try:
-            answer = self._once(method, target, content, timeout_seconds or self._timeout_seconds, cut)
+            answer = self._once(asked)
         except _NotSent as failure:
             return self._outage(failure), self._backoff(attempt)
         except _Broken as failure:
-            return self._outage(failure), self._backoff(attempt) if repeatable else None
+            return self._outage(failure), self._backoff(attempt) if asked.repeatable else None
         except TimeoutError:
-            seconds = timeout_seconds or self._timeout_seconds
-            return Outage(f"{self.url} did not answer {method} {target} within {seconds:g} s; try again later"), None
+            what = f"{asked.method} {asked.target}"
+            return Outage(f"{self.url} did not answer {what} within {asked.seconds:g} s; try again later"), None
         if answer.status < 300:
             return answer, None
-        again = answer.status == 503 and repeatable
+        again = answer.status == 503 and asked.repeatable
         return error_of(answer, self.url), self._retry_after(answer, attempt) if again else None
 
-    def _once(self, method: str, target: str, content: bytes | None, seconds: float, cut: Cut | None) -> Answer:
-        connection = self._connection(seconds)
+    def _once(self, asked: _Asked) -> Answer:
+        connection = self._connection(asked.seconds)
         try:
-            answer, reusable = self._exchange(connection, method, target, content, cut)
+            answer, reusable = _exchange(connection, asked)
         except TimeoutError:
             connection.close()
             raise
@@ -199,20 +211,6 @@ class Transport:
         else:
             connection.close()
         return answer
-
-    def _exchange(
-        self, connection: HTTPConnection, method: str, target: str, content: bytes | None, cut: Cut | None
-    ) -> tuple[Answer, bool]:
-        headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
-        connection.request(method, target, body=content, headers=headers)
-        if cut is None:
-            return _read(connection.getresponse())
-        cut.attach(connection.sock)
-        try:
-            answer, reusable = _read(connection.getresponse())
-        finally:
-            cut.attach(None)
-        return answer, reusable and not cut.is_cut
 
     def _connection(self, seconds: float) -> HTTPConnection:
         """A kept connection that still stands, or a new one."""
@@ -254,6 +252,10 @@ class Transport:
         text = answer.headers.get("retry-after", "").strip()
         asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
         return max(min(asked, RETRY_AFTER_SECONDS_MAX), self._backoff(attempt))
+
+    def new_key(self) -> str:
+        """A key that no other request has."""
+        return self._entropy(16).hex()
 
     def close(self) -> None:
         """Let go of the connections that are kept. The transport may be used again."""
@@ -306,6 +308,20 @@ def _is_quiet(connection: HTTPConnection) -> bool:
         return False
 
 
+def _exchange(connection: HTTPConnection, asked: _Asked) -> tuple[Answer, bool]:
+    """Send and receive; also whether the connection may be used again."""
+    headers = asked.headers if asked.content is None else {**asked.headers, "Content-Type": "application/json"}
+    connection.request(asked.method, asked.target, body=asked.content, headers=headers)
+    if asked.cut is None:
+        return _read(connection.getresponse())
+    asked.cut.attach(connection.sock)
+    try:
+        answer, reusable = _read(connection.getresponse())
+    finally:
+        asked.cut.attach(None)
+    return answer, reusable and not asked.cut.is_cut
+
+
 def _read(response: HTTPResponse) -> tuple[Answer, bool]:
     body = response.read(ANSWER_BYTES_MAX + 1)
     if len(body) > ANSWER_BYTES_MAX:
@@ -344,8 +360,15 @@ def error_of(answer: Answer, url: str) -> HorariumError:
         problem = msgspec.json.decode(answer.body, type=Problem, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = Problem()
-    message = problem.detail or problem.title or f"{url} answered {answer.status}, and not as a Horarium server does"
-    kind = _BY_CODE.get(problem.code) or _by_status(answer.status)
+    if not problem.detail:
+        problem = replace(problem, detail=f"{url} answered {answer.status}, and not as a Horarium server does")
+    return error_from(problem, answer.status)
+
+
+def error_from(problem: Problem, status: int) -> HorariumError:
+    """The error that a problem stands for."""
+    message = problem.detail or problem.title
+    kind = _BY_CODE.get(problem.code) or _by_status(status)
     if issubclass(kind, InvalidTrigger):
         return kind(message, field=problem.field, position=problem.position)
     error = kind(message, field=problem.field)
@@ -358,4 +381,4 @@ def _by_status(status: int) -> type[HorariumError]:
     by_status: dict[int, type[HorariumError]] = {404: NotFound, 409: Conflict, 401: CallerError, 403: CallerError}
     if status in by_status:
         return by_status[status]
-    return Outage if status >= 500 else InvalidRequest
+    return Outage if status >= 500 or status == 429 else InvalidRequest

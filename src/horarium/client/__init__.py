@@ -6,7 +6,8 @@ Needs the standard library and msgspec, nothing of the server's. Both are synchr
 from __future__ import annotations
 
 from horarium.client.api import Client, Report
+from horarium.client.claimed import ClaimedRun
 from horarium.client.transport import Cut
-from horarium.client.worker import ClaimedRun, Worker
+from horarium.client.worker import Worker
 
 __all__ = ["ClaimedRun", "Client", "Cut", "Report", "Worker"]

@@ -213,12 +213,16 @@ class Client:
         return [] if answer.status == 204 else _decode(answer, _Runs).runs
 
     def heartbeat(
-        self, run_id: str, token: int, progress: Any = UNSET, *, timeout_seconds: float | None = None
+        self, run_id: str, token: int, progress: Any = UNSET, *, within_seconds: float | None = None
     ) -> Pulse:
-        """Renew the lease, and keep `progress` with the run. Raises LeaseLost."""
+        """Renew the lease, and keep `progress` with the run. Raises LeaseLost. `within_seconds`: try only once, and
+        wait no longer than this."""
         body = {"token": token} if progress is UNSET else {"token": token, "progress": progress}
         path = f"/runs/{segment(run_id)}/heartbeat"
-        return _decode(self._call("POST", path, body=body, timeout_seconds=timeout_seconds), Pulse)
+        attempts = None if within_seconds is None else 1
+        return _decode(
+            self._call("POST", path, body=body, timeout_seconds=within_seconds, attempts_max=attempts), Pulse
+        )
 
     def complete(self, run_id: str, token: int, result: Any = UNSET) -> RunView:
         """The work is done. Raises LeaseLost, and then nothing was written."""

@@ -16,21 +16,19 @@ import os
 import signal
 import socket
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from horarium.client.api import CLAIM_MAX, SETTLE_MAX, WAIT_SECONDS_MAX, Client, Report
+from horarium.client.claimed import ClaimedRun, completed, failed, report_of
 from horarium.client.transport import Cut
 from horarium.clock import Clock, SystemClock
 from horarium.definitions import RunView
 from horarium.errors import HorariumError, InvalidRequest, LeaseLost, NotFound, Outage
-from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX
+from horarium.model import ERROR_CHARS_MAX
 
 SLOTS_MAX = 256
 PREFETCH_MAX = 1_000
@@ -45,60 +43,6 @@ BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
 LEASE_SECONDS_MIN = 1.0
 
 log = logging.getLogger("horarium.worker")
-
-
-class ClaimedRun:
-    """A run as the function that performs it sees it."""
-
-    def __init__(self, view: RunView, client: Client, now: float) -> None:
-        assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
-        self.view = view
-        self.token = view.lease.token
-        self.cancel_requested = threading.Event()
-        self.lease_lost = False
-        self._client = client
-        begun_at = view.started_at or view.lease.expires_at
-        self.lease_seconds = max((view.lease.expires_at - begun_at).total_seconds(), LEASE_SECONDS_MIN)
-        self.lease_ends = now + self.lease_seconds
-        self.beat_at = now + self.lease_seconds / 3
-
-    @property
-    def id(self) -> str:
-        """The run's id: the same for every attempt, so it serves as idempotency key."""
-        return self.view.id
-
-    @property
-    def job(self) -> str | None:
-        """The name of its job; None for a one-off run."""
-        return self.view.job
-
-    @property
-    def payload(self) -> Any:
-        """What the run, or else its job, carries."""
-        return self.view.payload
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self.view.attempt
-
-    @property
-    def fire_at(self) -> datetime:
-        """The fire time for which the run is owed."""
-        return self.view.fire_at
-
-    def heartbeat(self, progress: Any = UNSET) -> None:
-        """Keep `progress` with the run, and renew the lease (which also happens by itself). Raises LeaseLost."""
-        if self._client.heartbeat(self.id, self.token, progress).cancel_requested:
-            self.cancel_requested.set()
-
-    def lose(self) -> None:
-        """Its lease is lost: stop, and report nothing."""
-        self.lease_lost = True
-        self.cancel_requested.set()
-
-    def __repr__(self) -> str:
-        return f"<run {self.id} of {self.job or self.view.queue}, attempt {self.attempt}>"
 
 
 Perform = Callable[[ClaimedRun], Any]
@@ -217,7 +161,7 @@ class Worker:
         with self._changed:
             while self._todo:
                 run = self._todo.popleft()
-                self._done.append((run, _report(run, "released", reason="its worker stopped before it began")))
+                self._done.append((run, report_of(run, "released", reason="its worker stopped before it began")))
             self._changed.notify_all()
 
     def _wait_idle(self, seconds: float) -> bool:
@@ -233,7 +177,7 @@ class Worker:
         with self._changed:
             for run in self._running:
                 error = "its worker stopped, and it did not end within the grace"
-                self._done.append((run, _report(run, "failed", error=error)))
+                self._done.append((run, report_of(run, "failed", error=error)))
             self._running.clear()
             self._changed.notify_all()
 
@@ -299,13 +243,13 @@ class Worker:
 
     def _attempt(self, run: ClaimedRun) -> Report:
         if run.cancel_requested.is_set():
-            return _report(run, "cancelled", reason="cancelled before its worker began")
+            return report_of(run, "cancelled", reason="cancelled before its worker began")
         try:
-            return _succeeded(run, self._perform(run))
+            return completed(run, self._perform(run))
         except Exception as error:
-            return _failed(run, error)
+            return failed(run, error)
         except SystemExit as error:
-            return _report(run, "failed", error=f"it called exit({error.code})")
+            return report_of(run, "failed", error=f"it called exit({error.code})")
 
     # ---- settle
 
@@ -354,7 +298,7 @@ class Worker:
         log.error("%r: its outcome was refused: %s", run, error)
         if report.outcome == "completed":
             text = f"its outcome was refused: {error}"[:ERROR_CHARS_MAX]
-            self._settle([(run, _report(run, "failed", error=text, retryable=False))])
+            self._settle([(run, report_of(run, "failed", error=text, retryable=False))])
 
     def _forget(self, runs: Sequence[ClaimedRun]) -> None:
         with self._changed:
@@ -384,7 +328,7 @@ class Worker:
         pace = run.lease_seconds / 3
         run.beat_at = now + pace
         try:
-            pulse = self._client.heartbeat(run.id, run.token, timeout_seconds=pace, attempts_max=1)
+            pulse = self._client.heartbeat(run.id, run.token, within_seconds=pace)
         except (LeaseLost, NotFound) as error:
             if run in self._running or run in self._todo:
                 log.warning("%r: %s", run, error)
@@ -409,47 +353,3 @@ def queue_name(queue: str) -> str:
 def _check(field: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
         raise InvalidRequest(f"{field}: must be from {least:g} to {most:g}, not {value:g}", field=field)
-
-
-def _report(run: ClaimedRun, outcome: str, **fields: Any) -> Report:
-    return Report(id=run.id, token=run.token, outcome=outcome, **fields)
-
-
-def _succeeded(run: ClaimedRun, result: Any) -> Report:
-    if result is None:
-        return _report(run, "completed")
-    try:
-        text = msgspec.json.encode(result)
-        text.decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return _report(run, "failed", error=f"its result can't be written as JSON: {error}", retryable=False)
-    if len(text) > RESULT_BYTES_MAX:
-        begins = text[: RESULT_BYTES_MAX // 4].decode(errors="replace")
-        return _report(run, "completed", result={"truncated": True, "bytes": len(text), "begins": begins})
-    return _report(run, "completed", result=msgspec.Raw(text))
-
-
-def _failed(run: ClaimedRun, error: Exception) -> Report:
-    from horarium import Defer, Discard, Retry
-    from horarium.clock import to_datetime
-
-    text = (str(error) or type(error).__name__)[:ERROR_CHARS_MAX]
-    match error:
-        case Retry(after_seconds=None):
-            return _report(run, "failed", error=text)
-        case Retry(after_seconds=float() | int() as seconds):
-            return _report(run, "failed", error=text, retry_after_seconds=float(seconds))
-        case Discard():
-            return _report(run, "failed", error=text, retryable=False)
-        case Defer(until=until):
-            return _report(run, "deferred", until=to_datetime(until), reason=text)
-    if run.cancel_requested.is_set():
-        return _report(run, "cancelled", reason=f"stopped when asked to: {text}")
-    return _report(run, "failed", error=_described(error)[:ERROR_CHARS_MAX])
-
-
-def _described(error: Exception) -> str:
-    """The error in one line, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"

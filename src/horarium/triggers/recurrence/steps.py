@@ -1,7 +1,7 @@
 """HOURLY, MINUTELY and SECONDLY rules while the offset of the zone stays the same.
 
-Such a rule walks in units (hours, minutes, seconds) of elapsed time. As long as the offset holds, that is the plain wall
-clock: unit n is in step when n = origin (mod INTERVAL), and the BYxxx parts say which units of which days are open. A
+Such a rule walks in units (hours, minutes, seconds) of elapsed time. As long as the offset holds, that is the plain
+wall clock: unit n is in step when n = origin (mod INTERVAL), and the BYxxx parts say which units of which days are open. A
 day has `per_day` units, so what is in step on day d depends on d modulo INTERVAL / gcd(INTERVAL, per_day) alone: the
 days that have any open unit in step are residues that can be computed, and searched for, without trying units.
 
@@ -137,7 +137,7 @@ class Steps:
         common = gcd(self._interval, self._per_day)
         self._cycle = self._interval // common
         self._units = _open_units(parts, common, self._origin % common) if _limits_units(parts, days) else None
-        self._residues = self._days_in_step(common, parts) if self._cycle > 1 else None
+        self._residues = self._days_in_step(common, parts)
 
     def after(self, wall: int) -> int | None:
         """The first occurrence strictly after a wall second, or None where there is none up to the year 2200."""
@@ -200,7 +200,7 @@ class Steps:
         weekdays = {weekday for _, weekday in parts.by_day}
         if self._cycle % 7 == 0 and weekdays:
             days = {day for day in days if weekday_of(day) in weekdays}
-        return sorted(days)
+        return None if len(days) == self._cycle else sorted(days)
 
     def _count_before(self, low: int, high: int) -> int:
         size, unit = self._in_unit.size, self._unit

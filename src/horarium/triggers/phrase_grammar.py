@@ -337,25 +337,8 @@ class _Parser(Reader):
         elif first.text == "the" and UNITS.get(self._peek(1).text) in ("month", "quarter", "year"):
             self._of(first)
         else:
-            self._offset(token)
-
-    def _offset(self, token: Token) -> None:
-        self._once_only("date", token)
-        if self._accept("half"):
-            if not (self._accept("an", "a") and self._accept("hour")):
-                self._fail(self._peek(), "expected 'in half an hour'")
-            self.parts.offset = (30, "minute")
-            return
-        first = self._take()
-        count = 1 if first.text in ("a", "an") else self._number(first)
-        if count is None:
-            self._fail(
-                first, "expected a number and a unit (in 20 minutes), a month or a time zone such as Europe/Berlin"
-            )
-        unit = self._take()
-        if unit.text not in UNITS or UNITS[unit.text] == "quarter":
-            self._fail(unit, "expected a unit: seconds, minutes, hours, days, weeks, months or years")
-        self.parts.offset = (self._bounded(first, count), UNITS[unit.text])
+            self._once_only("date", token)
+            self.parts.offset = self._offset()
 
     def _between(self, token: Token) -> None:
         if not self._starts_time(self._peek()) and self._peek().kind != "number" and token.text == "from":

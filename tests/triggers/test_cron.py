@@ -292,7 +292,8 @@ def test_any_text_is_read_or_refused(text: str, after: int) -> None:
 @settings(max_examples=300, deadline=500)
 @given(st.integers(0, 10**6), st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, APIA]),
        st.integers(0, 60 * 365 * 24),
-       st.sampled_from(["shift", "skip", "run_at_transition"]), st.sampled_from(["first", "second", "both"]))  # fmt: skip
+       st.sampled_from(["shift", "skip", "run_at_transition"]), st.sampled_from(["first", "second",
+       "both"]))  # fmt: skip
 def test_next_fire_never_goes_back_and_skips_nothing(seed: int, zone: str, hour: int, gap: str, repeat: str) -> None:
     try:
         trigger = cron(random_expression(random.Random(seed)), zone, gap=gap, repeat=repeat)

@@ -8,8 +8,8 @@ Where we differ from the oracles, by decision (docs/triggers.md says so too):
 - cronsim takes steps larger than a field, we refuse them.
 - Of a range of one value, cronsim reads `22-22/1` as `22/1`, and croniter `11-11` as every value; we don't.
   The random ranges have two values or more.
-- croniter joins `*/2` in a day field with OR, we (and Debian, and cronsim) with AND; it puts seconds last; it fires fixed
-  times twice in a fold. Compared on 5 fields, in UTC, without steps in the day fields.
+- croniter joins `*/2` in a day field with OR, we (and Debian, and cronsim) with AND; it puts seconds last and fires
+  fixed times twice in a fold. Compared on 5 fields, in UTC, without steps in the day fields.
 """
 
 from __future__ import annotations

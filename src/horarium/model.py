@@ -293,6 +293,11 @@ class Run(Struct, frozen=True, kw_only=True):
     def finished(self) -> bool:
         return self.state not in UNFINISHED
 
+    @property
+    def due_at_first(self) -> Instant:
+        """When its age begins: its fire time, or when it was asked for if that was later."""
+        return max(self.fire_at, self.created_at)
+
 
 def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, whatever was recorded, and where it stands."""
@@ -324,11 +329,14 @@ class RunChange(Struct, frozen=True):
 
 class Plan(Struct, frozen=True):
     """What `planning.plan` decided for one job: the job as it shall be (its `version` still the one that was read),
-    the runs to add, and the changes to unfinished runs. One transaction: all of it, or nothing."""
+    the runs to add, the changes to unfinished runs, and the withdrawals: runs that were planned ahead and shall be
+    deleted, as though never planned, if they are still pending under the token that was read. One transaction: all of
+    it, or nothing."""
 
     job: Job
     runs: tuple[Run, ...] = ()
     changes: tuple[RunChange, ...] = ()
+    withdrawals: tuple[Run, ...] = ()
 
 
 # ---- outcomes ---------------------------------------------------------------------------------------------------

@@ -1,1 +1,39 @@
-"""Triggers: pure rules that yield fire times."""
+"""Triggers: the rules that yield fire times, and the registry that reads them from their JSON form.
+
+`parse_trigger` turns `{"type": ..., ...}` into a value; a type that is not ours is looked up, once, in the entry-point
+group `horarium.triggers`. Such an entry point names a subclass of `Trigger` with a class method
+`from_spec(spec: Spec)`.
+"""
+
+from __future__ import annotations
+
+from horarium.triggers.base import FIRES_MAX, Trigger
+from horarium.triggers.compose import AnyOf, Between, Except, any_of, between, except_
+from horarium.triggers.cron import Cron, cron
+from horarium.triggers.interval import Interval, every
+from horarium.triggers.once import Once, at
+from horarium.triggers.phrase import Phrase, when
+from horarium.triggers.registry import GROUP, parse_trigger
+from horarium.triggers.spec import Spec
+
+__all__ = [
+    "FIRES_MAX",
+    "GROUP",
+    "AnyOf",
+    "Between",
+    "Cron",
+    "Except",
+    "Interval",
+    "Once",
+    "Phrase",
+    "Spec",
+    "Trigger",
+    "any_of",
+    "at",
+    "between",
+    "cron",
+    "every",
+    "except_",
+    "parse_trigger",
+    "when",
+]

@@ -42,6 +42,13 @@ class Trigger(ABC):
         """
         return self
 
+    def seeded(self, seed: str) -> Trigger:
+        """This trigger with whatever it draws by hash (`H` in cron) drawn from `seed`, if it names no seed of its own.
+
+        A job passes its own name, so that many jobs with the same `H` spread out, and each keeps its times for good.
+        """
+        return self
+
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after an aware datetime, as an aware UTC datetime, or None."""
         fire = self.next_fire(to_instant(instant))

@@ -96,11 +96,18 @@ class MemoryStore:
         if stored is None or stored.version != plan.job.version:
             return False
         self._space.put_job(replace(plan.job, version=stored.version + 1))
-        for run in plan.runs:
-            self._space.add_run(run)
         for change in plan.changes:
             self._space.apply(change, now)
+        for run in plan.withdrawals:
+            self._withdraw(run)
+        for run in plan.runs:
+            self._space.add_run(run)
         return True
+
+    def _withdraw(self, read: Run) -> None:
+        run = self._space.runs.get(read.id)
+        if run is not None and run.state is State.PENDING and run.token == read.token:
+            self._space.forget_run(run)
 
     # -- runs
 

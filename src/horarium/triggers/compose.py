@@ -1,0 +1,254 @@
+"""Triggers made of triggers: `any_of` (a union), `except` (without what a calendar excludes), `between` (a window).
+
+Owns how members are joined; what an exclusion is stands in `exclusions`. Members are values, so the whole is one too.
+The hard thing is a bound: a tree of triggers is limited in members and depth, and `except` skips whole windows at once
+and gives up after a fixed number of excluded fire times in a row, so that no combination can hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from horarium.clock import INSTANT_MIN, Instant, to_text
+from horarium.errors import InvalidTrigger
+from horarium.triggers.base import Trigger
+from horarium.triggers.exclusions import Exclusion, TriggerTimes, read_exclusion
+from horarium.triggers.spec import DEPTH_MAX, Spec, check_instant, read_instant, within
+from horarium.triggers.words import quote, say_list
+
+MEMBERS_MAX = 64
+"""Members of one `any_of`, exclusions of one `except`."""
+
+TREE_MAX = 256
+"""Triggers in a whole tree."""
+
+EXCLUDED_MAX = 20_000
+"""Excluded fire times in a row after which `except` answers that there is none. Windows and dates count once each."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(Trigger):
+    """Fires whenever one of its members does; once where several do at the same instant."""
+
+    type: ClassVar[str] = "any_of"
+    triggers: tuple[Trigger, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.triggers) <= MEMBERS_MAX:
+            raise InvalidTrigger(
+                f"triggers: expected 1 to {MEMBERS_MAX} triggers, not {len(self.triggers)}", field="triggers"
+            )
+        for index, member in enumerate(self.triggers):
+            _check_trigger(member, f"triggers[{index}]")
+        _check_tree(self)
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> AnyOf:
+        """Reads `{"type": "any_of", "triggers": [...]}`."""
+        members = spec.list("triggers", "a list of triggers", MEMBERS_MAX)
+        return cls(tuple(spec.nested(member, f"triggers[{index}]") for index, member in enumerate(members)))
+
+    def children(self) -> tuple[Trigger, ...]:
+        return self.triggers
+
+    def anchored(self, anchor: Instant) -> AnyOf:
+        return AnyOf(tuple(member.anchored(anchor) for member in self.triggers))
+
+    def seeded(self, seed: str) -> AnyOf:
+        return AnyOf(tuple(member.seeded(seed) for member in self.triggers))
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        return min((fire for member in self.triggers if (fire := member.next_fire(after)) is not None), default=None)
+
+    def last_fire(self, after: Instant, until: Instant) -> Instant | None:
+        lasts = (member.last_fire(after, until) for member in self.triggers)
+        return max((fire for fire in lasts if fire is not None), default=None)
+
+    def spec(self) -> dict[str, Any]:
+        return {"type": self.type, "triggers": [member.spec() for member in self.triggers]}
+
+    def words(self) -> str:
+        return "; and ".join(member.words() for member in self.triggers)
+
+
+@dataclass(frozen=True, slots=True)
+class Except(Trigger):
+    """Fires when its trigger does, save where an exclusion says no."""
+
+    type: ClassVar[str] = "except"
+    trigger: Trigger
+    excluded: tuple[Exclusion, ...]
+
+    def __post_init__(self) -> None:
+        _check_trigger(self.trigger, "trigger")
+        if not 1 <= len(self.excluded) <= MEMBERS_MAX:
+            raise InvalidTrigger(
+                f"except: expected 1 to {MEMBERS_MAX} exclusions, not {len(self.excluded)}", field="except"
+            )
+        _check_tree(self)
+        if self.next_fire(INSTANT_MIN - 1) is None:
+            raise InvalidTrigger(
+                f"except: nothing is left: {self.trigger.words()!r} has no fire time that is not excluded"
+                f" (the search ends after {EXCLUDED_MAX} in a row); remove an exclusion",
+                field="except",
+            )
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Except:
+        """Reads `{"type": "except", "trigger": {...}, "except": [exclusion, ...]}`."""
+        trigger = spec.trigger("trigger")
+        given = spec.list("except", "a list of triggers, dates and windows", MEMBERS_MAX)
+        zone = zone_of(trigger)
+        found = []
+        for index, item in enumerate(given):
+            with within(f"except[{index}]"):
+                found.append(read_exclusion(item, zone, spec))
+        return cls(trigger, tuple(found))
+
+    def children(self) -> tuple[Trigger, ...]:
+        return (self.trigger, *(item.trigger for item in self.excluded if isinstance(item, TriggerTimes)))
+
+    def anchored(self, anchor: Instant) -> Except:
+        return Except(self.trigger.anchored(anchor), tuple(item.anchored(anchor) for item in self.excluded))
+
+    def seeded(self, seed: str) -> Except:
+        return Except(self.trigger.seeded(seed), tuple(item.seeded(seed) for item in self.excluded))
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        fire = self.trigger.next_fire(after)
+        for _ in range(EXCLUDED_MAX):
+            if fire is None:
+                return None
+            end = max((item.end_of(fire) for item in self.excluded), default=fire)
+            if end <= fire:
+                return fire
+            fire = self.trigger.next_fire(end - 1)
+        return None
+
+    def spec(self) -> dict[str, Any]:
+        return {"type": self.type, "trigger": self.trigger.spec(), "except": [item.spec() for item in self.excluded]}
+
+    def words(self) -> str:
+        return f"{self.trigger.words()}, except {say_list([item.words() for item in self.excluded])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Trigger):
+    """Fires when its trigger does, from `start` (included) to `end` (excluded)."""
+
+    type: ClassVar[str] = "between"
+    trigger: Trigger
+    start: Instant | None = None
+    end: Instant | None = None
+
+    def __post_init__(self) -> None:
+        _check_trigger(self.trigger, "trigger")
+        if self.start is None and self.end is None:
+            raise InvalidTrigger("between needs from, until or both", field="from")
+        for instant, name in ((self.start, "from"), (self.end, "until")):
+            if instant is not None:
+                check_instant(instant, name)
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise InvalidTrigger("until: expected an instant after from", field="until")
+        _check_tree(self)
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Between:
+        """Reads `{"type": "between", "trigger": {...}, "from"?: instant, "until"?: instant}`."""
+        return cls(spec.trigger("trigger"), spec.optional_instant("from"), spec.optional_instant("until"))
+
+    def children(self) -> tuple[Trigger, ...]:
+        return (self.trigger,)
+
+    def anchored(self, anchor: Instant) -> Between:
+        return replace(self, trigger=self.trigger.anchored(max(anchor, self.start or anchor)))
+
+    def seeded(self, seed: str) -> Between:
+        return replace(self, trigger=self.trigger.seeded(seed))
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        fire = self.trigger.next_fire(after if self.start is None else max(after, self.start - 1))
+        return None if fire is None or (self.end is not None and fire >= self.end) else fire
+
+    def count_fires(self, after: Instant, until: Instant, limit: int) -> int:
+        after, until = self._clip(after, until)
+        return self.trigger.count_fires(after, until, limit) if after < until else 0
+
+    def last_fire(self, after: Instant, until: Instant) -> Instant | None:
+        after, until = self._clip(after, until)
+        return self.trigger.last_fire(after, until) if after < until else None
+
+    def _clip(self, after: Instant, until: Instant) -> tuple[Instant, Instant]:
+        start = after if self.start is None else max(after, self.start - 1)
+        return start, until if self.end is None else min(until, self.end - 1)
+
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {"type": self.type, "trigger": self.trigger.spec()}
+        if self.start is not None:
+            spec["from"] = to_text(self.start)
+        return spec if self.end is None else {**spec, "until": to_text(self.end)}
+
+    def words(self) -> str:
+        start = "" if self.start is None else f", from {to_text(self.start)}"
+        return f"{self.trigger.words()}{start}" + ("" if self.end is None else f", until before {to_text(self.end)}")
+
+
+def any_of(*triggers: Trigger) -> AnyOf:
+    """The union of 1 to 64 triggers. Raises InvalidTrigger."""
+    return AnyOf(triggers)
+
+
+def except_(trigger: Trigger, *excluded: Trigger | Exclusion | Mapping[str, Any]) -> Except:
+    """A trigger without what 1 to 64 exclusions cover: triggers, or their JSON forms (`{"dates": ["2026-12-25"]}`).
+
+    Days and times of day are read in the trigger's own zone unless the exclusion names one. Raises InvalidTrigger.
+    """
+    _check_trigger(trigger, "trigger")
+    found = []
+    for index, item in enumerate(excluded):
+        with within(f"except[{index}]"):
+            found.append(_exclusion(item, zone_of(trigger)))
+    return Except(trigger, tuple(found))
+
+
+def between(trigger: Trigger, start: datetime | str | None = None, end: datetime | str | None = None) -> Between:
+    """A trigger from `start` (included) to `end` (excluded): aware datetimes or RFC 3339. Raises InvalidTrigger."""
+    first = None if start is None else read_instant(start, "from")
+    return Between(trigger, first, None if end is None else read_instant(end, "until"))
+
+
+def zone_of(trigger: Trigger) -> str:
+    """The one zone that a trigger and its members name, or UTC."""
+    zones = {getattr(part, "timezone", None) for part in _walk(trigger)} - {None}
+    return str(zones.pop()) if len(zones) == 1 else "UTC"
+
+
+def _exclusion(item: Trigger | Exclusion | Mapping[str, Any], zone: str) -> Exclusion:
+    if isinstance(item, Trigger):
+        return TriggerTimes(item)
+    return item if isinstance(item, Exclusion) else read_exclusion(item, zone, None)
+
+
+def _check_trigger(given: object, field: str) -> None:
+    if not isinstance(given, Trigger):
+        raise InvalidTrigger(f"{field}: expected a trigger such as cron('0 3 * * *'), not {quote(given)}", field=field)
+
+
+def _walk(trigger: Trigger) -> Iterable[Trigger]:
+    waiting = [trigger]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting.extend(getattr(part, "children", tuple)())
+
+
+def _check_tree(trigger: Trigger) -> None:
+    level, total, depth = [trigger], 0, 0
+    while level:
+        total, depth = total + len(level), depth + 1
+        if total > TREE_MAX or depth > DEPTH_MAX:
+            raise InvalidTrigger(f"expected at most {TREE_MAX} triggers nested {DEPTH_MAX} deep: simplify them")
+        level = [child for part in level for child in getattr(part, "children", tuple)()]

@@ -1,0 +1,107 @@
+"""How a rule is said in plain English: lists, times of day, ordinals, durations, names of days and months.
+
+Owns wording that more than one trigger needs. It must never decide anything: what it says was understood elsewhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND
+
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+"""As cron counts them: 0 is Sunday."""
+
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+
+QUOTE_MAX = 60
+"""Characters of what was given that a message repeats."""
+
+_UNITS = (("week", 7 * DAY), ("day", DAY), ("hour", HOUR), ("minute", MINUTE), ("second", SECOND))
+
+
+def say_list(items: Sequence[str], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def say_runs(numbers: Sequence[int], names: Sequence[str] | None = None) -> str:
+    """A sorted list of numbers (or their names), three or more in a row as `first to last`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said: list[str] = []
+    for run in runs:
+        shown = [str(n) if names is None else names[n] for n in run]
+        said += [f"{shown[0]} to {shown[-1]}"] if len(shown) > 2 else shown
+    return say_list(said)
+
+
+def say_time(hour: int, minute: int, second: int = 0) -> str:
+    """`09:30`, or `09:30:15` where there are seconds."""
+    return f"{hour:02}:{minute:02}" + (f":{second:02}" if second else "")
+
+
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `11th`."""
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def say_count(number: int, unit: str) -> str:
+    """`1 hour`, `2 hours`."""
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+def say_every(number: int, unit: str) -> str:
+    """`every hour`, `every 2 hours`."""
+    return f"every {unit}" if number == 1 else f"every {number} {unit}s"
+
+
+def say_duration(micros: int) -> str:
+    """A duration in its largest whole units: `1 hour and 30 minutes`."""
+    parts: list[str] = []
+    rest = micros
+    for unit, size in _UNITS:
+        whole, rest = divmod(rest, size)
+        if unit == "second" and rest:
+            parts.append(f"{whole + rest / SECOND:.6f}".rstrip("0") + " seconds")
+        elif whole:
+            parts.append(say_count(whole, unit))
+    return say_list(parts)
+
+
+def quote(given: object) -> str:
+    """What was given, as a message may repeat it: short, on one line, plain characters only."""
+    text = ascii(given[: QUOTE_MAX + 1]) if isinstance(given, str) else _show(given)
+    return text if len(text) <= QUOTE_MAX else f"{text[:QUOTE_MAX]}..."
+
+
+def _show(given: object) -> str:
+    simple = given is None or isinstance(given, bool | float) or (isinstance(given, int) and abs(given) < 10**QUOTE_MAX)
+    return repr(given) if simple else f"a {type(given).__name__}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(word[:QUOTE_MAX].lower(), list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -25,7 +25,9 @@ class Rule:
         self.count = int(given["COUNT"]) if "COUNT" in given else None
         for name in ("MONTH", "WEEKNO", "YEARDAY", "MONTHDAY", "HOUR", "MINUTE", "SECOND", "SETPOS"):
             setattr(self, name.lower(), [int(item) for item in given.get(f"BY{name}", "").split(",") if item])
-        self.day = [(int(item[:-2] or 0), WEEKDAYS.index(item[-2:])) for item in given.get("BYDAY", "").split(",") if item]
+        self.day = [
+            (int(item[:-2] or 0), WEEKDAYS.index(item[-2:])) for item in given.get("BYDAY", "").split(",") if item
+        ]
 
 
 def week_of(day: date, wkst: int) -> tuple[int, int]:

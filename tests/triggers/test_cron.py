@@ -490,7 +490,11 @@ def test_the_spec_holds_what_was_chosen() -> None:
 
 def test_next_fire_is_fast_and_its_worst_is_bounded() -> None:
     rng = random.Random(7)
-    triggers = [cron("0 0 29 2 MON", BERLIN, day_match="all"), cron("0 0 0 1 1 ? *", BERLIN), cron("30 2 * * *", BERLIN)]
+    triggers = [
+        cron("0 0 29 2 MON", BERLIN, day_match="all"),
+        cron("0 0 0 1 1 ? *", BERLIN),
+        cron("30 2 * * *", BERLIN),
+    ]
     while len(triggers) < 100:
         try:
             triggers.append(cron(random_expression(rng), BERLIN))

@@ -104,10 +104,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=10,
 )
-FIELDS = (
-    "expression timezone day_match gap repeat seed every_seconds anchor at text triggers trigger except from until"
-    " dates weekdays for_seconds rule"
-).split()
+FIELDS = ["expression", "timezone", "day_match", "gap", "repeat", "seed", "every_seconds", "anchor", "at", "text", "triggers", "trigger", "except", "from", "until", "dates", "weekdays", "for_seconds", "rule"]
 NAMES = st.sampled_from(["cron", "interval", "once", "phrase", "any_of", "except", "between", "what"])
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import apsw
 from msgspec.structs import replace
 
-from horarium.model import Cause, Disposition, Job, HandlerTarget, Run, RunChange, State, run_id, uuid7
+from horarium.model import Cause, Disposition, HandlerTarget, Job, Run, RunChange, State, run_id, uuid7
 from horarium.stores.sqlite import SqliteStore
 
 NOW = 1_800_000_000_000_000

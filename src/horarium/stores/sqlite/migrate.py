@@ -57,7 +57,7 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration]) -> int
 
 def _apply_missing(connection: apsw.Connection, migrations: Sequence[Migration]) -> int:
     connection.execute(_TABLE)
-    applied = {number: checksum for number, checksum in connection.execute("SELECT number, checksum FROM migrations")}
+    applied = dict(connection.execute("SELECT number, checksum FROM migrations"))
     newest = max((migration.number for migration in migrations), default=0)
     if max(applied, default=0) > newest:
         raise InvalidSetting(

@@ -119,13 +119,14 @@ WHERE namespace_id = ?1 AND (next_fire_at, id) > (?2, ?3) AND next_fire_at IS NO
 ORDER BY next_fire_at, id LIMIT 1;
 
 -- name: update_jobs
--- Compare and set: the version read must be the version stored.
+-- Compare and set: the version read must be the version stored. For the look-up see `settle_runs`.
 WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
     AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
     deleted_at = given.deleted_at, labels = given.labels, definition = given.definition
 FROM given
-WHERE jobs.namespace_id = ? AND jobs.id = given.id AND jobs.version = given.version_read;
+WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
+    AND jobs.version = given.version_read;
 
 -- name: add_runs
 -- A conflict on any unique index leaves the row out; the caller sees it in the count.
@@ -145,7 +146,7 @@ SELECT ?, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
 SELECT json_group_array(json_array(
     lower(hex(id)), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
     token, worker_id, lease_expires_at, started_at, hex(payload),
-    CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, gated, serial,
+    CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
             concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
         THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
             concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
@@ -162,7 +163,7 @@ SELECT json_group_array(num) FROM runs WHERE namespace_id = ?1 AND unique_key = 
 -- name: unfinished_runs
 SELECT json_group_array(num) FROM (
     SELECT runs.num AS num FROM carray(?1) AS wanted
-    CROSS JOIN runs ON runs.owner_id = wanted.value AND runs.state < 3
+    CROSS JOIN runs INDEXED BY runs_unfinished ON runs.owner_id = wanted.value AND runs.state < 3
     ORDER BY runs.owner_id, runs.fire_at, runs.id
 );
 
@@ -189,13 +190,13 @@ SELECT json_group_array(num) FROM (
 WITH RECURSIVE
 ready (queue_id, priority) AS (
     SELECT value, (
-        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated IS NULL
+        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = 0
         ORDER BY priority DESC LIMIT 1
     ) FROM carray(?1)
     UNION ALL
     SELECT ready.queue_id, (
         SELECT lower.priority FROM runs AS lower
-        WHERE lower.queue_id = ready.queue_id AND lower.state = 0 AND lower.gated IS NULL
+        WHERE lower.queue_id = ready.queue_id AND lower.state = 0 AND lower.gated = 0
             AND lower.priority < ready.priority
         ORDER BY lower.priority DESC LIMIT 1
     ) FROM ready WHERE ready.priority IS NOT NULL
@@ -215,7 +216,7 @@ gated (queue_id, priority) AS (
 SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at)) FROM (
     SELECT priority, 0 AS is_gated, queue_id, (
         SELECT due_at FROM runs
-        WHERE queue_id = ready.queue_id AND priority = ready.priority AND state = 0 AND gated IS NULL AND due_at > ?2
+        WHERE queue_id = ready.queue_id AND priority = ready.priority AND state = 0 AND gated = 0 AND due_at > ?2
         ORDER BY due_at LIMIT 1
     ) AS first_due_at FROM ready WHERE priority IS NOT NULL
     UNION ALL
@@ -230,7 +231,7 @@ SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at))
 -- One level's due runs that nothing can hold back. Their owners are read (a look into the table) only if ?6 asks.
 SELECT json_group_array(json_array(due_at, hex(id), num, owner)) FROM (
     SELECT due_at, id, num, CASE WHEN ?6 THEN owner_id END AS owner FROM runs
-    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated IS NULL AND due_at <= ?3
+    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 0 AND due_at <= ?3
         AND (start_by IS NULL OR start_by > ?4)
     ORDER BY due_at, id LIMIT ?5
 );
@@ -279,6 +280,7 @@ UPDATE runs SET state = 1, token = token + 1, attempt = attempt + 1, worker_id =
 WHERE num IN (SELECT value FROM carray(?1));
 
 -- name: settle_runs
+-- The number is looked up for each given row: as a join, the planner would rather walk all runs for a long batch.
 WITH given (id, token_read, state_read, held, state, due_at, attempt, worker_id, lease_expires_at, started_at,
     finished_at, progress, error, result, disposition, prune_at, history, start_by, token)
     AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
@@ -287,7 +289,8 @@ UPDATE runs SET state = given.state, due_at = given.due_at, attempt = given.atte
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
     prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
 FROM given
-WHERE runs.namespace_id = ? AND runs.id = given.id AND runs.token = given.token_read AND runs.state = given.state_read
+WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
+    AND runs.token = given.token_read AND runs.state = given.state_read
     AND (given.held IS NULL OR (runs.lease_expires_at > ?) IS given.held);
 
 -- name: beating_runs
@@ -382,7 +385,7 @@ SELECT json_array(count(*), ifnull(sum(enabled), 0)) FROM jobs WHERE namespace_i
 -- name: count_ready
 SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
     SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
-    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated IS NULL
+    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 0
     GROUP BY queue_id
 );
 

@@ -110,7 +110,7 @@ def _run_row(session: Session, run: Run, queue_id: int, owners: Mapping[str, int
         run.start_by,
         run.execution_seconds,
         None if run.execution_seconds is None else round(run.execution_seconds * SECOND),
-        1 if key is not None or (run.serial and job_id is not None) else None,
+        key is not None or (run.serial and job_id is not None),
         1 if run.serial else None,
         key,
         run.concurrency_max or None,

@@ -195,7 +195,7 @@ def _is_version(job: Job | None, version: int) -> bool:
 
 def carray(numbers: Iterable[int | None]) -> Any:
     """A parameter that is an array of integers. SQLite has no empty one: there, one that matches nothing."""
-    return apsw.carray(array("q", numbers or (-1,)))  # type: ignore[arg-type]
+    return apsw.carray(array("q", numbers or (-1,)))
 
 
 def _statements(rows: Sequence[Row]) -> Iterable[tuple[int, Iterable[Any]]]:

@@ -103,7 +103,7 @@ CREATE TABLE runs (
     start_by INTEGER,
     execution_seconds REAL,
     execution_micros INTEGER,
-    gated INTEGER,
+    gated INTEGER NOT NULL,
     serial INTEGER,
     concurrency_key TEXT,
     concurrency_max INTEGER,
@@ -127,7 +127,7 @@ CREATE INDEX runs_of_owner ON runs (owner_id, id) WHERE owner_id IS NOT NULL;
 CREATE INDEX runs_unfinished ON runs (owner_id, fire_at, id) WHERE owner_id IS NOT NULL AND state < 3;
 
 -- The claim's own: only what waits stands in these two, in claim order, however long history grows.
-CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated IS NULL;
+CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 0;
 
 CREATE INDEX runs_gated ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 1;
 

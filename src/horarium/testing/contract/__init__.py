@@ -10,20 +10,37 @@ It needs pytest, hypothesis and pytest-asyncio with `asyncio_mode = "auto"`. Eac
 there are no capabilities: a store keeps all of it. Override `faults` to have real failures of the backend tried.
 """
 
+from pkgutil import iter_modules
+
 import pytest
 
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in ("base", "jobs", "planning", "claiming", "holding", "settling"))
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
-from horarium.testing.contract.claiming import ClaimingContract  # noqa: E402 (after the rewrite is registered)
-from horarium.testing.contract.holding import HoldingContract  # noqa: E402
-from horarium.testing.contract.jobs import JobContract  # noqa: E402
-from horarium.testing.contract.planning import PlanningContract  # noqa: E402
-from horarium.testing.contract.settling import SettlingContract  # noqa: E402
+# ruff: noqa: E402 (pytest must know of the modules before they are imported)
+from horarium.testing.contract.atomicity import AtomicityContract
+from horarium.testing.contract.claiming import ClaimingContract
+from horarium.testing.contract.holding import HoldingContract
+from horarium.testing.contract.jobs import JobContract
+from horarium.testing.contract.keeping import KeepingContract
+from horarium.testing.contract.listing import ListingContract
+from horarium.testing.contract.machine import MachineContract
+from horarium.testing.contract.planning import PlanningContract
+from horarium.testing.contract.races import RaceContract
+from horarium.testing.contract.settling import SettlingContract
 
 __all__ = ["StoreContract"]
 
 
-class StoreContract(JobContract, PlanningContract, ClaimingContract, HoldingContract, SettlingContract):
+class StoreContract(
+    JobContract,
+    PlanningContract,
+    ClaimingContract,
+    HoldingContract,
+    SettlingContract,
+    ListingContract,
+    KeepingContract,
+    RaceContract,
+    AtomicityContract,
+    MachineContract,
+):
     """Everything that `ports.Store` promises."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.model import Disposition, HandlerTarget, Plan, State
 from horarium.ports import BATCH_MAX, RunFilter, Store
-from horarium.testing.contract.base import StoreUnderTest, job_of, run_of, take, take_one
+from horarium.testing.contract.base import StoreUnderTest, ids, job_of, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
 
 
@@ -161,6 +161,71 @@ class PlanningContract(StoreUnderTest):
         again = Plan(replace(job, version=2), (), (expired,))
         assert await store.commit_plans([again], NOW + 10 * SECOND) == [True]
         assert await run_of(store, claimed) == expired.run
+
+    # -- withdrawals
+
+    async def test_a_withdrawn_run_is_as_though_never_planned(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        run = a_run(1, of=job, unique_key="k", start_by=NOW + 1)
+        await store.add_runs([run, a_run(2, of=job)])
+        assert await store.commit_plans([Plan(job, withdrawals=(run,))], NOW) == [True]
+        assert await store.get_runs([run.id]) == [None]
+        assert await store.get_run_by_key("k") is None
+        assert await store.overdue_runs(NOW, 10) == ([], None)
+        assert await store.unfinished_runs([job.id]) == {job.id: [a_run(2, of=job)]}
+        assert (await store.list_runs(RunFilter(), None, 10)).items == (a_run(2, of=job),)
+        assert ids((await take(store)).runs) == ids([a_run(2, of=job)])
+
+    async def test_a_fire_time_withdrawn_can_be_planned_again_in_the_same_plan(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        run = a_run(1, of=job)
+        await store.add_runs([run])
+        again = replace(run, priority=9)
+        assert await store.commit_plans([Plan(job, (again,), (), (run,))], NOW) == [True]
+        assert await run_of(store, run) == again
+
+    async def test_a_claimed_run_is_not_withdrawn(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        claimed = await take_one(store, a_run(1, of=job))
+        assert await store.commit_plans([Plan(job, withdrawals=(a_run(1, of=job), claimed))], NOW) == [True]
+        assert await run_of(store, claimed) == claimed
+
+    async def test_a_run_claimed_and_put_back_is_not_withdrawn_under_its_old_token(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        claimed = await take_one(store, a_run(1, of=job))
+        back = a_change(claimed, state=State.PENDING, lease_expires_at=None)
+        await store.settle_runs([back], NOW)
+        assert await store.commit_plans([Plan(job, withdrawals=(a_run(1, of=job),))], NOW) == [True]
+        assert await run_of(store, claimed) == back.run
+
+    async def test_a_run_that_is_unknown_or_finished_is_not_withdrawn(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        done = a_finished_run(1, of=job, token=0)
+        await store.add_runs([done])
+        withdrawals = (a_run(1, of=job), a_run(5, of=job))
+        assert await store.commit_plans([Plan(job, withdrawals=withdrawals)], NOW) == [True]
+        assert await run_of(store, done) == done
+
+    async def test_a_plan_that_loses_withdraws_nothing(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        await store.add_runs([a_run(1, of=job)])
+        stale = Plan(replace(job, version=9), withdrawals=(a_run(1, of=job),))
+        assert await store.commit_plans([stale], NOW) == [False]
+        assert await run_of(store, a_run(1, of=job)) == a_run(1, of=job)
+
+    async def test_a_run_cancelled_by_the_same_plan_is_not_withdrawn(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        await store.add_runs([a_run(1, of=job)])
+        cancel = a_change(a_run(1, of=job), state=State.CANCELLED, finished_at=NOW)
+        assert await store.commit_plans([Plan(job, (), (cancel,), (a_run(1, of=job),))], NOW) == [True]
+        assert await run_of(store, cancel.run) == cancel.run
 
     async def test_an_empty_batch_of_plans_is_answered(self, store: Store) -> None:
         assert await store.commit_plans([], NOW) == []

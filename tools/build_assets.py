@@ -84,8 +84,8 @@ def fetch(package: Package, folder: Path) -> Path:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=NPM_SECONDS, check=True)
         archive = folder / json.loads(done.stdout)[0]["filename"]
     except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise AssetsMissing(f"npm could not give {package.name}: {' '.join(last)}") from None
+        said = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line.lower()]
+        raise AssetsMissing(f"npm could not give {package.name}: {'; '.join(said[:3])}") from None
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         raise AssetsMissing(f"npm could not give {package.name}: {error}") from None
     digest = b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()

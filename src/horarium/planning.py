@@ -41,7 +41,7 @@ CATCH_UP_RUNS_MAX = 1_000
 BACKFILL_RUNS_MAX = 1_000
 BUFFERED_RUNS_MAX = 1_000
 """Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
-MISSED_COUNT_MAX = 1_000
+MISSED_COUNT_MAX = 20_000
 """How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""

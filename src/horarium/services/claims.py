@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from horarium.clock import Clock, Instant
-from horarium.model import Released, RunChange
+from horarium.model import Released, Run, RunChange
 from horarium.ports import BATCH_MAX, Claimed, Signal, Store
 from horarium.settling import settle
 
@@ -38,7 +38,14 @@ class Claims:
     name = "claims"
     topics: tuple[str, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        taken: Callable[[Sequence[Run]], None] = lambda runs: None,
+    ) -> None:
+        self._taken = taken
         self._store = store
         self._clock = clock
         self._signal = signal
@@ -65,7 +72,10 @@ class Claims:
 
     async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
-        return await self._store.claim_runs(line, min(limit, CLAIM_MAX), worker, now, now)
+        claimed = await self._store.claim_runs(line, min(limit, CLAIM_MAX), worker, now, now)
+        if claimed.runs:
+            self._taken(claimed.runs)
+        return claimed
 
     async def _wait(self, line: tuple[str, ...], limit: int, worker: str, seconds: float) -> Claimed:
         loop = asyncio.get_running_loop()

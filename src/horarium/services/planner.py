@@ -23,8 +23,8 @@ JOBS_MAX = 500
 """Jobs planned in one step."""
 RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
-SLICE = 25
-"""Jobs planned without giving way to other tasks."""
+SLICE_SECONDS = 0.005
+"""How long planning goes on without giving way to other tasks."""
 
 log = logging.getLogger("horarium")
 
@@ -58,9 +58,12 @@ class Planner:
         wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
         unfinished = await self._unfinished(ready)
         plans: list[Plan] = []
-        for index, job in enumerate(ready):
-            if index % SLICE == SLICE - 1:
+        clock = asyncio.get_running_loop().time
+        slice_ends = clock() + SLICE_SECONDS
+        for job in ready:
+            if clock() > slice_ends:
                 await asyncio.sleep(0)
+                slice_ends = clock() + SLICE_SECONDS
             planned = self._plan(job, unfinished.get(job.id, []), now)
             if planned is not None:
                 plans.append(planned)

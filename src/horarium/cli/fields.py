@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -257,7 +258,7 @@ def read_text(path: str) -> str:
     """A file's text; `-` is the standard input."""
     try:
         if path == "-":
-            return click.get_text_stream("stdin", encoding="utf-8").read()
+            return sys.stdin.read()
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise click.UsageError(f"{path} is not UTF-8 text") from None

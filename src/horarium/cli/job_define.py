@@ -37,7 +37,7 @@ TARGET_OPTIONS = [
 ]
 POLICY_OPTIONS = [
     click.option(
-        "--catch-up", type=click.Choice(["none", "latest", "all"]), help="What to do about missed fire times."
+        "--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."
     ),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are let go."),
     click.option(

@@ -30,7 +30,7 @@ ERRORS_SHOWN_MAX = 20
 
 @click.command(
     "import",
-    help="""Define the jobs of FILE (- is the standard input): YAML, JSON, or a crontab. Importing twice changes nothing.
+    help="""Define the jobs of FILE (- is the standard input): YAML, JSON or a crontab. A second import changes nothing.
 
 \b
 A line of a crontab becomes a job with a queue target and the payload {"command": ["/bin/sh", "-c", COMMAND]}; its name

@@ -48,7 +48,7 @@ class Lazy(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._summaries[name]) for name in self._places])
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:  # type: ignore[override]
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
         how["standalone_mode"] = False
         how.setdefault("prog_name", "horarium")
@@ -93,7 +93,8 @@ def _usage(error: click.UsageError) -> str:
     message = error.format_message().rstrip()
     if error.ctx is None:
         return message
-    return f"{message.rstrip('.')}. Try: {error.ctx.command_path} --help"
+    end = "" if message.endswith(("?", ".")) else "."
+    return f"{message}{end} Try: {error.ctx.command_path} --help"
 
 
 def _no_command(name: str, known: Mapping[str, str]) -> str:

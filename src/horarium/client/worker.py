@@ -40,7 +40,6 @@ SETTLE_GRACE_SECONDS = 15.0
 """How long a stop waits for the last outcomes to arrive."""
 SETTLE_BYTES_MAX = 512 * 1024
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-LEASE_SECONDS_MIN = 1.0
 
 log = logging.getLogger("horarium.worker")
 

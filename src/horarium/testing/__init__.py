@@ -1,0 +1,1 @@
+"""What is shipped for tests: clocks, faults, contracts, and the simulator."""

@@ -388,7 +388,7 @@ class Operations:
             self.signal.publish(f"queue:{run.queue}")
 
     def _signal_runs(self, runs: Sequence[Run]) -> None:
-        for queue in {run.queue for run in runs if run.state is State.PENDING}:
+        for queue in sorted({run.queue for run in runs if run.state is State.PENDING}):
             self.signal.publish(f"queue:{queue}")
 
     # ---- the rest

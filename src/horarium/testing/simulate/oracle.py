@@ -28,7 +28,9 @@ class Owed(NamedTuple):
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock went
     back: then a fire time may be covered twice, once by a range that a wrong clock made."""
-    return sum(_check_job(versions, books.rows_of(job_id), now, exact, fail) for job_id, versions in books.versions.items())
+    return sum(
+        _check_job(versions, books.rows_of(job_id), now, exact, fail) for job_id, versions in books.versions.items()
+    )
 
 
 def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
@@ -36,7 +38,8 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     rows = [row for row in rows if row.cause in PLANNED]
     owed = list(_owed(versions, now))
     ran = [row for row in rows if row.state is not State.SKIPPED]
-    if job.fires_max is not None and len(ran) > max(version.fires_max or 0 for version in versions):
+    limits = [version.fires_max for version in versions]
+    if None not in limits and len(ran) > max(limit or 0 for limit in limits):
         fail(f"job {job.name}: {len(ran)} runs, fires_max is {job.fires_max}")
     ends = _exhausted_at(versions, ran)
     covered = _cover(rows)

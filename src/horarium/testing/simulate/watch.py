@@ -32,6 +32,7 @@ class Books:
         self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
+        self.pruned: set[str] = set()
         self.open: dict[str, dict[str, Run]] = defaultdict(dict)
         self.held: dict[str, int] = defaultdict(int)
         self.confirmed: dict[tuple[str, int], int] = {}
@@ -49,10 +50,20 @@ class Books:
             self.fail(f"run {run.id} begins its life as {run.state}")
         if run.job_id is not None:
             key = (run.job_id, run.fire_at)
-            if key in self.fires:
+            if key in self.fires and not self._makes_way(run):
                 self.fail(f"two runs for one fire time: {run.id} and {self.fires[key]}")
             self.fires[key] = run.id
         self._keep(run)
+
+    def _makes_way(self, run: Run) -> bool:
+        """Whether what was there for this fire time has been pruned, and somebody asked for it again."""
+        old = self.runs[run.id]
+        if run.id not in self.pruned or run.cause in PLANNED:
+            return False
+        self.pruned.discard(run.id)
+        self.runs[f"{run.id} pruned at {self.writes}"] = old
+        self.tokens[run.id] = 0
+        return True
 
     def changed(self, old: Run, new: Run) -> None:
         self.writes += 1
@@ -78,9 +89,11 @@ class Books:
         if run.state in CLAIMED:
             self.fail(f"run {run.id} was forgotten while it was {run.state}")
         self._settle_books(run)
-        if withdrawn:
-            del self.runs[run.id]
-        if run.job_id is not None and withdrawn:
+        if not withdrawn:
+            self.pruned.add(run.id)
+            return
+        del self.runs[run.id]
+        if run.job_id is not None:
             del self.fires[run.job_id, run.fire_at]
 
     def _keep(self, run: Run) -> None:

@@ -33,7 +33,11 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     if kind == 0:
         return {"type": "once", "at": to_text(now + chance.randrange(1, 20) * SECOND)}
     if kind == 1:
-        return {"type": "cron", "expression": f"*/{chance.choice((1, 2, 5, 10))} * * * * *", "timezone": "Europe/Berlin"}
+        return {
+            "type": "cron",
+            "expression": f"*/{chance.choice((1, 2, 5, 10))} * * * * *",
+            "timezone": "Europe/Berlin",
+        }
     if kind == 2:
         parts = [{"type": "cron", "expression": "*/7 * * * * *"}, {"type": "cron", "expression": "*/5 * * * * *"}]
         return {"type": "any_of", "triggers": parts}
@@ -50,7 +54,10 @@ def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
         "name": name,
         "trigger": a_trigger(chance, now),
         "target": _a_target(chance),
-        "catch_up": {"policy": chance.choice(("none", "latest", "all")), **chance.choice(({}, {}, {"window_seconds": 5}))},
+        "catch_up": {
+            "policy": chance.choice(("none", "latest", "all")),
+            **chance.choice(({}, {}, {"window_seconds": 5})),
+        },
         "overlap": chance.choice([overlap.value for overlap in Overlap]),
         "retry": {"attempts_max": chance.randint(1, 4), "backoff_seconds": chance.choice((0, 0.5, 2))},
         "timeouts": {"heartbeat_seconds": heartbeat, **_limits(chance)},
@@ -139,7 +146,9 @@ class Behaviour:
 class RemoteWorker:
     """Someone far away who polls, works, and reports late now and then."""
 
-    def __init__(self, name: str, chance: Random, nodes: Callable[[], SimulatedNode | None], behaviour: Behaviour) -> None:
+    def __init__(
+        self, name: str, chance: Random, nodes: Callable[[], SimulatedNode | None], behaviour: Behaviour
+    ) -> None:
         self._name = name
         self._chance = chance
         self._nodes = nodes

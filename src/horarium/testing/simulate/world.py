@@ -142,13 +142,13 @@ class World:
             await self._end(workers)
         return fires
 
-    async def _end(self, workers: list[asyncio.Future[None]]) -> None:
+    async def _end(self, workers: list[asyncio.Task[None]]) -> None:
         for node in self._nodes.values():
             node.kill()
         for task in workers:
             task.cancel()
         for _ in range(20):
-            rest = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
             if not rest:
                 return
             for left in rest:
@@ -157,7 +157,8 @@ class World:
 
     async def _storm(self) -> None:
         await self.people.define(self.chance.randint(1, len(NAMES)))
-        for self._step in range(1, self._steps + 1):
+        for step in range(1, self._steps + 1):
+            self._step = step
             await asyncio.sleep(self.chance.random() * 2)
             if self.violation is not None:
                 return

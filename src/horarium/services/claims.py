@@ -118,7 +118,8 @@ class Claims:
                 unsubscribe()
 
     async def step(self, now: Instant) -> Instant | None:
-        """Serve each line as far as runs are due; one that got something comes last the next time. When the next run of a line falls due, or None."""
+        """Serve each line as far as runs are due; one that got something comes last the next time. When the next run
+        of a line falls due, or None."""
         wakes: list[Instant] = []
         for line in list(self._lines):
             next_due = await self._serve(line)

@@ -50,14 +50,12 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
 def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
     """A job with policies of every kind."""
     heartbeat = chance.choice((1, 2, 5))
+    window = chance.choice(({}, {}, {"window_seconds": 5}))
     fields: dict[str, Any] = {
         "name": name,
         "trigger": a_trigger(chance, now),
         "target": _a_target(chance),
-        "catch_up": {
-            "policy": chance.choice(("none", "latest", "all")),
-            **chance.choice(({}, {}, {"window_seconds": 5})),
-        },
+        "catch_up": {"policy": chance.choice(("none", "latest", "all")), **window},
         "overlap": chance.choice([overlap.value for overlap in Overlap]),
         "retry": {"attempts_max": chance.randint(1, 4), "backoff_seconds": chance.choice((0, 0.5, 2))},
         "timeouts": {"heartbeat_seconds": heartbeat, **_limits(chance)},
@@ -124,7 +122,13 @@ class Behaviour:
         if dice < 0.9:
             raise Defer(to_datetime(clock.now()) + timedelta(seconds=2))
         if dice < 0.95:
-            await run.wait_cancelled()
+            asked = asyncio.ensure_future(run.wait_cancelled())
+            calm = asyncio.ensure_future(self.calm.wait())
+            try:
+                await asyncio.wait([asked, calm], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+                calm.cancel()
             raise RuntimeError("stopped as asked")
         await self.calm.wait()
         return None

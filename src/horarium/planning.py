@@ -402,6 +402,8 @@ def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> P
 
 
 def _passed_while_paused(job: Job, now: Instant) -> tuple[Run, ...]:
+    if _exhausted(job):
+        return ()
     passed = _range(job, job.planned_until, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
     return (_dropped_run(job, passed, now),) if passed else ()
 

@@ -8,7 +8,6 @@ a run of its own, or a skipped run whose range covers it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from horarium.clock import Instant
 from horarium.model import Disposition, Job, Run, State
@@ -16,13 +15,6 @@ from horarium.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
 
 FIRES_MAX = 20_000
-
-
-class Owed(NamedTuple):
-    """Fire times that one rule owed for one stretch of time."""
-
-    fires: list[Instant]
-    enabled: bool
 
 
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
@@ -36,14 +28,12 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
 def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     job = versions[-1]
     rows = [row for row in rows if row.cause in PLANNED]
-    owed = list(_owed(versions, now))
     ran = [row for row in rows if row.state is not State.SKIPPED]
     limits = [version.fires_max for version in versions]
     if None not in limits and len(ran) > max(limit or 0 for limit in limits):
         fail(f"job {job.name}: {len(ran)} runs, fires_max is {job.fires_max}")
-    ends = _exhausted_at(versions, ran)
     covered = _cover(rows)
-    expected = {fire for stretch in owed for fire in stretch.fires if ends is None or fire <= ends}
+    expected = {fire for stretch in _owed(versions, now) for fire in stretch}
     for fire in sorted(expected):
         count = covered(fire)
         if count == 0:
@@ -65,8 +55,9 @@ def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callabl
                 fail(f"job {job.name}: row {row.id} counts {row.fires} fire times, there are {counted}")
 
 
-def _owed(versions: list[Job], now: Instant) -> Iterator[Owed]:
-    """Each stretch between two changes, with what its rule yields in it."""
+def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
+    """For each stretch between two changes what its rule yields in it. With `fires_max` reached, nothing more is owed;
+    a pause counts only once it has ended."""
     for version, following in zip(versions, [*versions[1:], None], strict=True):
         start = version.created_at if version is versions[0] else version.updated_at
         end = now if following is None else following.updated_at
@@ -76,21 +67,15 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[Owed]:
             end = min(end, version.planned_until)
         if not version.enabled and (following is None or following.deleted_at is not None):
             return
-        yield Owed(_fires(version, start, end), version.enabled)
+        if version.fires_max is not None and version.fires_count >= version.fires_max:
+            end = min(end, version.planned_until)
+        yield _fires(version, start, end)
 
 
 def _fires(job: Job, after: Instant, until: Instant) -> list[Instant]:
     start = after if job.starts_at is None else max(after, job.starts_at - 1)
     end = until if job.ends_at is None else min(until, job.ends_at - 1)
     return trigger_of(job).list_fires(start, end, FIRES_MAX) if start < end else []
-
-
-def _exhausted_at(versions: list[Job], ran: list[Run]) -> Instant | None:
-    """With `fires_max` reached, nothing is owed after the last run."""
-    job = versions[-1]
-    if job.fires_max is None or job.fires_count < job.fires_max:
-        return None
-    return max((run.fire_at for run in ran), default=0)
 
 
 def _cover(rows: list[Run]) -> Callable[[Instant], int]:

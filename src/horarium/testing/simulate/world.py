@@ -264,6 +264,7 @@ class World:
         if self.time.wall + step < START - DAY:
             return
         self.exact = False
+        self.books.clock_stepped = True
         self.note(f"the clock steps by {step // SECOND} s")
         self.time.offset += step
 

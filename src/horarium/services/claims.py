@@ -63,12 +63,23 @@ class Claims:
         """Claim up to `limit` due runs of these queues; where none is due, wait for one for up to `wait_seconds`."""
         line = tuple(sorted(set(queues)))
         if not self._lines.get(line):
-            claimed = await self._take(line, limit, worker)
+            claimed = await self._take_for_caller(line, limit, worker)
             if claimed.runs or wait_seconds <= 0 or self._closed:
                 return claimed
-        elif wait_seconds <= 0:
-            return await self._take(line, limit, worker)
+        elif wait_seconds <= 0 or self._closed:
+            return await self._take_for_caller(line, limit, worker)
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
+
+    async def _take_for_caller(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+        """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
+        taking = asyncio.ensure_future(self._take(line, limit, worker))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            claimed = await taking
+            if claimed.runs:
+                await self._release(claimed)
+            raise
 
     async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from horarium.scheduler import Scheduler
-    from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, when
+    from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, rrule, when
 
 _PLACES = {
     "horarium.delivery.handler": ("Defer", "Discard", "Retry", "RunContext"),
@@ -71,5 +71,6 @@ __all__ = [
     "cron",
     "every",
     "except_",
+    "rrule",
     "when",
 ]

@@ -65,7 +65,7 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
         flags["log_format"] = "json"
     settings = load_settings(flags, os.environ, config)
     settings.check()
-    from horarium.wiring import run_server
+    from horarium.server import run_server
 
     sys.exit(run_server(settings))
 

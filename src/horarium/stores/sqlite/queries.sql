@@ -141,6 +141,14 @@ INSERT INTO runs (namespace_id, id, queue_id, priority, state, due_at, fire_at, 
     unique_key, payload, details, progress, error, result, history)
 SELECT ?, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
 
+-- name: add_plain_runs
+-- As above, for runs that have nothing beyond what every new run has.
+WITH given (id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds, lease_micros, payload)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO runs (namespace_id, state, attempt, token, gated, id, queue_id, priority, due_at, fire_at, created_at,
+    owner_id, cause, lease_seconds, lease_micros, payload)
+SELECT ?, 0, 0, 0, 0, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
+
 -- name: load_runs
 -- Every reading of runs ends here: numbers in, rows out in that order. What is rarely set comes as a nested array.
 SELECT json_group_array(json_array(

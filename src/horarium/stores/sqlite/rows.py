@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -57,6 +58,14 @@ class Details(Struct, frozen=True, omit_defaults=True):
     last_fire_at: Instant | None = None
 
 
+PLAIN_FIELDS = frozenset(
+    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
+)
+"""What new runs differ in. A batch that has nothing else is written by a shorter statement."""
+
+_beyond_plain = attrgetter(*(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS))
+_PLAIN = _beyond_plain(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
+
 _encode = msgspec.json.encode
 _decode_details = msgspec.json.Decoder(Details).decode
 _decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
@@ -77,12 +86,31 @@ def job_columns(job: Job, version: int) -> Row:
 # ---- runs: to columns -------------------------------------------------------------------------------------------
 
 
-def run_rows(session: Session, runs: Sequence[Run]) -> list[Row]:
-    """The rows of new runs, numbers of their queues, workers and owners included."""
+def run_rows(session: Session, runs: Sequence[Run]) -> tuple[str, list[Row]]:
+    """The query that inserts new runs, and its rows. Gives numbers to queues, workers and owners that have none."""
     names = {run.job_id: run.job or "" for run in runs if run.job_id is not None}
     owners = session.owner_numbers(names) if names else {}
     queues = {name: session.queue_number(name) for name in {run.queue for run in runs}}
-    return [_run_row(session, run, queues[run.queue], owners) for run in runs]
+    if all(_beyond_plain(run) == _PLAIN for run in runs):
+        return "add_plain_runs", [_plain_row(run, queues[run.queue], owners) for run in runs]
+    return "add_runs", [_run_row(session, run, queues[run.queue], owners) for run in runs]
+
+
+def _plain_row(run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
+    job_id, seconds = run.job_id, run.lease_seconds
+    return (
+        encode_id(run.id),
+        queue_id,
+        run.priority,
+        run.due_at,
+        run.fire_at,
+        run.created_at,
+        None if job_id is None else owners[job_id],
+        CAUSE_NUMBERS[run.cause],
+        seconds,
+        round(seconds * SECOND),
+        run.payload,
+    )
 
 
 def _run_row(session: Session, run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:

@@ -24,13 +24,13 @@ RUNNING, CANCELLING = 1, 2
 
 
 def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
-    return _each_or_all(session, "add_runs", run_rows(session, runs), session.namespace_id)
+    return _each_or_all(session, *run_rows(session, runs), session.namespace_id)
 
 
 def insert_runs(session: Session, runs: Sequence[Run]) -> None:
     """Add runs, leaving out those that can't be added."""
     if runs:
-        session.change_rows("add_runs", run_rows(session, runs), session.namespace_id)
+        session.change_rows(*run_rows(session, runs), session.namespace_id)
 
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from horarium.cli import cli
+from horarium.config import ROLES
 
 BEGINS, ENDS = "<!-- reference -->\n", "<!-- end of reference -->\n"
 
@@ -27,13 +28,30 @@ def _sections(command: click.Command, path: str) -> Iterator[str]:
         return
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     yield f"### {path}\n\n    {usage}\n"
-    yield inspect.cleandoc(command.help or "").replace("\b\n", "\n").replace("\n  ", "\n      ") + "\n"
+    yield _text(command.help or "") + "\n"
+    if path in _ROLES:
+        yield "Its options are those of `horarium serve`, without `--roles`.\n"
+        return
     yield "| option | meaning |\n| --- | --- |"
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        if record is not None and record[1]:
             yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
     yield ""
+
+
+_ROLES = tuple(f"horarium {role}" for role in ROLES)
+
+
+def _text(help: str) -> str:
+    """A command's help, its examples as code."""
+    lines: list[str] = []
+    for line in inspect.cleandoc(help).replace("\b\n", "").splitlines():
+        is_code = line.startswith("  ")
+        if is_code and lines and lines[-1] and not lines[-1].startswith("  "):
+            lines.append("")
+        lines.append(f"  {line}" if is_code else line)
+    return "\n".join(lines)
 
 
 def _cell(text: str) -> str:

@@ -233,8 +233,8 @@ class Worker:
 
     def _next(self) -> ClaimedRun | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._todo or self._over)
-            if not self._todo:
+            self._changed.wait_for(lambda: (self._todo and not self._stopping.is_set()) or self._over)
+            if self._over:
                 return None
             run = self._todo.popleft()
             self._running.add(run)

@@ -17,14 +17,15 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import Cause, Job, Plan, Run, State
 from horarium.planning import needs_unfinished, plan
 from horarium.ports import Signal, Store
+from horarium.services.anchors import Anchors
 from horarium.telemetry import Telemetry
 
 JOBS_MAX = 500
 """Jobs planned in one step."""
 RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
-SLICE = 25
-"""Jobs planned without giving way to other tasks."""
+SLICE_SECONDS = 0.005
+"""How long planning goes on without giving way to other tasks."""
 
 log = logging.getLogger("horarium")
 
@@ -50,17 +51,29 @@ class Planner:
         self._ahead = to_micros(ahead_seconds)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
+        self._last: Instant = 0
+        self._anchors = Anchors(store, self._ahead)
         self._broken: set[str] = set()
 
     async def step(self, now: Instant) -> Instant | None:
+        if now < self._last:
+            self._catch_up_at = min(self._catch_up_at, now)
+        self._last = now
+        wakes = [await self._anchors.step(now), await self._plan_due(now)]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    async def _plan_due(self, now: Instant) -> Instant | None:
         jobs, next_at = await self._store.due_jobs(now + self._ahead, JOBS_MAX)
         ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
         unfinished = await self._unfinished(ready)
         plans: list[Plan] = []
-        for index, job in enumerate(ready):
-            if index % SLICE == SLICE - 1:
+        clock = asyncio.get_running_loop().time
+        slice_ends = clock() + SLICE_SECONDS
+        for job in ready:
+            if clock() > slice_ends:
                 await asyncio.sleep(0)
+                slice_ends = clock() + SLICE_SECONDS
             planned = self._plan(job, unfinished.get(job.id, []), now)
             if planned is not None:
                 plans.append(planned)

@@ -1,7 +1,8 @@
 """Triggers: the rules that yield fire times, and the registry that reads them from their JSON form.
 
 `parse_trigger` turns `{"type": ..., ...}` into a value; a type that is not ours is looked up, once, in the entry-point
-group `horarium.triggers`. Such an entry point names a subclass of `Trigger` with a class method `from_spec(spec: Spec)`.
+group `horarium.triggers`. Such an entry point names a subclass of `Trigger` with a class method
+`from_spec(spec: Spec)`.
 """
 
 from __future__ import annotations

@@ -214,10 +214,8 @@ def except_(trigger: Trigger, *excluded: Trigger | Exclusion | Mapping[str, Any]
     return Except(trigger, tuple(found))
 
 
-def between(
-    trigger: Trigger, start: datetime | str | None = None, end: datetime | str | None = None
-) -> Between:
-    """A trigger from `start` (included) to `end` (excluded), aware datetimes or RFC 3339 texts. Raises InvalidTrigger."""
+def between(trigger: Trigger, start: datetime | str | None = None, end: datetime | str | None = None) -> Between:
+    """A trigger from `start` (included) to `end` (excluded): aware datetimes or RFC 3339. Raises InvalidTrigger."""
     first = None if start is None else read_instant(start, "from")
     return Between(trigger, first, None if end is None else read_instant(end, "until"))
 

@@ -51,9 +51,7 @@ class Cron(Trigger):
     def __post_init__(self) -> None:
         _check_seed(self.seed)
         if self.day_match not in ("any", "all"):
-            raise InvalidTrigger(
-                f"day_match: expected 'any' or 'all', not {quote(self.day_match)}", field="day_match"
-            )
+            raise InvalidTrigger(f"day_match: expected 'any' or 'all', not {quote(self.day_match)}", field="day_match")
         fields = read_fields(self.expression, self.seed or "")
         self._set("gap", _choose(Gap, self.gap, "gap"))
         self._set("repeat", _choose(Repeat, self.repeat, "repeat"))
@@ -111,7 +109,11 @@ class Cron(Trigger):
         before = self._zone.segment_at(segment.start - 1).offset
         gap_end = segment.start + segment.offset
         if self.gap is Gap.RUN_AT_TRANSITION:
-            wall = self._matcher.next_wall(segment.start + before) if utc == segment.start and before < segment.offset else None
+            wall = (
+                self._matcher.next_wall(segment.start + before)
+                if utc == segment.start and before < segment.offset
+                else None
+            )
             return segment.start if wall is not None and wall < gap_end else None
         wall = self._matcher.next_wall(utc + before) if utc + before < gap_end else None
         return wall - before if wall is not None and wall < gap_end else None

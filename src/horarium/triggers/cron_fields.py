@@ -35,8 +35,12 @@ _REFUSED = {
     "@reboot": "a schedule that outlives restarts has no reboot; enqueue the work when your process starts",
     "@every": "that is not cron; use the interval trigger, e.g. every('5m')",
 }
-_MONTHS = {name: i for i, name in enumerate("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split(), 1)}
-_WEEKDAYS = {name: i for i, name in enumerate("SUN MON TUE WED THU FRI SAT".split())}
+_MONTHS = {"JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6, "JUL": 7, "AUG": 8, "SEP": 9} | {
+    "OCT": 10,
+    "NOV": 11,
+    "DEC": 12,
+}
+_WEEKDAYS = {"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,13 @@ def read_fields(expression: object, seed: str) -> Fields:
         _FieldReader(kind, word, start, seed).read()
         for kind, (word, start) in zip(_KINDS, lead + words + tail, strict=True)
     ]
-    return Fields(*read, hashed=any("H" in _terms_without_names(word) for word, _ in words))
+    second, minute, hour, day, month, weekday, year = read
+    hashed = any("H" in _terms_without_names(word) for word, _ in words)
+    return Fields(second, minute, hour, day, month, weekday, year, hashed)
 
 
 def _terms_without_names(word: str) -> str:
-    return word.replace("THU", "").replace("MARCH", "")
+    return word.replace("THU", "")
 
 
 def _check_text(expression: object) -> str:
@@ -128,7 +134,7 @@ def _check_text(expression: object) -> str:
         _fail(f"{len(expression)} characters: expected at most {EXPRESSION_MAX}", EXPRESSION_MAX)
     for position, char in enumerate(expression):
         if not (char == "\t" or " " <= char <= "~"):
-            _fail(f"the character {ascii(char)} at position {position} can't stand in a cron expression", position)
+            _fail(f"the character {char!a} at position {position} can't stand in a cron expression", position)
     if not expression.strip():
         _fail("it is empty: expected e.g. '0 3 * * *'", 0)
     return expression
@@ -219,7 +225,9 @@ class _FieldReader:
             return self.kind.names[text]
         if not text.isdigit() or len(text) > _DIGITS_MAX or not self.kind.low <= int(text) <= self.kind.high:
             hint = nearest(text.lower(), [n.lower() for n in self.kind.names]).upper() if text.isalpha() else ""
-            self._refuse(term, position, f"expected {self.kind.expected()}{hint.replace('DID YOU MEAN', 'did you mean')}")
+            self._refuse(
+                term, position, f"expected {self.kind.expected()}{hint.replace('DID YOU MEAN', 'did you mean')}"
+            )
         return int(text)
 
     def _step(self, text: str, term: str, position: int) -> int:

@@ -90,7 +90,9 @@ def _say_days(fields: Fields, day_match: DayMatch) -> str:
         either = day_match == "any" and not fields.day.starred and not fields.weekday.starred
         return "every day" if either else by_weekday or by_day or "every day"
     if day_match == "all" or fields.day.starred or fields.weekday.starred:
-        return f"{by_day} where that is {by_weekday.replace('every', 'a', 1) if ' and ' not in by_weekday else by_weekday}"
+        return (
+            f"{by_day} where that is {by_weekday.replace('every', 'a', 1) if ' and ' not in by_weekday else by_weekday}"
+        )
     return f"{by_day} and {by_weekday}"
 
 
@@ -116,7 +118,9 @@ def _say_weekdays(weekday: Values) -> str:
         return ""
     said = [WEEKDAYS[n] for n in sorted(_bits(weekday.mask), key=lambda n: n or 7)]
     plain = {_WORKDAYS: "weekday (Monday to Friday)", _WEEKEND: "Saturday and Sunday"}.get(weekday.mask, say_list(said))
-    nth = [f"the {_NTH[n]} {WEEKDAYS[day]} of the month" for day, n in sorted(weekday.nth, key=lambda p: (p[1] % 9, p[0]))]
+    nth = [
+        f"the {_NTH[n]} {WEEKDAYS[day]} of the month" for day, n in sorted(weekday.nth, key=lambda p: (p[1] % 9, p[0]))
+    ]
     if not nth:
         return f"every {plain}"
     return f"on {say_list(([f'every {plain}'] if said else []) + nth)}"

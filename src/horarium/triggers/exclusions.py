@@ -4,9 +4,9 @@ Owns the four kinds of exclusion and their JSON forms. Each answers one question
 exclusion that covers this fire time end? An answer at or before the fire time means that it is not excluded. So a
 window costs one step of the search, however many fire times lie in it.
 
-    {"dates": ["2026-12-25", "2026-12-24/2027-01-01", "12-25"], "timezone"?}   whole days; a range includes both; MM-DD is yearly
+    {"dates": ["2026-12-25", "2026-12-24/2027-01-01", "12-25"], "timezone"?}   whole days; MM-DD is yearly
     {"weekdays": ["sat", "sun"], "timezone"?}                                  whole days
-    {"from": "22:00", "until": "06:00", "weekdays"?, "timezone"?}              daily; may pass midnight, then named by its first day
+    {"from": "22:00", "until": "06:00", "weekdays"?, "timezone"?}              daily; may pass midnight
     {"from": "2026-12-24T00:00:00Z", "until": "2026-12-27T00:00:00Z"}          once; either end may be open
     {"trigger": {...}, "for_seconds": 7200}                                    from each fire time of the trigger on
     {"type": "cron", ...}                                                      exactly the fire times of the trigger

@@ -37,7 +37,8 @@ class Interval(Trigger):
     def __post_init__(self) -> None:
         if not EVERY_MIN <= self.every <= EVERY_MAX:
             raise InvalidTrigger(
-                f"every_seconds: {quote(self.every / SECOND)}: expected from 1 second to 3653 days", field="every_seconds"
+                f"every_seconds: {quote(self.every / SECOND)}: expected from 1 second to 3653 days",
+                field="every_seconds",
             )
         if self.anchor is not None and not INSTANT_MIN <= self.anchor <= INSTANT_MAX + EVERY_MAX:
             raise InvalidTrigger("anchor: expected an instant from 1970 to 2200", field="anchor")
@@ -77,7 +78,6 @@ class Interval(Trigger):
         said = say_duration(self.every)
         every = f"every {said.removeprefix('1 ') if said.count(' ') == 1 else said}"
         return every if self.anchor is None else f"{every}, counted from {to_text(self.anchor)}"
-
 
 
 def every(duration: timedelta | str | float, anchor: datetime | str | None = None) -> Interval:

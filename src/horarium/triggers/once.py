@@ -39,7 +39,6 @@ class Once(Trigger):
         return f"once at {to_text(self.fire_at)}"
 
 
-
 def at(instant: datetime | str) -> Once:
     """Once, at an aware datetime or an RFC 3339 text with an offset. Raises InvalidTrigger for anything else."""
     return Once(read_instant(instant, "at"))

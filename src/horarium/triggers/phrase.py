@@ -1,1 +1,146 @@
-Phrase=when=None
+"""`phrase`: a rule in plain English, compiled to one of the other triggers.
+
+Owns the value that keeps the text, and the moment that relative phrases (`in 20 minutes`, `every other tuesday`) count
+from. A job fixes that moment when it is defined; until then they count from whatever `after` they are asked about. What
+was understood is said back by `words`, always.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_text
+from horarium.errors import InvalidTrigger
+from horarium.triggers.base import Trigger
+from horarium.triggers.phrase_compile import compile_parts
+from horarium.triggers.phrase_grammar import read_phrase
+from horarium.triggers.phrase_parts import Parts
+from horarium.triggers.phrase_say import say_parts
+from horarium.triggers.spec import Spec, read_instant
+from horarium.triggers.words import quote
+from horarium.triggers.zones import get_zone
+
+_TRIAL: Instant = 1_767_225_600 * SECOND
+"""2026-01-01: where a relative phrase is compiled once to see that its parts go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase(Trigger):
+    """A phrase in a zone. `timezone` is the one given beside the text; the text may name its own."""
+
+    type: ClassVar[str] = "phrase"
+    text: str
+    timezone: str = "UTC"
+    anchor: Instant | None = None
+    _parts: Parts = field(init=False, compare=False, repr=False)
+    _trigger: Trigger | None = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        get_zone(self.timezone)
+        parts = read_phrase(self.text)
+        if parts.zone is not None and self.timezone not in ("UTC", parts.zone):
+            raise InvalidTrigger(
+                f"timezone: {quote(self.timezone)} is given, but the phrase says {parts.zone}; give one",
+                field="timezone",
+            )
+        object.__setattr__(self, "_parts", parts)
+        trial = self._compile(_TRIAL if self.anchor is None else self.anchor)
+        fixed = self.anchor is not None or not parts.relative
+        if self.anchor is not None:
+            trial = trial.anchored(self.anchor)
+        object.__setattr__(self, "_trigger", trial if fixed else None)
+        if fixed and trial.next_fire(INSTANT_MIN - 1) is None:
+            raise InvalidTrigger("text: it would never fire", field="text")
+
+    @property
+    def zone(self) -> str:
+        """The zone in force: the text's own, or the one given beside it."""
+        return self._parts.zone or self.timezone
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Phrase:
+        """Reads `{"type": "phrase", "text", "timezone"?, "anchor"?}`."""
+        return cls(
+            spec.text("text", "a phrase such as 'every day at 9am'"),
+            spec.text("timezone", "an IANA time zone such as 'Europe/Berlin'", "UTC"),
+            spec.optional_instant("anchor"),
+        )
+
+    def anchored(self, anchor: Instant) -> Phrase:
+        if self.anchor is not None or (self._trigger is not None and self._trigger.anchored(anchor) == self._trigger):
+            return self
+        return replace(self, anchor=min(max(anchor, INSTANT_MIN), INSTANT_MAX - 1))
+
+    def compiled(self, reference: Instant) -> Trigger:
+        """What the phrase stands for, seen from `reference` if it is relative and not anchored."""
+        return self._compile(reference) if self._trigger is None else self._trigger
+
+    def _compile(self, reference: Instant) -> Trigger:
+        try:
+            return compile_parts(deepcopy(self._parts), self._parts.zone or self.timezone, max(reference, INSTANT_MIN))
+        except InvalidTrigger as error:
+            within = error.field or ""
+            raise InvalidTrigger(error.message, field="timezone" if within == "timezone" else "text") from None
+        except (ValueError, OverflowError):
+            raise InvalidTrigger("text: its dates lie outside the years 1970 to 2200", field="text") from None
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        return self._seen_from(after).next_fire(after)
+
+    def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
+        return self._seen_from(after).list_fires(after, until, limit)
+
+    def count_fires(self, after: Instant, until: Instant, limit: int) -> int:
+        return self._seen_from(after).count_fires(after, until, limit)
+
+    def last_fire(self, after: Instant, until: Instant) -> Instant | None:
+        return self._seen_from(after).last_fire(after, until)
+
+    def _seen_from(self, after: Instant) -> Trigger:
+        if self._trigger is not None:
+            return self._trigger
+        try:
+            return self._compile(after)
+        except InvalidTrigger:
+            return _NEVER
+
+    def spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {"type": self.type, "text": self.text, "timezone": self.timezone}
+        return spec if self.anchor is None else {**spec, "anchor": to_text(self.anchor)}
+
+    def words(self) -> str:
+        if self._trigger is None:
+            return f"{say_parts(self._parts)}, {self.zone} (counted from when it is defined)"
+        if self._parts.window is not None or (self._parts.step > 1 and not self._parts.sub_daily):
+            return f"{say_parts(self._parts)}, {self.zone}"
+        return self._trigger.words()
+
+
+class _Never(Trigger):
+    """What a relative phrase is when it is asked about a time from which its dates lie beyond 2200."""
+
+    type: ClassVar[str] = "never"
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        return None
+
+    def spec(self) -> dict[str, Any]:
+        return {"type": self.type}
+
+    def words(self) -> str:
+        return "never"
+
+
+_NEVER = _Never()
+
+
+def when(text: str, timezone: str = "UTC", anchor: datetime | str | None = None) -> Phrase:
+    """A rule in plain English, such as `every other tuesday at 9:34am`, in an IANA zone.
+
+    Relative phrases count from `anchor`, an aware datetime or RFC 3339 text, or from when a job is defined. Raises
+    InvalidTrigger, with the position of the first word that is not understood.
+    """
+    return Phrase(text, timezone, None if anchor is None else read_instant(anchor, "anchor"))

@@ -77,7 +77,7 @@ def check_instant(instant: Instant, field: str) -> Instant:
 
 
 class Spec:
-    """The JSON form of one trigger, being read. `read(...)` methods mark a field as known; `done()` refuses the rest."""
+    """The JSON form of one trigger, being read. What is read is known; `done()` refuses the rest."""
 
     def __init__(self, fields: Mapping[str, Any], depth: int, parse: Parse) -> None:
         self._fields = fields

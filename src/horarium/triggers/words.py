@@ -1,6 +1,6 @@
 """How a rule is said in plain English: lists, times of day, ordinals, durations, names of days and months.
 
-Owns wording that more than one trigger needs. It must never decide anything: what is said here was understood elsewhere.
+Owns wording that more than one trigger needs. It must never decide anything: what it says was understood elsewhere.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from horarium.clock import Instant
-from horarium.model import Disposition, Job, Run, State
+from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
 
@@ -27,6 +27,7 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
 
 def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     job = versions[-1]
+    asked = _cover([row for row in rows if row.cause is Cause.BACKFILL])
     rows = [row for row in rows if row.cause in PLANNED]
     ran = [row for row in rows if row.state is not State.SKIPPED]
     limits = [version.fires_max for version in versions]
@@ -35,7 +36,7 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     covered = _cover(rows)
     expected = {fire for stretch in _owed(versions, now) for fire in stretch}
     for fire in sorted(expected):
-        count = covered(fire)
+        count = covered(fire) or asked(fire)
         if count == 0:
             fail(f"job {job.name}: nothing accounts for its fire time {fire}")
         elif count > 1 and exact:
@@ -47,6 +48,8 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
 
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
     for row in rows:
+        if row.disposition is Disposition.WITHDRAWN:
+            continue
         if row.fire_at not in expected:
             fail(f"job {job.name}: row {row.id} ({row.state}) stands for {row.fire_at}, which is no fire time")
         if row.fires > 1 and row.disposition is not Disposition.SKIPPED_OVERLAP:
@@ -58,7 +61,7 @@ def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callabl
 def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
     """For each stretch between two changes what its rule yields in it. With `fires_max` reached, nothing more is owed;
     a pause counts only once it has ended."""
-    for version, following in zip(versions, [*versions[1:], None], strict=True):
+    for index, (version, following) in enumerate(zip(versions, [*versions[1:], None], strict=True)):
         start = version.created_at if version is versions[0] else version.updated_at
         end = now if following is None else following.updated_at
         if version.deleted_at is not None:
@@ -67,6 +70,7 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
             end = min(end, version.planned_until)
         if not version.enabled and (following is None or following.deleted_at is not None):
             return
+        end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
         if version.fires_max is not None and version.fires_count >= version.fires_max:
             end = min(end, version.planned_until)
         yield _fires(version, start, end)

@@ -1,0 +1,108 @@
+"""What a phrase says, before it is anything that fires: the parts that the grammar finds and the compiler joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+Time = tuple[int, int, int]
+"""Hour, minute, second of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayRef:
+    """A calendar day as a phrase names it. Relative unless it has a year."""
+
+    days: int | None = None
+    """`today` is 0, `tomorrow` 1."""
+    weekday: int | None = None
+    """Sunday is 0."""
+    strict: bool = False
+    """`next friday` is never today."""
+    year: int | None = None
+    month: int = 0
+    day: int = 0
+
+    @property
+    def relative(self) -> bool:
+        """Whether it needs a day to count from."""
+        return self.year is None
+
+    def resolve(self, today: date, passed: bool) -> date:
+        """The day, seen from `today`; `passed` says that its time of day is over today. Raises ValueError for none."""
+        if self.days is not None:
+            return today + timedelta(days=self.days)
+        if self.weekday is not None:
+            ahead = (self.weekday - today.isoweekday()) % 7
+            return today + timedelta(days=ahead or (7 if self.strict or passed else 0))
+        if self.year is not None:
+            return date(self.year, self.month, self.day)
+        return self._next_yearly(today, passed)
+
+    def _next_yearly(self, today: date, passed: bool) -> date:
+        for year in range(today.year, today.year + 9):
+            if (self.month, self.day) == (2, 29) and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
+                continue
+            found = date(year, self.month, self.day)
+            if found > today or (found == today and not passed):
+                return found
+        raise ValueError(f"there is no {self.day}.{self.month}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A day, perhaps with a time of day."""
+
+    day: DayRef
+    time: Time | None = None
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that a phrase may say; each at most once, as the grammar sees to."""
+
+    unit: str | None = None
+    step: int = 1
+    recurring: bool = False
+    weekdays: set[int] = field(default_factory=set)
+    nth: set[tuple[int, int]] = field(default_factory=set)
+    """(which, weekday): (1, 1) is the first Monday, (-1, 5) the last Friday."""
+    month_days: set[int] = field(default_factory=set)
+    """-1 is the last."""
+    workdays: set[int] = field(default_factory=set)
+    """1 is the first working day, -1 the last."""
+    months: set[int] = field(default_factory=set)
+    times: list[Time] = field(default_factory=list)
+    minute_past: int | None = None
+    window: tuple[Time, Time] | None = None
+    zone: str | None = None
+    day: DayRef | None = None
+    offset: tuple[int, str] | None = None
+    start: Moment | None = None
+    until: Moment | None = None
+    except_weekdays: set[int] = field(default_factory=set)
+    except_dates: list[str] = field(default_factory=list)
+
+    @property
+    def sub_daily(self) -> bool:
+        """Whether it is a rhythm of hours or finer."""
+        return self.unit in ("second", "minute", "hour")
+
+    @property
+    def once(self) -> bool:
+        """Whether it fires once."""
+        if self.offset is not None:
+            return True
+        if self.unit is not None or self.recurring:
+            return False
+        return self.day is not None or (len(self.weekdays) == 1 and not self.nth and not self.month_days)
+
+    @property
+    def relative(self) -> bool:
+        """Whether it means nothing without a moment to count from."""
+        ends = [moment.day.relative for moment in (self.start, self.until) if moment is not None]
+        if any(ends):
+            return True
+        if self.once:
+            return self.offset is not None or self.day is None or self.day.relative
+        return self.step > 1 and not self.sub_daily and self.start is None

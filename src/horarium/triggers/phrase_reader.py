@@ -1,0 +1,202 @@
+"""The tokens of a phrase, and what is read the same in every clause: numbers, times of day, days, lists.
+
+Owns the reading position. It only moves forward, so whatever uses it is linear; nothing here recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import NoReturn
+
+from horarium.errors import InvalidTrigger
+from horarium.triggers.phrase_parts import DayRef, Moment, Time
+from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, TIMES, Token
+from horarium.triggers.words import quote
+
+STEP_MAX = 10_000
+"""`every N ...`, `in N ...`."""
+
+WEEKDAY_GROUPS = ("weekday", "weekdays", "weekend", "weekends")
+
+
+class Reader:
+    """Reads a row of tokens from left to right."""
+
+    def __init__(self, tokens: list[Token], length: int) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._end = Token("end", "", "", length, len(tokens))
+        self._seen: set[str] = set()
+
+    # --- tokens
+
+    def _peek(self, ahead: int = 0) -> Token:
+        index = self._at + ahead
+        return self._tokens[index] if index < len(self._tokens) else self._end
+
+    def _take(self) -> Token:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _accept(self, *words: str) -> bool:
+        if self._peek().text in words:
+            self._at += 1
+            return True
+        return False
+
+    def _fail(self, token: Token, expected: str) -> NoReturn:
+        what = "the phrase ends" if token.kind == "end" else f"{quote(token.given)} at position {token.position}"
+        joiner = " where" if token.kind == "end" else ":"
+        raise InvalidTrigger(f"text: {what}{joiner} {expected}", field="text", position=token.position)
+
+    def _refuse(self, token: Token, why: str) -> NoReturn:
+        raise InvalidTrigger(
+            f"text: {quote(token.given)} at position {token.position}: {why}", field="text", position=token.position
+        )
+
+    def _once_only(self, what: str, token: Token) -> None:
+        if what in self._seen:
+            self._refuse(token, f"a second {what}; a phrase says it once")
+        self._seen.add(what)
+
+    def _lists_on(self, fits: Callable[[Token], bool]) -> bool:
+        """Takes `,`, `and` or `, and` if what follows it fits, i.e. if the list goes on."""
+        width = 0
+        while width < 2 and (self._peek(width).kind == "comma" or self._peek(width).text in ("and", "or", "&")):
+            width += 1
+        extra = 1 if self._peek(width).text in ("at", "on", "the") and width else 0
+        if width and fits(self._peek(width + extra)):
+            self._at += width + extra
+            return True
+        return False
+
+    def _starts_time(self, token: Token) -> bool:
+        if token.kind == "number":
+            after = token.index + 1
+            return after < len(self._tokens) and (
+                self._tokens[after].kind == "half" or self._tokens[after].text == "o'clock"
+            )
+        return token.kind == "time" or token.text in TIMES
+
+    def _time(self) -> Time:
+        token = self._take()
+        if token.text in TIMES:
+            return TIMES[token.text]
+        if token.kind not in ("time", "number"):
+            self._fail(token, "expected a time of day such as 9am, 9:34am, 18:00, noon or midnight")
+        half = token.text[-2:] if token.text[-1] == "m" else ""
+        digits = [int(n) for n in token.text.removesuffix(half).split(":")]
+        if not half and self._peek().kind == "half":
+            half = self._take().text.replace(".", "")
+        exact = len(digits) > 1 or bool(half) or self._accept("o'clock")
+        if not exact:
+            self._refuse(token, f"is it {token.text}am, {token.text}pm or {token.text}:00?")
+        return self._clock(token, digits, half)
+
+    def _clock(self, token: Token, digits: list[int], half: str) -> Time:
+        hour, minute, second = (*digits, 0, 0)[:3]
+        if half and not 1 <= hour <= 12:
+            self._refuse(token, "expected an hour from 1 to 12 before am or pm")
+        if half:
+            hour = hour % 12 + (12 if half == "pm" else 0)
+        if hour > 23 or minute > 59 or second > 59:
+            self._refuse(token, "expected a time from 00:00 to 23:59")
+        return hour, minute, second
+
+    def _starts_day(self, token: Token) -> bool:
+        names = (DAY_NAMES, DAY_PLURALS, MONTH_NAMES, ORDINALS)
+        return (
+            token.kind in ("date", "ordinal")
+            or any(token.text in known for known in names)
+            or token.text in ("weekdays", "weekends", "weekday")
+            or (token.kind == "number" and self._peek().text in MONTH_NAMES)
+        )
+
+    @staticmethod
+    def _is_weekday(token: Token) -> bool:
+        return token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in WEEKDAY_GROUPS
+
+    def _moment(self) -> Moment:
+        day = self._day()
+        self._accept("at")
+        return Moment(day, self._time() if self._starts_time(self._peek()) else None)
+
+    # --- days
+
+    def _day(self) -> DayRef:
+        self._accept("the")
+        return self._day_of(self._take())
+
+    def _day_of(self, token: Token) -> DayRef:
+        if token.text in ("today", "tonight", "tomorrow"):
+            return DayRef(days=1 if token.text == "tomorrow" else 0)
+        if token.text in ("next", "this"):
+            name = self._take()
+            if name.text not in DAY_NAMES:
+                self._fail(name, f"expected a weekday after {token.text!r}")
+            return DayRef(weekday=DAY_NAMES[name.text], strict=token.text == "next")
+        if token.text in DAY_NAMES:
+            return DayRef(weekday=DAY_NAMES[token.text])
+        if token.kind == "date":
+            year, month, day = map(int, token.text.split("-"))
+            return self._checked(token, year, month, day)
+        if token.text in MONTH_NAMES:
+            number = self._take()
+            named = self._day_number(number)
+            if named is None:
+                self._fail(number, "expected a day of the month, e.g. december 24th")
+            return self._checked(token, self._year(), MONTH_NAMES[token.text], named)
+        leading = self._day_number(token)
+        if leading is not None:
+            self._accept("of")
+            month_name = self._take()
+            if month_name.text not in MONTH_NAMES:
+                self._fail(month_name, "expected the name of a month")
+            return self._checked(token, self._year(), MONTH_NAMES[month_name.text], leading)
+        return self._fail(token, "expected a date such as december 24th, 2026-12-24, tomorrow or next friday")
+
+    def _year(self) -> int | None:
+        width = 1 if self._peek().kind == "comma" else 0
+        token = self._peek(width)
+        if token.kind == "number" and len(token.text) == 4:
+            self._at += width + 1
+            return int(token.text)
+        return None
+
+    def _checked(self, token: Token, year: int | None, month: int, day: int) -> DayRef:
+        try:
+            date(2000 if year is None else year, month, day)
+        except ValueError:
+            self._refuse(token, "there is no such date")
+        if year is not None and not 1970 <= year <= 2199:
+            self._refuse(token, "expected a year from 1970 to 2199")
+        return DayRef(year=year, month=month, day=day)
+
+    # --- numbers
+
+    @staticmethod
+    def _number(token: Token) -> int | None:
+        return int(token.text) if token.kind == "number" else NUMBERS.get(token.text)
+
+    @staticmethod
+    def _ordinal(token: Token) -> int | None:
+        return int(token.text[:-2]) if token.kind == "ordinal" else ORDINALS.get(token.text)
+
+    def _take_ordinal(self) -> int:
+        token = self._take()
+        found = self._ordinal(token)
+        if found is None or found == 0:
+            self._fail(token, "expected first, 2nd, last and so on")
+        return found
+
+    def _day_number(self, token: Token) -> int | None:
+        found = self._ordinal(token) if token.text not in ORDINALS else ORDINALS[token.text]
+        found = int(token.text) if token.kind == "number" and len(token.text) <= 2 else found
+        return found if found is not None and 1 <= found <= 31 else None
+
+    def _bounded(self, token: Token, count: int) -> int:
+        if not 1 <= count <= STEP_MAX:
+            self._refuse(token, f"expected a number from 1 to {STEP_MAX}")
+        return count

@@ -1,0 +1,70 @@
+"""A phrase said back from its parts, for phrases that have no fixed form yet or whose compiled form is an rrule."""
+
+from __future__ import annotations
+
+from horarium.triggers.phrase_parts import DayRef, Moment, Parts
+from horarium.triggers.words import MONTHS, WEEKDAYS, ordinal, say_count, say_every, say_list, say_time
+
+_NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last"}
+_ONE_DAY = {0: "today", 1: "tomorrow"}
+
+
+def say_parts(parts: Parts) -> str:
+    """What was understood, without the zone."""
+    said = _once(parts) if parts.once else _recurring(parts)
+    if parts.except_weekdays:
+        said += f", except on {say_list([f'{WEEKDAYS[day]}s' for day in sorted(parts.except_weekdays)])}"
+    if parts.except_dates:
+        said += f", except on {say_list(parts.except_dates[:5])}"
+        said += f" and {len(parts.except_dates) - 5} more" if len(parts.except_dates) > 5 else ""
+    said += "" if parts.start is None else f", starting {_moment(parts.start)}"
+    return said if parts.until is None else f"{said}, until {_moment(parts.until)}"
+
+
+def _once(parts: Parts) -> str:
+    if parts.offset is not None:
+        count, unit = parts.offset
+        return f"once, {say_count(count, unit)} later{_at(parts) if parts.times else ''}"
+    day = parts.day or DayRef(weekday=next(iter(parts.weekdays)))
+    return f"once, {_day(day)}{_at(parts)}"
+
+
+def _recurring(parts: Parts) -> str:
+    unit = parts.unit or "day"
+    said = say_every(parts.step, unit)
+    weekdays = parts.weekdays or ({1} if unit == "week" else set())
+    if weekdays:
+        days = say_list([WEEKDAYS[day] for day in sorted(weekdays, key=lambda day: day or 7)])
+        said = f"every {days}" if parts.unit is None else f"{said} on {days}"
+    if parts.nth:
+        said += f" on {say_list([f'the {_NTH[which]} {WEEKDAYS[day]}' for which, day in sorted(parts.nth)])}"
+    if parts.month_days or (unit in ("month", "year") and not parts.nth and parts.day is None):
+        days_said = [f"the {ordinal(day)}" if day > 0 else "the last day" for day in sorted(parts.month_days or {1})]
+        said += f" on {say_list(days_said)}"
+    if parts.day is not None:
+        said += f" {_day(parts.day)}"
+    elif parts.months or unit == "year":
+        said += f" of {say_list([MONTHS[month - 1] for month in sorted(parts.months or {1})])}"
+    if parts.window is not None:
+        said += f", from {say_time(*parts.window[0])} to {say_time(*parts.window[1])}"
+    return said if parts.sub_daily else said + _at(parts)
+
+
+def _at(parts: Parts) -> str:
+    start = parts.start.time if parts.start is not None else None
+    times = parts.times or [start or (0, 0, 0)]
+    return f" at {say_list([say_time(*time) for time in times])}"
+
+
+def _moment(moment: Moment) -> str:
+    return _day(moment.day).removeprefix("on ") + ("" if moment.time is None else f" at {say_time(*moment.time)}")
+
+
+def _day(day: DayRef) -> str:
+    if day.days is not None:
+        return _ONE_DAY[day.days]
+    if day.weekday is not None:
+        return (
+            f"on the {'first' if day.strict else 'next'} {WEEKDAYS[day.weekday]}{' after today' if day.strict else ''}"
+        )
+    return f"on {day.day} {MONTHS[day.month - 1]}{'' if day.year is None else f' {day.year}'}"

@@ -1,0 +1,111 @@
+"""The vocabulary of phrases, and their tokens.
+
+Owns which words mean what, and the cut of a text into tokens with positions. One pass, one regular expression without
+nested repetition: linear. What can't be a token is refused at once with its position.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from horarium.errors import InvalidTrigger
+from horarium.triggers.words import MONTHS, WEEKDAYS, quote
+
+TEXT_MAX = 512
+"""Characters in a phrase."""
+
+_TOKEN = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)(?![\w-])"
+    r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?|\d{1,2}[ap]m)(?![\w:])"
+    r"|(?P<ordinal>\d{1,3}(?:st|nd|rd|th))(?!\w)"
+    r"|(?P<past>:\d\d)(?![\w:])"
+    r"|(?P<number>\d{1,9})(?![\w:])"
+    r"|(?P<half>[ap]\.m\.|[ap]m(?!\w))"
+    r"|(?P<zone>[a-z_]+(?:/[a-z0-9_+-]+){1,3}|utc|gmt)(?!\w)"
+    r"|(?P<word>[a-z]+(?:'[a-z]+)?)"
+    r"|(?P<comma>,)",
+    re.ASCII | re.IGNORECASE,
+)
+
+UNITS = {
+    **dict.fromkeys(("second", "seconds", "sec", "secs"), "second"),
+    **dict.fromkeys(("minute", "minutes", "min", "mins"), "minute"),
+    **dict.fromkeys(("hour", "hours", "hr", "hrs"), "hour"),
+    **dict.fromkeys(("day", "days"), "day"),
+    **dict.fromkeys(("week", "weeks"), "week"),
+    **dict.fromkeys(("month", "months"), "month"),
+    **dict.fromkeys(("quarter", "quarters"), "quarter"),
+    **dict.fromkeys(("year", "years"), "year"),
+}
+ADVERBS = {
+    "hourly": "hour",
+    "daily": "day",
+    "weekly": "week",
+    "monthly": "month",
+    "quarterly": "quarter",
+    "yearly": "year",
+    "annually": "year",
+}
+_NUMBER_NAMES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_ORDINAL_NAMES = ("first", "second", "third", "fourth", "fifth", "sixth")
+NUMBERS = {word: n for n, word in enumerate(_NUMBER_NAMES, 1)}
+ORDINALS = {word: n for n, word in enumerate(_ORDINAL_NAMES, 1)} | {"last": -1}
+MONTH_NAMES = (
+    {name.lower(): n for n, name in enumerate(MONTHS, 1)}
+    | {name[:3].lower(): n for n, name in enumerate(MONTHS, 1)}
+    | {"sept": 9}
+)
+_SHORT = {"tues": 2, "thur": 4, "thurs": 4, "weds": 3}
+DAY_NAMES = (
+    {name.lower(): n for n, name in enumerate(WEEKDAYS)}
+    | {name[:3].lower(): n for n, name in enumerate(WEEKDAYS)}
+    | _SHORT
+)
+DAY_PLURALS = {f"{name.lower()}s": n for n, name in enumerate(WEEKDAYS)}
+WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
+TIMES = {"noon": (12, 0, 0), "midday": (12, 0, 0), "midnight": (0, 0, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word of a phrase. `text` is in small letters, `given` as it was written."""
+
+    kind: str
+    text: str
+    given: str
+    position: int
+    index: int
+
+
+def tokens_of(text: object) -> list[Token]:
+    """The tokens of a phrase. Raises InvalidTrigger with the position of what is none."""
+    if not isinstance(text, str):
+        raise InvalidTrigger(f"text: expected a phrase such as 'every day at 9am', not {quote(text)}", field="text")
+    if len(text) > TEXT_MAX:
+        raise InvalidTrigger(
+            f"text: {len(text)} characters: expected at most {TEXT_MAX}", field="text", position=TEXT_MAX
+        )
+    found: list[Token] = []
+    position = 0
+    while position < len(text):
+        if text[position] in " \t":
+            position += 1
+            continue
+        match = _TOKEN.match(text, position)
+        if match is None:
+            if text[position] == "." and not text[position + 1 :].strip():
+                break
+            raise InvalidTrigger(
+                f"text: {quote(text[position:])} at position {position} is not understood: expected a word, a number,"
+                " a time such as 9:30am or a date such as 2026-12-31",
+                field="text",
+                position=position,
+            )
+        found.append(Token(str(match.lastgroup), match.group().lower(), match.group(), position, len(found)))
+        position = match.end()
+    if not found:
+        raise InvalidTrigger(
+            "text: it is empty: expected a phrase such as 'every day at 9am'", field="text", position=0
+        )
+    return found

@@ -29,7 +29,7 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     job = versions[-1]
     asked = _cover([row for row in rows if row.cause is Cause.BACKFILL])
     rows = [row for row in rows if row.cause in PLANNED]
-    ran = [row for row in rows if row.state is not State.SKIPPED]
+    ran = [row for row in rows if row.state is not State.SKIPPED and row.disposition is not Disposition.WITHDRAWN]
     limits = [version.fires_max for version in versions]
     if None not in limits and len(ran) > max(limit or 0 for limit in limits):
         fail(f"job {job.name}: {len(ran)} runs, fires_max is {job.fires_max}")
@@ -48,7 +48,7 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
 
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
     for row in rows:
-        if row.disposition is Disposition.WITHDRAWN:
+        if row.disposition is Disposition.WITHDRAWN or row.fire_at > (job.deleted_at or row.fire_at):
             continue
         if row.fire_at not in expected:
             fail(f"job {job.name}: row {row.id} ({row.state}) stands for {row.fire_at}, which is no fire time")

@@ -68,12 +68,19 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
             return
         if following is not None and following.deleted_at is not None:
             end = min(end, version.planned_until)
-        if not version.enabled and (following is None or following.deleted_at is not None):
-            return
+        if not version.enabled and not _goes_on(version, versions[index + 1 :]):
+            continue
         end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
         if version.fires_max is not None and version.fires_count >= version.fires_max:
             end = min(end, version.planned_until)
         yield _fires(version, start, end)
+
+
+def _goes_on(paused: Job, later: list[Job]) -> bool:
+    """Whether the pause came to its account: the job was resumed, or its rule changed meanwhile."""
+    rule = (paused.trigger, paused.starts_at, paused.ends_at)
+    alive = [version for version in later if version.deleted_at is None]
+    return any(version.enabled or (version.trigger, version.starts_at, version.ends_at) != rule for version in alive)
 
 
 def _fires(job: Job, after: Instant, until: Instant) -> list[Instant]:

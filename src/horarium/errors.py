@@ -40,7 +40,7 @@ class CallerError(HorariumError, ValueError):
 
 
 class InvalidTrigger(CallerError):
-    """A rule that can't be read, or that can never fire. `position` is the offset of the fault, if known."""
+    """A rule that can't be read, or that can never fire. `position`: where in the text."""
 
     code = "invalid_trigger"
 

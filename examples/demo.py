@@ -1,0 +1,171 @@
+"""What `make demo` runs: a real server on a SQLite file, jobs defined through its API, and callbacks that arrive.
+
+Starts `horarium serve` on a free port with a temporary database, and a small receiver on another; defines sample jobs;
+prints each callback as it arrives, with how late it was; kills the server once in the middle (kill -9) and starts it
+again, to show that nothing is lost. HORARIUM_DEMO_SECONDS sets how long it goes on (default 20).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+SECONDS = float(os.environ.get("HORARIUM_DEMO_SECONDS", "20"))
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+arrived: list[tuple[str, str, float]] = []
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Prints each callback: who, for which fire time, which attempt, how late."""
+
+    protocol_version = "HTTP/1.1"
+    failed: ClassVar[set[str]] = set()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        job, run = self.headers["Horarium-Job"], self.headers["Horarium-Run"]
+        fire_at = datetime.fromisoformat(self.headers["Horarium-Fire-At"])
+        late = (datetime.now(UTC) - fire_at).total_seconds()
+        status = 200
+        if self.path == "/flaky" and run not in self.failed:
+            self.failed.add(run)
+            status = 503
+        print(
+            f"  {datetime.now():%H:%M:%S.%f}"[:-3]
+            + f"  {job:<22} fire {fire_at:%H:%M:%S}  attempt {self.headers['Horarium-Attempt']}"
+            + f"  {late * 1000:8.1f} ms after  -> {status}",
+            flush=True,
+        )
+        if status == 200:
+            arrived.append((job, self.headers["Horarium-Fire-At"], late))
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the line above says it all."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def call(method: str, url: str, body: object = None) -> object:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+def start_server(port: int, store: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "horarium", "serve", "--port", str(port), "--store", f"sqlite:///{store}"]
+    command += ["--allow-private-targets", "--signing-secret", SECRET, "--log-level", "error"]
+    server = subprocess.Popen(command)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            call("GET", f"http://127.0.0.1:{port}/readyz")
+            return server
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.05)
+    server.kill()
+    raise SystemExit("the server did not become ready within 20 s")
+
+
+def sample_jobs(receiver: str) -> list[dict[str, object]]:
+    soon = datetime.now(UTC) + timedelta(seconds=4)
+    return [
+        {
+            "name": "every-two-seconds",
+            "trigger": {"type": "interval", "every_seconds": 2},
+            "target": {"type": "http", "url": f"{receiver}/tick", "body": {"run": "{{run.id}}"}},
+        },
+        {
+            "name": "rrule-every-3s",
+            "trigger": {"type": "rrule", "rrule": "FREQ=SECONDLY;INTERVAL=3"},
+            "target": {"type": "http", "url": f"{receiver}/rrule"},
+        },
+        {
+            "name": "cron-every-5s",
+            "trigger": {"type": "cron", "expression": "*/5 * * * * *", "timezone": "Europe/Berlin"},
+            "target": {"type": "http", "url": f"{receiver}/cron"},
+        },
+        {
+            "name": "once-in-4s",
+            "trigger": {"type": "once", "at": soon.isoformat()},
+            "target": {"type": "http", "url": f"{receiver}/once"},
+        },
+        {
+            "name": "fails-first-then-works",
+            "trigger": {"type": "phrase", "text": "every 6 seconds"},
+            "target": {"type": "http", "url": f"{receiver}/flaky"},
+            "retry": {"attempts_max": 3, "backoff_seconds": 1},
+        },
+    ]
+
+
+def main() -> int:
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    with tempfile.TemporaryDirectory() as folder:
+        port, store = free_port(), Path(folder) / "demo.db"
+        server = start_server(port, store)
+        try:
+            api = f"http://127.0.0.1:{port}/api/v1"
+            print(f"Horarium serves {api}; Swagger UI: http://127.0.0.1:{port}/swagger-ui\n")
+            for job in sample_jobs(f"http://127.0.0.1:{receiver.server_port}"):
+                made = call("POST", f"{api}/jobs", job)
+                assert isinstance(made, dict)
+                print(f"  job {made['name']:<22} {made['words']}")
+            print("\nCallbacks as they arrive:")
+            time.sleep(SECONDS / 2)
+            print("  -- kill -9 of the server, and a new one on the same file --", flush=True)
+            server.kill()
+            server.wait()
+            server = start_server(port, store)
+            time.sleep(SECONDS / 2)
+            summary(api)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(timeout=40)
+            receiver.shutdown()
+    return 0
+
+
+def summary(api: str) -> None:
+    runs: list[dict[str, object]] = []
+    cursor = ""
+    while True:
+        page = call("GET", f"{api}/runs?limit=200{cursor}")
+        assert isinstance(page, dict)
+        runs += page["items"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    states: dict[object, int] = {}
+    for run in runs:
+        states[run["state"]] = states.get(run["state"], 0) + 1
+    twice = len(arrived) - len({(job, fire) for job, fire, _ in arrived})
+    print(f"\n{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=str)))
+    print(f"{len(arrived)} callbacks accepted, {twice} of them a repetition")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

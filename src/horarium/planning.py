@@ -1,0 +1,397 @@
+"""From fire times to runs: `plan(job, unfinished, now)` decides, and touches nothing.
+
+Every fire time up to the cursor (`job.planned_until`) is accounted for: it became a run, or a skipped run that says
+why. A plan moves the cursor on and says what becomes of each fire time that it passes. Two nodes that plan the same job
+at about the same time come to the same runs (a run's id is a hash of job and fire time), and the store lets one of
+them through. That is the whole of the coordination: no leader, no lock.
+
+The hard thing is a long absence. A rule may owe millions of fire times, so none of this enumerates them: the newest
+are found by halving, what is dropped becomes one row that stands for the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant, to_micros, to_text
+from horarium.model import (
+    Cause,
+    Disposition,
+    Event,
+    Job,
+    Plan,
+    Run,
+    RunChange,
+    State,
+    fraction,
+    prune_instant,
+    run_id,
+)
+from horarium.policies import CatchUpPolicy, Overlap
+from horarium.settling import cancel, terminate
+from horarium.triggers import Trigger, parse_trigger
+
+CATCH_UP_RUNS_MAX = 1_000
+"""Runs that one plan creates for one job at the most; of what was missed, the newest are kept."""
+BACKFILL_RUNS_MAX = 1_000
+BUFFERED_RUNS_MAX = 1_000
+"""Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
+MISSED_COUNT_MAX = 20_000
+"""How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
+MISFIRE_GRACE = 2 * SECOND
+"""A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
+TRIGGERS_CACHED = 8_192
+
+_SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER})
+
+
+class Owed(NamedTuple):
+    """A fire time that shall run, and why."""
+
+    fire_at: Instant
+    cause: Cause
+
+
+class Dropped(NamedTuple):
+    """A range of fire times that shall not run."""
+
+    first: Instant
+    last: Instant
+    fires: int
+    disposition: Disposition
+    reason: str
+
+
+def trigger_of(job: Job) -> Trigger:
+    """The job's trigger as a value, anchored and seeded for this job."""
+    return _cached_trigger(msgspec.json.encode(job.trigger), job.anchor_at, job.name)
+
+
+@lru_cache(maxsize=TRIGGERS_CACHED)
+def _cached_trigger(spec: bytes, anchor: Instant, seed: str) -> Trigger:
+    return parse_trigger(msgspec.json.decode(spec)).seeded(seed).anchored(anchor)
+
+
+def needs_unfinished(job: Job) -> bool:
+    """Whether planning this job depends on its unfinished runs."""
+    return job.overlap is not Overlap.ALLOW
+
+
+def next_fire(job: Job, after: Instant) -> Instant | None:
+    """The job's first fire time after `after`, within its own window and count; None for one that is paused."""
+    if not job.enabled or job.deleted_at is not None or _exhausted(job):
+        return None
+    return _next_in_window(job, after)
+
+
+def _next_in_window(job: Job, after: Instant) -> Instant | None:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    fire = trigger_of(job).next_fire(start)
+    return None if fire is None or (job.ends_at is not None and fire >= job.ends_at) else fire
+
+
+def _exhausted(job: Job) -> bool:
+    return job.fires_max is not None and job.fires_count >= job.fires_max
+
+
+# ---- the plan ---------------------------------------------------------------------------------------------------
+
+
+def plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int = 0) -> Plan:
+    """What becomes of every fire time of `job` in (cursor, now], and of those up to `now + ahead` where no policy
+    makes them wait for how earlier runs end. `unfinished`: the job's unfinished runs, if its overlap policy asks."""
+    horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
+    owed, dropped = _account(job, now, horizon)
+    owed, beyond = _limit(job, owed)
+    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
+    dropped = [*dropped, *skipped]
+    moved = replace(
+        job,
+        planned_until=beyond if beyond is not None else horizon,
+        fires_count=job.fires_count + len(runs),
+    )
+    moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
+    return Plan(moved, (*(_dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+
+
+def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:
+    """Sort the fire times in (cursor, horizon] into owed and missed, by the catch-up policy."""
+    cursor = job.planned_until
+    first = next_fire(job, cursor)
+    if first is None or first > horizon:
+        return [], []
+    if first > now - MISFIRE_GRACE:
+        return [Owed(fire, Cause.SCHEDULE) for fire in _fires(job, cursor, horizon, CATCH_UP_RUNS_MAX)], []
+    keep_from = _keep_from(job, first, now)
+    late = [fire for fire in _kept(job, keep_from, now) if fire > cursor]
+    owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
+    owed += [Owed(fire, Cause.SCHEDULE) for fire in _fires(job, now, horizon, CATCH_UP_RUNS_MAX)]
+    until = (late[0] - 1) if late else now
+    missed = _range(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
+    return owed, [missed] if missed else []
+
+
+def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
+    """After which instant late fire times are still considered."""
+    window = job.catch_up.window_seconds
+    oldest = first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
+    if job.catch_up.policy is CatchUpPolicy.NONE:
+        return max(oldest, now - MISFIRE_GRACE) if window is None else oldest
+    return oldest
+
+
+def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
+    """The fire times in (after, now] that run: the newest one, or the newest of all, as the policy says."""
+    if job.catch_up.policy is CatchUpPolicy.LATEST:
+        last = _last_in_window(job, after, now)
+        return [] if last is None else [last]
+    return _newest(job, after, now, CATCH_UP_RUNS_MAX)
+
+
+def _last_in_window(job: Job, after: Instant, until: Instant) -> Instant | None:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    end = until if job.ends_at is None else min(until, job.ends_at - 1)
+    return trigger_of(job).last_fire(start, end) if start < end else None
+
+
+def _fires(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    end = until if job.ends_at is None else min(until, job.ends_at - 1)
+    return trigger_of(job).list_fires(start, end, limit) if start < end else []
+
+
+def _newest(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    """The newest `limit` fire times in (after, until], found by widening a span that ends at `until`."""
+    last = _last_in_window(job, after, until)
+    if last is None:
+        return []
+    span = SECOND
+    while last - span > after:
+        found = _fires(job, last - span, last, 2 * limit)
+        if len(found) >= limit:
+            return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, last - span, last, limit)
+        span *= 2
+    found = _fires(job, after, last, 2 * limit)
+    return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, after, last, limit)
+
+
+def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[Instant]:
+    """As `_newest`, where the span holds more than twice the limit: halve it until it does not."""
+    low, high = after, last
+    while True:
+        middle = low + (high - low) // 2
+        found = _fires(job, middle, last, 2 * limit)
+        if limit <= len(found) < 2 * limit:
+            return found[-limit:]
+        if len(found) >= 2 * limit:
+            low = middle
+        else:
+            high = middle
+
+
+def _range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
+    """One row for all fire times in (after, until], or None where there are none."""
+    first = _next_in_window(job, after)
+    if first is None or first > until:
+        return None
+    last = _last_in_window(job, after, until)
+    assert last is not None
+    count = trigger_of(job).count_fires(first - 1, last, MISSED_COUNT_MAX)
+    if count >= MISSED_COUNT_MAX:
+        reason = f"{reason}; {MISSED_COUNT_MAX} or more fire times"
+    return Dropped(first, last, count, disposition, reason)
+
+
+def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
+    """Cut what is owed to what one plan may create and what `fires_max` leaves. The second value: where the cursor
+    must stop, if fire times beyond are left for the next plan."""
+    room = CATCH_UP_RUNS_MAX if job.fires_max is None else min(CATCH_UP_RUNS_MAX, job.fires_max - job.fires_count)
+    if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:
+        return owed, None
+    kept = owed[:room]
+    return kept, kept[-1].fire_at if kept else None
+
+
+# ---- overlap ----------------------------------------------------------------------------------------------------
+
+
+def _apply_overlap(
+    job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant
+) -> tuple[list[Run], list[RunChange], list[Dropped]]:
+    """Which of the owed fire times run, in order, given what is not finished."""
+    if job.overlap is Overlap.ALLOW:
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []
+    runs: list[Run] = []
+    skipped: list[Dropped] = []
+    owed = list(owed)
+    if job.overlap in (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER):
+        skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
+        owed = owed[-1:]
+        changes = _end_others(job, unfinished, now) if owed else []
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped)
+    waiting = len(unfinished)
+    room = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2}.get(job.overlap, BUFFERED_RUNS_MAX)
+    for fire in owed:
+        if waiting >= room:
+            skipped.append(_overlapped(job, fire, f"{waiting} unfinished"))
+        else:
+            runs.append(owed_run(job, fire.fire_at, now, fire.cause))
+            waiting += 1
+    return runs, [], _merged(skipped)
+
+
+def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
+    return Dropped(fire.fire_at, fire.fire_at, 1, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
+
+
+def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunChange]:
+    end = terminate if job.overlap is Overlap.TERMINATE_OTHER else cancel
+    reason = f"overlap: {job.overlap}; the next fire time came"
+    return [
+        RunChange(end(run, job.retention, now, reason), run.token, run.state)
+        for run in unfinished
+        if run.state is not State.CANCELLING or job.overlap is Overlap.TERMINATE_OTHER
+    ]
+
+
+def _merged(dropped: list[Dropped]) -> list[Dropped]:
+    """Neighbours of the same kind as one range."""
+    merged: list[Dropped] = []
+    for range_ in dropped:
+        if merged and merged[-1].disposition is range_.disposition and merged[-1].reason == range_.reason:
+            merged[-1] = merged[-1]._replace(last=range_.last, fires=merged[-1].fires + range_.fires)
+        else:
+            merged.append(range_)
+    return merged
+
+
+# ---- runs -------------------------------------------------------------------------------------------------------
+
+
+def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
+    """The pending run for one fire time."""
+    due_at = fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
+    if cause in (Cause.CATCH_UP, Cause.BACKFILL):
+        due_at = max(due_at, now)
+    timeouts = job.timeouts
+    return Run(
+        id=run_id(job.id, fire_at),
+        queue=job.queue,
+        job_id=job.id,
+        job=job.name,
+        fire_at=fire_at,
+        due_at=due_at,
+        created_at=now,
+        priority=job.priority,
+        cause=cause,
+        payload=payload,
+        concurrency_key=job.concurrency.key if job.concurrency else None,
+        concurrency_max=job.concurrency.max if job.concurrency else 0,
+        serial=job.overlap in _SERIAL,
+        lease_seconds=timeouts.heartbeat_seconds,
+        execution_seconds=timeouts.execution_seconds,
+        start_by=None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds),
+    )
+
+
+def _dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:
+    many = dropped.fires > 1
+    message = f"{dropped.disposition} ({dropped.reason})"
+    if many:
+        message += f": {dropped.fires} fire times up to {to_text(dropped.last)}"
+    return Run(
+        id=run_id(job.id, dropped.first),
+        queue=job.queue,
+        job_id=job.id,
+        job=job.name,
+        fire_at=dropped.first,
+        due_at=dropped.first,
+        created_at=now,
+        state=State.SKIPPED,
+        cause=cause,
+        finished_at=now,
+        disposition=dropped.disposition,
+        error=dropped.reason,
+        fires=dropped.fires,
+        last_fire_at=dropped.last if many else None,
+        prune_at=prune_instant(now, job.retention),
+        history=(Event(now, State.SKIPPED, message),),
+    )
+
+
+# ---- what people ask for ----------------------------------------------------------------------------------------
+
+
+def plan_now(job: Job, unfinished: Sequence[Run], now: Instant, payload: bytes | None = None) -> tuple[Plan, Run]:
+    """A run asked for by hand, under the job's overlap policy. It moves neither the cursor nor the count. The run may
+    come back `skipped`."""
+    taken = {run.fire_at for run in unfinished}
+    fire_at = next(instant for instant in range(now, now + len(taken) + 1) if instant not in taken)
+    runs, changes, skipped = _apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
+    run = replace(runs[0], payload=payload) if runs else _dropped_run(job, skipped[0], now, Cause.MANUAL)
+    return Plan(job, (run,), tuple(changes)), run
+
+
+def plan_backfill(job: Job, unfinished: Sequence[Run], start: Instant, end: Instant, now: Instant) -> Plan:
+    """Runs for the fire times in [start, end), the first 1,000 at the most, under the job's overlap policy. Those
+    that have a run already are left alone by the store."""
+    fires = trigger_of(job).list_fires(start - 1, end - 1, BACKFILL_RUNS_MAX)
+    owed = [Owed(fire, Cause.BACKFILL) for fire in fires]
+    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
+    return Plan(job, (*(_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped), *runs), tuple(changes))
+
+
+def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
+    """No fire time after `now` runs. What was planned ahead is withdrawn, as though it had never been planned."""
+    paused = replace(
+        job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
+    )
+    return Plan(paused, withdrawals=withdrawn(unfinished, now))
+
+
+def resume(job: Job, now: Instant) -> Plan:
+    """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row."""
+    passed = _range(job, job.planned_until, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
+    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=now, updated_at=now)
+    resumed = replace(resumed, next_fire_at=next_fire(resumed, now))
+    return Plan(resumed, (_dropped_run(job, passed, now),) if passed else ())
+
+
+def delete(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """The job ends: pending runs are cancelled, running ones are asked to stop. Its history stays until pruned."""
+    gone = replace(job, deleted_at=now, next_fire_at=None, updated_at=now)
+    changes = [
+        RunChange(cancel(run, job.retention, now, "the job was deleted"), run.token, run.state)
+        for run in unfinished
+        if run.state is not State.CANCELLING
+    ]
+    return Plan(gone, changes=tuple(changes))
+
+
+def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """Put the owner's fields of `revised` in place. `job` must have been planned up to `now` under the old rule.
+
+    Only what decides *when* moves the next fire time (trigger, window, enabled); then whatever was planned ahead under
+    the old rule is withdrawn, and the new rule begins after `now`.
+    """
+    retimed = any(getattr(job, name) != getattr(revised, name) for name in ("trigger", "starts_at", "ends_at"))
+    anchor = now if job.trigger != revised.trigger else job.anchor_at
+    revised = replace(revised, anchor_at=anchor, updated_at=now)
+    if not retimed:
+        revised = replace(revised, planned_until=job.planned_until)
+        return Plan(replace(revised, next_fire_at=next_fire(revised, revised.planned_until)))
+    revised = replace(revised, planned_until=now)
+    revised = replace(revised, next_fire_at=next_fire(revised, now))
+    return Plan(revised, withdrawals=withdrawn(unfinished, now))
+
+
+def withdrawn(unfinished: Sequence[Run], now: Instant) -> tuple[Run, ...]:
+    """The runs that were planned ahead and not begun."""
+    return tuple(
+        run for run in unfinished if run.state is State.PENDING and run.fire_at > now and run.cause is Cause.SCHEDULE
+    )

@@ -1,0 +1,85 @@
+"""What a job's owner decides, as values: catch-up, overlap, retry, timeouts, concurrency, retention.
+
+Nothing here acts. `planning.py` reads catch-up, overlap and concurrency; `settling.py` reads retry, timeouts and
+retention; no store and no adapter reads any of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+ATTEMPTS_MAX = 100
+RETRY_AGE_SECONDS_MAX = 7 * 24 * 3600
+SECONDS_MAX = 10 * 366 * 24 * 3600
+CONCURRENCY_MAX = 100_000
+KEY_LENGTH_MAX = 200
+LEASE_SECONDS_DEFAULT = 30
+CANCEL_GRACE_SECONDS = 30
+RETENTION_SECONDS_DEFAULT = 7 * 24 * 3600
+
+Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
+
+
+class CatchUpPolicy(StrEnum):
+    """What becomes of fire times that could not be planned in time."""
+
+    NONE = "none"
+    LATEST = "latest"
+    ALL = "all"
+
+
+class CatchUp(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`latest` (the default) runs once, for the newest fire time that was missed; `all` runs the newest 1,000 of them;
+    `none` runs none. Fire times older than `window_seconds` count as missed whatever the policy says."""
+
+    policy: CatchUpPolicy = CatchUpPolicy.LATEST
+    window_seconds: Seconds | None = None
+
+
+class Overlap(StrEnum):
+    """What happens at a fire time when an earlier run of the job is not finished. Retries count as not finished."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    BUFFER_ONE = "buffer_one"
+    BUFFER_ALL = "buffer_all"
+    CANCEL_OTHER = "cancel_other"
+    TERMINATE_OTHER = "terminate_other"
+
+
+class Retry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Attempt n + 1 comes `backoff_seconds * backoff_factor ** (n - 1)` after attempt n failed, `backoff_max_seconds`
+    at the most, less a jitter of up to half. No attempt starts later than `age_max_seconds` after the run was due."""
+
+    attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 3
+    backoff_seconds: Seconds = 5.0
+    backoff_factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    backoff_max_seconds: Seconds = 3600.0
+    age_max_seconds: Annotated[float, Meta(gt=0, le=RETRY_AGE_SECONDS_MAX)] | None = None
+
+
+class Timeouts(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`start_seconds`: a run that no worker took within this of being due fails. `execution_seconds`: how long one
+    attempt may take. `heartbeat_seconds`: the length of the lease; silence for longer loses the attempt."""
+
+    start_seconds: PositiveSeconds | None = None
+    execution_seconds: PositiveSeconds | None = None
+    heartbeat_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = LEASE_SECONDS_DEFAULT
+
+
+class Concurrency(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """At most `max` runs that share `key` are claimed at one time, over all jobs and nodes."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
+    max: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = 1
+
+
+class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How long a finished run is kept (`None`: for good), and how many finished runs of the job at the most."""
+
+    finished_seconds: Seconds | None = RETENTION_SECONDS_DEFAULT
+    runs_max: Annotated[int, Meta(ge=0, le=100_000_000)] | None = None

@@ -1,0 +1,256 @@
+"""Every interface between the core and the outside, on one page: duties, order, errors, atomicity.
+
+A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (`now` is passed in), never
+publishes an event, and knows no policy: it compares columns and adds durations that stand on the row. Whatever it is
+given it returns equal. Batches are the unit: one call is one transaction and (where the store is remote) one round
+trip or a small fixed number of them, however many rows it moves. The items of a batch take effect as if one after the
+other in the order given. Names and ids are ordered by code point.
+
+Errors: `StoreUnavailable` for anything that may pass (down, locked, full, timed out); the caller backs off and calls
+again, so every write must be safe to repeat. Nothing else is raised but broken invariants. Losing a race is no error:
+it is a False or a None in the answer.
+
+A store instance serves one namespace; several may share one database. It is opened with `open` and may then be used
+from many tasks of one event loop at once. An awaiting caller that is cancelled does not undo the write: a write that
+was handed over is carried out or fails as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+
+T = TypeVar("T")
+
+BATCH_MAX = 1_000
+PAGE_MAX = 200
+
+
+class JobFilter(Struct, frozen=True):
+    """Which jobs to list. `labels`: every pair must match. Deleted jobs are never listed."""
+
+    labels: Mapping[str, str] = {}
+    enabled: bool | None = None
+    name_prefix: str | None = None
+
+
+class RunFilter(Struct, frozen=True):
+    """Which runs to list. `since` (included) and `until` (excluded) bound `fire_at`."""
+
+    job: str | None = None
+    states: frozenset[State] = frozenset()
+    queue: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """One page of a list, and where the next one begins (None: this was the last)."""
+
+    items: tuple[T, ...]
+    next_after: str | None = None
+
+
+class Claimed(Struct, frozen=True):
+    """What a claim brought: the runs in claim order, now `running` under a new token; the jobs that they belong to, by
+    id; and when the next run of these queues falls due (None: nothing is waiting). `next_due_at` is some instant up to
+    the claim's `until` if a run that could be taken at once was left by `limit` (a store that can't tell may say so
+    whenever the limit was reached), else the earliest due_at beyond `until`. Due runs that are held back are not
+    counted."""
+
+    runs: tuple[Run, ...] = ()
+    jobs: Mapping[str, Job] = {}
+    next_due_at: Instant | None = None
+
+
+class Beat(Struct, frozen=True):
+    """A sign of life for one run. `progress`: JSON text, kept if not None."""
+
+    run_id: str
+    token: int
+    progress: bytes | None = None
+
+
+class Pulse(Struct, frozen=True):
+    """The answer to a beat: until when the lease now stands, and whether a cancel was asked."""
+
+    expires_at: Instant
+    cancel_requested: bool
+
+
+class QueueStats(Struct, frozen=True):
+    """One queue: runs that are due, that wait for later, that are claimed; when the oldest due one was due."""
+
+    queue: str
+    due: int
+    scheduled: int
+    running: int
+    oldest_due_at: Instant | None
+
+
+class Stats(Struct, frozen=True):
+    """Counts for /stats and /metrics. Finished runs are not counted: their number may be large."""
+
+    jobs: int
+    jobs_enabled: int
+    queues: tuple[QueueStats, ...]
+
+
+class Store(Protocol):
+    """Durable jobs and runs. See the module's text for what holds for every method."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date (one node does, others wait). Refuses a schema that is newer."""
+
+    async def close(self) -> None:
+        """Finish what was handed over, then disconnect. May be called twice."""
+
+    async def check(self) -> None:
+        """Prove that a write would succeed now. Raises StoreUnavailable with the reason."""
+
+    # -- jobs
+
+    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+        """Insert each job unless its id exists or its name is taken by a job that is not deleted. True: inserted."""
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        """The jobs of these names that are not deleted, in the order asked."""
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        """The jobs of these ids, deleted ones too while they are kept."""
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        """Jobs by name, ascending, beginning after the name `after`."""
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
+        `next_fire_at` beyond those returned, be it due or not."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
+        plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
+        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
+        `add_runs` would refuse is left out). A plan changes neither the job's id nor its name. With `deleted_at` set
+        the name is free again, for good. True: carried out."""
+
+    # -- runs
+
+    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        """Insert runs. False: its id, its unique_key, or its (job_id, fire_at) exists already, finished runs included
+        (then nothing of it is written)."""
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        """Runs by id, in the order asked."""
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        """The run that holds this unique key."""
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        """For each job its runs that are not finished, by fire_at then id. Every asked id is a key of the answer."""
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        """Runs by id, descending (newest fire time first), beginning after (below) the id `after`."""
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        """Take pending runs of these queues with due_at <= `until` (`now`, or up to an execution window later), the
+        highest priority first, then the earliest due, then the lowest id. A taken run is `running`, its token and
+        attempt one larger, its worker `worker`, started_at = max(now, due_at), and its
+        lease_expires_at as `lease_end` below.
+
+        Held back: a run with start_by <= now; one with a `concurrency_key` under which `concurrency_max` (its own)
+        runs are claimed already; a `serial` run while an unfinished run of the same job has an earlier (fire_at, id)
+        or is claimed. A run that is held back takes no place in the limit. No two claimers ever get the same run, nor
+        together more than `concurrency_max`."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
+        nor expired). False: it is not, or it is gone.
+        Of the run, everything that may change is written: state, due_at, attempt, worker, lease_expires_at,
+        started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        """Extend each lease that still stands at `now` under that token. A running run's lease then ends at
+        `lease_end(run, now)`; a cancelling one's stays as it is. None: the lease is lost."""
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        """Claimed runs whose lease expired (lease_expires_at <= now) and pending ones with start_by <= now, together
+        by that instant, then by id; and the earliest such lease_expires_at or start_by that lies ahead (> now)."""
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        """Forget finished runs with prune_at <= now, the earliest first, then deleted jobs that no run belongs to any
+        longer; `limit` of each at the most. The number of runs forgotten."""
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        """Forget the finished runs of a job beyond the newest `keep` (by id), the oldest first, `limit` at the most.
+        How many."""
+
+    # -- the rest
+
+    async def beat_node(self, node: Node) -> None:
+        """Write a node's sign of life, by name."""
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
+
+    async def stats(self, now: Instant) -> Stats:
+        """Counts by queue, by name, of queues with unfinished runs. Cost: proportional to these at the most. Deleted
+        jobs are not counted."""
+
+
+def lease_end(run: Run, now: Instant) -> Instant:
+    """Until when a lease on this run stands if it is (re)newed at `now`: `lease_seconds` on, but never beyond
+    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
+    end = now + round(run.lease_seconds * 1_000_000)
+    if run.execution_seconds is None or run.started_at is None:
+        return end
+    return min(end, run.started_at + round(run.execution_seconds * 1_000_000))
+
+
+class Signal(Protocol):
+    """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
+    Topics: `jobs` (something to plan), `queue:NAME` (something to claim), `leases`, `cancel:RUN_ID`."""
+
+    def publish(self, topic: str) -> None:
+        """Wake whoever listens. Never blocks, never raises."""
+
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` on the event loop at each publication; returns how to stop."""
+
+
+class Delivery(Struct, frozen=True):
+    """What a target needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
+    and the instant at which the attempt must be over (None: no limit)."""
+
+    run: Run
+    job: Job | None
+
+
+class Control(Protocol):
+    """What a target may ask and tell while it performs an attempt."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel was asked, or the lease was lost."""
+
+    async def wait_cancelled(self) -> None:
+        """Return when `cancelled` becomes true."""
+
+    async def heartbeat(self, progress: bytes | None = None) -> None:
+        """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""
+
+
+class Target(Protocol):
+    """Performs attempts of one kind. An adapter only translates: no policy, no retry of its own, no event."""
+
+    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
+        """Perform one attempt. Every failure is an outcome, not an exception (an exception is a bug, and is taken as
+        a retryable failure). None: the attempt goes on elsewhere and will be settled by whoever holds the token.
+        Being cancelled (asyncio) means that the time limit passed or the node gives up: stop, and raise it on."""
+
+    async def close(self) -> None:
+        """Let go of connections."""

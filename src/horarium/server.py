@@ -1,0 +1,187 @@
+"""The server process: one node's services and its API in one event loop, from start to orderly stop.
+
+Order matters at the end: whoever waits is sent home first, then nothing new is accepted, then what runs is drained,
+then the last outcomes are written, and only then the store is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal as os_signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from horarium.errors import HorariumError, InvalidSetting, Outage
+from horarium.logs import configure_logging
+from horarium.wiring import Options, Runtime, make_store
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from horarium.config import Settings
+
+STORE_WAIT_SECONDS = 60.0
+"""How long a starting server waits for a store that does not answer yet."""
+HTTP_GRACE_SECONDS = 5
+BACKLOG = 2048
+
+log = logging.getLogger("horarium")
+
+
+def run_server(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start."""
+    configure_logging(settings.log_format, settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings))
+    except HorariumError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(settings: Settings) -> None:
+    listener = _listen(settings.host, settings.port) if "api" in settings.roles else None
+    url = _public_url(settings, listener)
+    runtime = Runtime(make_store(settings.store, settings.namespace), _options(settings, url))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (os_signal.SIGINT, os_signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if not await _open(runtime, stop):
+        return
+    try:
+        await runtime.start()
+        server = _http_server(runtime, settings) if listener is not None else None
+        serving = asyncio.create_task(server.serve([listener])) if server and listener else None
+        log.info("horarium %s: %s", settings.node_name or runtime.options.node_name, _greeting(settings, url))
+        await _until(stop, serving)
+        log.info("stopping: what runs is given %g s to finish", settings.grace_seconds)
+        await runtime.stop()
+        if server is not None and serving is not None:
+            server.should_exit = True
+            await serving
+    finally:
+        await runtime.close()
+    log.info("stopped")
+
+
+async def _until(stop: asyncio.Event, serving: asyncio.Task[None] | None) -> None:
+    """Wait for the signal, or for the HTTP server to end by itself."""
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait({waiting, serving} if serving else {waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
+    """Open the store; one that does not answer is tried again for a while. False: stopped meanwhile."""
+    deadline = runtime.clock.monotonic() + STORE_WAIT_SECONDS
+    pause = 0.2
+    said = False
+    while True:
+        try:
+            await runtime.open()
+        except Outage as outage:
+            if runtime.clock.monotonic() + pause > deadline:
+                raise
+            if not said:
+                log.warning("the store can't be opened: %s; trying for %g s", outage, STORE_WAIT_SECONDS)
+                said = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+            if stop.is_set():
+                return False
+            pause = min(pause * 2, 5.0)
+        else:
+            return True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or a clear error."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise InvalidSetting(
+            f"host, port: can't listen on {host}:{port}: {error.strerror or error}; is another server running there?",
+            field="port",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _public_url(settings: Settings, listener: socket.socket | None) -> str:
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    port = listener.getsockname()[1] if listener is not None else settings.port
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port}"
+
+
+def _greeting(settings: Settings, url: str) -> str:
+    roles = ", ".join(settings.roles)
+    return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
+
+
+def _options(settings: Settings, url: str) -> Options:
+    return Options(
+        roles=settings.roles,
+        node_name=settings.node_name,
+        allow_private_targets=settings.allow_private_targets,
+        signing_secret=settings.signing_secret,
+        report_url=url,
+        plan_ahead_seconds=settings.plan_ahead_seconds,
+        execution_window_seconds=settings.execution_window_seconds,
+        catch_up_per_second=settings.catch_up_per_second,
+        http_concurrency=settings.http_concurrency,
+        handler_concurrency=settings.handler_concurrency,
+        grace_seconds=settings.grace_seconds,
+    )
+
+
+def _http_server(runtime: Runtime, settings: Settings) -> uvicorn.Server:
+    import uvicorn
+
+    from horarium.api.app import create_app
+
+    class Server(uvicorn.Server):
+        """Signals are ours: the server stops when the node says so."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    app: Any = create_app(
+        runtime.operations,
+        runtime.claims,
+        health=runtime.health,
+        telemetry=runtime.telemetry,
+        api_keys=settings.api_keys,
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=HTTP_GRACE_SECONDS,
+        timeout_keep_alive=75,
+        server_header=False,
+        date_header=True,
+        ws="none",
+        proxy_headers=False,
+    )
+    return Server(config)

@@ -1,0 +1,138 @@
+"""The planner: turns due jobs into runs. Any number of planners may work on the same jobs at once; each plan is a
+compare-and-set on the job's version, and whoever loses has nothing left to do.
+
+Work is proportional to what is due, never to how many jobs there are. What was missed in an absence is planned at
+once but falls due at a measured pace, so that catching up neither storms the targets nor delays what is on time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant, to_micros
+from horarium.model import Cause, Job, Plan, Run, State
+from horarium.planning import needs_unfinished, plan
+from horarium.ports import Signal, Store
+from horarium.telemetry import Telemetry
+
+JOBS_MAX = 500
+"""Jobs planned in one step."""
+RUNS_MAX = 2_000
+"""Runs committed in one transaction, give or take one job's."""
+SLICE_SECONDS = 0.005
+"""How long planning goes on without giving way to other tasks."""
+
+log = logging.getLogger("horarium")
+
+
+class Planner:
+    """Plans what is due, and what falls due within `ahead_seconds`."""
+
+    name = "planner"
+    topics: tuple[str, ...] = ("jobs",)
+
+    def __init__(
+        self,
+        store: Store,
+        signal: Signal,
+        telemetry: Telemetry,
+        *,
+        ahead_seconds: float = 1.0,
+        catch_up_per_second: float = 100.0,
+    ) -> None:
+        self._store = store
+        self._signal = signal
+        self._telemetry = telemetry
+        self._ahead = to_micros(ahead_seconds)
+        self._pace = round(SECOND / catch_up_per_second)
+        self._catch_up_at: Instant = 0
+        self._broken: set[str] = set()
+
+    async def step(self, now: Instant) -> Instant | None:
+        jobs, next_at = await self._store.due_jobs(now + self._ahead, JOBS_MAX)
+        ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
+        wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
+        unfinished = await self._unfinished(ready)
+        plans: list[Plan] = []
+        clock = asyncio.get_running_loop().time
+        slice_ends = clock() + SLICE_SECONDS
+        for job in ready:
+            if clock() > slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = clock() + SLICE_SECONDS
+            planned = self._plan(job, unfinished.get(job.id, []), now)
+            if planned is not None:
+                plans.append(planned)
+        await self._commit(plans, now)
+        if len(jobs) == JOBS_MAX and plans:
+            return now
+        wakes += [self._wake(planned.job) for planned in plans if planned.job.next_fire_at is not None]
+        if next_at is not None:
+            wakes.append(next_at - self._ahead // 2)
+        return min(wakes, default=None)
+
+    def _wake(self, job: Job) -> Instant:
+        """When to plan this job next: half of the look-ahead before it falls due, when others do not run."""
+        return _fire(job) if needs_unfinished(job) else _fire(job) - self._ahead // 2
+
+    async def _unfinished(self, jobs: Sequence[Job]) -> dict[str, list[Run]]:
+        ids = [job.id for job in jobs if needs_unfinished(job)]
+        return await self._store.unfinished_runs(ids) if ids else {}
+
+    def _plan(self, job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
+        """One job's plan. A job that can't be planned must not keep the others from it."""
+        try:
+            return self._paced(plan(job, unfinished, now, self._ahead), now)
+        except Exception:
+            if job.id not in self._broken:
+                self._broken.add(job.id)
+                log.exception("job %s can't be planned", job.name)
+            return None
+
+    def _paced(self, planned: Plan, now: Instant) -> Plan:
+        if not any(run.cause is Cause.CATCH_UP and run.state is State.PENDING for run in planned.runs):
+            return planned
+        return replace(planned, runs=tuple(self._slot(run, now) for run in planned.runs))
+
+    def _slot(self, run: Run, now: Instant) -> Run:
+        if run.cause is not Cause.CATCH_UP or run.state is not State.PENDING:
+            return run
+        due_at = max(run.due_at, self._catch_up_at)
+        self._catch_up_at = max(now, due_at) + self._pace
+        start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+        return replace(run, due_at=due_at, start_by=start_by)
+
+    async def _commit(self, plans: list[Plan], now: Instant) -> None:
+        batch: list[Plan] = []
+        size = 0
+        for planned in plans:
+            batch.append(planned)
+            size += len(planned.runs) + len(planned.changes)
+            if size >= RUNS_MAX:
+                await self._commit_batch(batch, now)
+                batch, size = [], 0
+        if batch:
+            await self._commit_batch(batch, now)
+
+    async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> None:
+        committed = await self._store.commit_plans(batch, now)
+        queues: set[str] = set()
+        cancelled = False
+        for planned, done in zip(batch, committed, strict=True):
+            if done:
+                self._telemetry.planned(planned.runs)
+                queues.update(run.queue for run in planned.runs if run.state is State.PENDING)
+                cancelled = cancelled or bool(planned.changes)
+        for queue in queues:
+            self._signal.publish(f"queue:{queue}")
+        if cancelled:
+            self._signal.publish("cancel")
+
+
+def _fire(job: Job) -> Instant:
+    assert job.next_fire_at is not None, "a due job has a next fire time"
+    return job.next_fire_at

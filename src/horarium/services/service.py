@@ -1,0 +1,133 @@
+"""The only loop. A service is `step(now) -> the instant at which it wants to be called again`; waiting, wake-up,
+back-off and stop are here, once.
+
+A step that meets an outage is called again after a growing pause, and says so once, not at every try. A step that
+fails in any other way is a bug: it is logged, and the loop goes on. The wait is never longer than `POLL_SECONDS`,
+so that a dropped signal or a wall clock that was stepped costs a second at the most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from horarium.clock import SECOND, Clock, Instant
+from horarium.errors import Outage
+from horarium.ports import Signal
+
+POLL_SECONDS = 1.0
+BACKOFF_SECONDS_MIN = 0.1
+BACKOFF_SECONDS_MAX = 5.0
+
+log = logging.getLogger("horarium")
+
+
+class Service(Protocol):
+    """Something that runs by itself. `topics`: which signals wake it."""
+
+    name: str
+    topics: tuple[str, ...]
+
+    async def step(self, now: Instant) -> Instant | None:
+        """Do what is due at `now`. When to be called again at the latest (None: on a signal, or by and by)."""
+
+
+class Health:
+    """What keeps this node from working, by part; empty when all is well."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, str] = {}
+
+    def problems(self) -> dict[str, str]:
+        """Part and reason, for /readyz."""
+        return dict(self._problems)
+
+    def well(self, part: str) -> bool:
+        """Note that a part works. Whether it did not before."""
+        return self._problems.pop(part, None) is not None
+
+    def ill(self, part: str, reason: str) -> bool:
+        """Note why a part does not work. Whether this is news."""
+        news = part not in self._problems
+        self._problems[part] = reason
+        return news
+
+
+class Loop:
+    """Calls one service until it is told to stop."""
+
+    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health) -> None:
+        self.service = service
+        self._clock = clock
+        self._signal = signal
+        self._health = health
+        self._wake = asyncio.Event()
+        self._halt = asyncio.Event()
+        self._stopping = False
+        self._failures = 0
+
+    def wake(self) -> None:
+        """Call the service soon, whatever it asked for."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the present step."""
+        self._stopping = True
+        self._wake.set()
+        self._halt.set()
+
+    async def run(self) -> None:
+        """Step and wait, until stopped."""
+        unsubscribe: list[Callable[[], None]] = [
+            self._signal.subscribe(topic, self._wake.set) for topic in self.service.topics
+        ]
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                await self._wait(await self._step())
+        finally:
+            for stop in unsubscribe:
+                stop()
+
+    async def _step(self) -> float:
+        """One step. Seconds until the next."""
+        now = self._clock.now()
+        try:
+            due_at = await self.service.step(now)
+        except Outage as outage:
+            return self._ill(str(outage), expected=True)
+        except Exception as error:
+            return self._ill(f"{type(error).__name__}: {error}", expected=False)
+        self._failures = 0
+        if self._health.well(self.service.name):
+            log.info("%s works again", self.service.name)
+        if due_at is None:
+            return POLL_SECONDS
+        return min(max((due_at - self._clock.now()) / SECOND, 0.0), POLL_SECONDS)
+
+    def _ill(self, reason: str, *, expected: bool) -> float:
+        if self._health.ill(self.service.name, reason):
+            if expected:
+                log.warning("%s can't work: %s; it tries again", self.service.name, reason)
+            else:
+                log.exception("%s failed: %s; it tries again", self.service.name, reason)
+        self._failures += 1
+        pause = BACKOFF_SECONDS_MIN * 2.0 ** min(self._failures - 1, 16)
+        return min(pause, BACKOFF_SECONDS_MAX)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for the wake-up, `seconds` at the most. After a failure, wake-ups do not shorten the pause."""
+        if self._stopping:
+            return
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        event = self._halt if self._failures else self._wake
+        timer = asyncio.get_running_loop().call_later(seconds, event.set)
+        try:
+            await event.wait()
+        finally:
+            timer.cancel()
+            self._halt.clear()

@@ -1,0 +1,212 @@
+"""From outcomes to the next state of a run: `settle`, `rescue`, `cancel` and `terminate` decide, and touch nothing.
+
+Each takes the run as it was read and returns it as it shall be. Whether it still is as it was read is the store's
+question: it writes only if token, state and lease stand as said in the RunChange.
+
+Attempts are counted when they are claimed, so that a run which kills its worker cannot do so for ever.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant, to_micros, to_text
+from horarium.errors import StateConflict
+from horarium.model import (
+    CLAIMED,
+    ERROR_CHARS_MAX,
+    HISTORY_MAX,
+    Cancelled,
+    Deferred,
+    Disposition,
+    Event,
+    Failed,
+    Job,
+    Outcome,
+    Released,
+    Run,
+    RunPolicy,
+    State,
+    Succeeded,
+    fraction,
+    prune_instant,
+)
+from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
+
+RETRY_AFTER_SECONDS_MAX = 24 * 3600
+"""A target may ask for a longer pause than this; it is not given."""
+
+_DEFAULT = RunPolicy()
+
+
+def retry_of(run: Run, job: Job | None) -> Retry:
+    """The retry policy in force: the job's, or a one-off run's own."""
+    return job.retry if job is not None else (run.policy or _DEFAULT).retry
+
+
+def retention_of(run: Run, job: Job | None) -> Retention:
+    """The retention in force: the job's, or a one-off run's own."""
+    return job.retention if job is not None else (run.policy or _DEFAULT).retention
+
+
+# ---- settle -----------------------------------------------------------------------------------------------------
+
+
+def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
+    """The claimed run after its attempt ended with this outcome."""
+    if isinstance(outcome, Succeeded):
+        return completed(run, job, outcome, now)
+    retention = retention_of(run, job)
+    if run.state is State.CANCELLING or isinstance(outcome, Cancelled):
+        reason = outcome.reason if isinstance(outcome, Cancelled) else "stopped after a cancel was asked"
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
+    match outcome:
+        case Deferred(until=until, reason=reason):
+            return _pending(
+                run, max(until, now), f"deferred to {to_text(until)}: {reason}", now, attempt=run.attempt - 1
+            )
+        case Released(reason=reason):
+            return _pending(run, run.due_at, reason, now, attempt=run.attempt - 1)
+        case Failed():
+            return _failed(run, job, outcome, now)
+
+
+def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Run:
+    """The hot path: one attempt, and it succeeded."""
+    return replace(
+        run,
+        state=State.COMPLETED,
+        finished_at=now,
+        lease_expires_at=None,
+        result=outcome.result,
+        error=None,
+        disposition=Disposition.RAN,
+        prune_at=prune_instant(now, retention_of(run, job)),
+    )
+
+
+def _failed(run: Run, job: Job | None, outcome: Failed, now: Instant) -> Run:
+    retry = retry_of(run, job)
+    error = clipped(outcome.error)
+    run = replace(run, result=outcome.result)
+    if not outcome.retryable:
+        return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
+    due_at = now + to_micros(retry_delay_seconds(run, retry, outcome.retry_after_seconds))
+    return _again(run, job, due_at, error, now)
+
+
+def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant) -> Run:
+    """Another attempt if the policy has one left, else failed."""
+    retry = retry_of(run, job)
+    age_max = retry.age_max_seconds
+    too_old = age_max is not None and due_at > run.due_at_first + to_micros(age_max)
+    if run.attempt >= retry.attempts_max or too_old:
+        why = f"{error} (too old for another attempt)" if too_old and run.attempt < retry.attempts_max else error
+        return _finished(run, State.FAILED, Disposition.RAN, why, retention_of(run, job), now)
+    return replace(_pending(run, due_at, f"attempt {run.attempt} failed: {error}", now), error=error)
+
+
+def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | None = None) -> float:
+    """Seconds until the next attempt. What the target asked for is honoured (24 h at the most); else exponential
+    back-off, of which up to half is taken away by a jitter that depends on run and attempt only."""
+    if retry_after_seconds is not None:
+        return min(max(retry_after_seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
+    exponent = min(run.attempt - 1, 64)
+    delay = min(retry.backoff_seconds * retry.backoff_factor**exponent, retry.backoff_max_seconds)
+    return delay * (1 - 0.5 * fraction(run.id, run.attempt))
+
+
+# ---- rescue -----------------------------------------------------------------------------------------------------
+
+
+def rescue(run: Run, job: Job | None, now: Instant) -> Run:
+    """A run whose lease expired, or that was not started in time. A lost attempt counts; the next begins at once."""
+    retention = retention_of(run, job)
+    if run.state is State.PENDING:
+        return _finished(run, State.FAILED, Disposition.NOT_STARTED, "no worker started it in time", retention, now)
+    if run.state is State.CANCELLING:
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, "terminated: it did not stop", retention, now)
+    return _again(run, job, now, _lost(run, now), now)
+
+
+def _lost(run: Run, now: Instant) -> str:
+    limit = run.execution_seconds
+    if limit is not None and run.started_at is not None and now >= run.started_at + to_micros(limit):
+        return f"timed out: not done within {limit:g} s"
+    return f"lost: no heartbeat from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
+
+
+# ---- cancel -----------------------------------------------------------------------------------------------------
+
+
+def cancel(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
+    """A pending run is cancelled at once. A claimed one is asked to stop and has a grace period for it: its lease is
+    not extended any more. Raises StateConflict for one that is finished."""
+    if run.state is State.PENDING:
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
+    if run.state is State.CANCELLING:
+        return run
+    if run.state is State.RUNNING:
+        assert run.lease_expires_at is not None
+        grace_ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
+        return replace(
+            run,
+            state=State.CANCELLING,
+            lease_expires_at=max(run.lease_expires_at, grace_ends_at),
+            history=_with(run, now, State.CANCELLING, f"cancel asked: {reason}"),
+        )
+    raise StateConflict(f"run {run.id} is {run.state}; only a run that is not finished can be cancelled")
+
+
+def terminate(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
+    """Cancelled at once, whatever its worker does: the lease is void, and nothing more is taken from the worker."""
+    return _finished(run, State.CANCELLED, Disposition.CANCELLED, f"terminated: {reason}", retention, now)
+
+
+# ---- shared -----------------------------------------------------------------------------------------------------
+
+
+def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int | None = None) -> Run:
+    attempt = run.attempt if attempt is None else attempt
+    history = run.history
+    if run.state in CLAIMED and run.started_at is not None:
+        history = _with(run, run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker}")
+    history = _clipped_history((*history, Event(now, State.PENDING, message)))
+    return replace(
+        run,
+        state=State.PENDING,
+        due_at=due_at,
+        attempt=attempt,
+        worker=None,
+        lease_expires_at=None,
+        started_at=None,
+        start_by=run.start_by if attempt == 0 else None,
+        history=history,
+    )
+
+
+def _finished(run: Run, state: State, disposition: Disposition, error: str, retention: Retention, now: Instant) -> Run:
+    return replace(
+        run,
+        state=state,
+        finished_at=now,
+        lease_expires_at=None,
+        error=clipped(error),
+        disposition=disposition,
+        prune_at=prune_instant(now, retention),
+    )
+
+
+def _with(run: Run, at: Instant, state: State, message: str) -> tuple[Event, ...]:
+    return _clipped_history((*run.history, Event(at, state, message)))
+
+
+def _clipped_history(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The first events and the last: what began it, and what it came to."""
+    return events if len(events) <= HISTORY_MAX else (*events[:10], *events[-(HISTORY_MAX - 10) :])
+
+
+def clipped(error: str) -> str:
+    """An error text short enough to keep, and one that every store can keep: no NUL, no lone surrogate."""
+    text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    return text if len(text) <= ERROR_CHARS_MAX else text[: ERROR_CHARS_MAX - 12] + " [truncated]"

@@ -1,0 +1,1 @@
+"""Where jobs and runs are kept. Each module or package here is one adapter of `ports.Store`; none imports another."""

@@ -1,0 +1,303 @@
+"""`ports.Store` over a `Space`, and the claim.
+
+No method awaits anything inside, so each is one step of the event loop: that is the whole of its atomicity. The one
+hard thing is the claim: it walks the lanes in claim order, counts what it takes as it goes, and only then writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.ports import (
+    Beat,
+    Claimed,
+    JobFilter,
+    Page,
+    Pulse,
+    QueueStats,
+    RunFilter,
+    Stats,
+    lease_end,
+)
+from horarium.stores.memory.ordered import Ordered
+from horarium.stores.memory.space import Space, Timed
+
+
+class MemoryDatabase:
+    """What several stores of one process share, as nodes share a database."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, Space] = {}
+
+    def space(self, namespace: str) -> Space:
+        """The data of a namespace, empty at first."""
+        return self._spaces.setdefault(namespace, Space())
+
+
+class MemoryStore:
+    """A store that forgets everything with its process. For its methods see `ports.Store`."""
+
+    def __init__(self, namespace: str = "default", database: MemoryDatabase | None = None) -> None:
+        self.namespace = namespace
+        self._space = (database or MemoryDatabase()).space(namespace)
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to finish: every call was carried out when it returned."""
+
+    async def check(self) -> None:
+        """A write always succeeds."""
+
+    # -- jobs
+
+    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+        return [self._add_job(job) for job in jobs]
+
+    def _add_job(self, job: Job) -> bool:
+        if job.name in self._space.job_ids or job.id in self._space.jobs:
+            return False
+        self._space.put_job(job)
+        return True
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        ids, jobs = self._space.job_ids, self._space.jobs
+        return [jobs[ids[name]] if name in ids else None for name in names]
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return [self._space.jobs.get(job_id) for job_id in ids]
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        names = self._space.job_names if after is None else self._space.job_names.above(after)
+        jobs = (self._space.jobs[self._space.job_ids[name]] for name in names)
+        found = list(islice((job for job in jobs if _job_matches(job, where)), limit + 1))
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        entries = list(islice(self._space.jobs_due, limit + 1))
+        due = [job_id for fire_at, job_id in entries[:limit] if fire_at <= until]
+        beyond = entries[len(due)][0] if len(due) < len(entries) else None
+        return [self._space.jobs[job_id] for job_id in due], beyond
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return [self._commit_plan(plan, now) for plan in plans]
+
+    def _commit_plan(self, plan: Plan, now: Instant) -> bool:
+        stored = self._space.jobs.get(plan.job.id)
+        if stored is None or stored.version != plan.job.version:
+            return False
+        self._space.put_job(replace(plan.job, version=stored.version + 1))
+        for change in plan.changes:
+            self._space.apply(change, now)
+        for run in plan.withdrawals:
+            self._withdraw(run)
+        for run in plan.runs:
+            self._space.add_run(run)
+        return True
+
+    def _withdraw(self, read: Run) -> None:
+        run = self._space.runs.get(read.id)
+        if run is not None and run.state is State.PENDING and run.token == read.token:
+            self._space.forget_run(run)
+
+    # -- runs
+
+    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        return [self._space.add_run(run) for run in runs]
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return [self._space.runs.get(run_id) for run_id in ids]
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        run_id = self._space.runs_by_key.get(unique_key)
+        return None if run_id is None else self._space.runs[run_id]
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        runs, unfinished = self._space.runs, self._space.unfinished
+        return {job_id: [runs[run_id] for _, run_id in unfinished.get(job_id, ())] for job_id in job_ids}
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        runs = (self._space.runs[run_id] for run_id in self._ids_descending(where, after))
+        found = list(islice((run for run in runs if _run_matches(run, where)), limit + 1))
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+    def _ids_descending(self, where: RunFilter, after: str | None) -> Iterator[str]:
+        if where.job is not None:
+            return self._space.runs_of_name.get(where.job, Ordered[str]()).descending(after)
+        states = where.states or State
+        return merge(*(self._space.runs_in_state[state].descending(after) for state in states), reverse=True)
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        claim = _Claim(self._space, sorted(set(queues)), now, until)
+        runs = tuple(_claimed(run, worker, now) for run in islice(claim.takes(), limit))
+        for run in runs:
+            self._space.put_run(run)
+        ids = {run.job_id for run in runs if run.job_id is not None}
+        jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
+        return Claimed(runs, jobs, claim.next_due_at())
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return [self._space.apply(change, now) for change in changes]
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        return [self._heartbeat(beat, now) for beat in beats]
+
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        run = self._space.runs.get(beat.run_id)
+        if run is None or run.state not in (State.RUNNING, State.CANCELLING) or run.token != beat.token:
+            return None
+        if run.lease_expires_at is None or run.lease_expires_at <= now:
+            return None
+        expires_at = lease_end(run, now) if run.state is State.RUNNING else run.lease_expires_at
+        progress = run.progress if beat.progress is None else beat.progress
+        self._space.put_run(replace(run, lease_expires_at=expires_at, progress=progress))
+        return Pulse(expires_at, run.state is State.CANCELLING)
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        overdue = [self._space.runs[run_id] for _, run_id in islice(self._space.deadlines.upto(_end_of(now)), limit)]
+        ahead = next(self._space.deadlines.above(_end_of(now)), None)
+        return overdue, None if ahead is None else ahead[0]
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        expired = list(islice(self._space.prunable.upto(_end_of(now)), limit))
+        for _, run_id in expired:
+            self._space.forget_run(self._space.runs[run_id])
+        orphans = (job_id for job_id in self._space.jobs_deleted if job_id not in self._space.runs_of_job)
+        for job_id in list(islice(orphans, limit)):
+            self._space.forget_job(self._space.jobs[job_id])
+        return len(expired)
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        finished = self._space.finished.get(job_id, Ordered[str]())
+        surplus = list(islice(finished, max(0, min(len(finished) - keep, limit))))
+        for run_id in surplus:
+            self._space.forget_run(self._space.runs[run_id])
+        return len(surplus)
+
+    # -- the rest
+
+    async def beat_node(self, node: Node) -> None:
+        self._space.nodes[node.name] = node
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        nodes = (node for node in self._space.nodes.values() if node.beat_at >= since)
+        return sorted(nodes, key=lambda node: node.name)
+
+    async def stats(self, now: Instant) -> Stats:
+        jobs = [self._space.jobs[job_id] for job_id in self._space.job_ids.values()]
+        queues = sorted(self._space.lanes.keys() | self._space.claimed_in.keys())
+        return Stats(
+            jobs=len(jobs),
+            jobs_enabled=sum(job.enabled for job in jobs),
+            queues=tuple(self._queue_stats(queue, now) for queue in queues),
+        )
+
+    def _queue_stats(self, queue: str, now: Instant) -> QueueStats:
+        lanes = list(self._space.lanes.get(queue, {}).values())
+        due = sum(lane.count_below(_end_of(now)) for lane in lanes)
+        earliest = min((entry[0] for lane in lanes if (entry := lane.first()) is not None), default=None)
+        return QueueStats(
+            queue=queue,
+            due=due,
+            scheduled=sum(map(len, lanes)) - due,
+            running=self._space.claimed_in[queue],
+            oldest_due_at=earliest if due else None,
+        )
+
+
+class _Claim:
+    """One claim: which runs may be taken, in which order, as if each were taken before the next is looked at."""
+
+    def __init__(self, space: Space, queues: list[str], now: Instant, until: Instant) -> None:
+        self._space = space
+        self._queues = queues
+        self._now = now
+        self._end = _end_of(until)
+        self._keys: Counter[str] = Counter()
+        self._jobs: set[str] = set()
+
+    def takes(self) -> Iterator[Run]:
+        """Runs to take, in claim order. Each one drawn counts as claimed for those that follow."""
+        for run in self._due():
+            if self._held_back(run):
+                continue
+            if run.concurrency_key is not None:
+                self._keys[run.concurrency_key] += 1
+            if run.job_id is not None:
+                self._jobs.add(run.job_id)
+            yield run
+
+    def next_due_at(self) -> Instant | None:
+        """Once the taken ones are written: what is due and may be taken still, or else what falls due next."""
+        left = next(_Claim(self._space, self._queues, self._now, self._end[0] - 1).takes(), None)
+        if left is not None:
+            return left.due_at
+        lanes = (lane for queue in self._queues for lane in self._space.lanes.get(queue, {}).values())
+        ahead = (next(lane.above(self._end), None) for lane in lanes)
+        return min((entry[0] for entry in ahead if entry is not None), default=None)
+
+    def _due(self) -> Iterator[Run]:
+        for lanes in self._space.lane_by_lane(self._queues):
+            for _, run_id in merge(*(lane.upto(self._end) for lane in lanes)):
+                yield self._space.runs[run_id]
+
+    def _held_back(self, run: Run) -> bool:
+        if run.start_by is not None and run.start_by <= self._now:
+            return True
+        return self._without_slot(run) or self._out_of_turn(run)
+
+    def _without_slot(self, run: Run) -> bool:
+        key = run.concurrency_key
+        return key is not None and self._space.claimed_under[key] + self._keys[key] >= run.concurrency_max
+
+    def _out_of_turn(self, run: Run) -> bool:
+        if not run.serial or run.job_id is None:
+            return False
+        if run.job_id in self._jobs or self._space.claimed_of_job[run.job_id]:
+            return True
+        return self._space.unfinished[run.job_id].first() != (run.fire_at, run.id)
+
+
+def _claimed(run: Run, worker: str, now: Instant) -> Run:
+    started = replace(run, started_at=max(now, run.due_at))
+    return replace(
+        started,
+        state=State.RUNNING,
+        token=run.token + 1,
+        attempt=run.attempt + 1,
+        worker=worker,
+        lease_expires_at=lease_end(started, max(now, run.due_at)),
+    )
+
+
+def _end_of(instant: Instant) -> Timed:
+    """Above every entry at `instant`, below every entry after it."""
+    return instant + 1, ""
+
+
+def _job_matches(job: Job, where: JobFilter) -> bool:
+    if where.enabled is not None and job.enabled is not where.enabled:
+        return False
+    if where.name_prefix is not None and not job.name.startswith(where.name_prefix):
+        return False
+    return where.labels.items() <= job.labels.items()
+
+
+def _run_matches(run: Run, where: RunFilter) -> bool:
+    return (
+        (where.job is None or run.job == where.job)
+        and (not where.states or run.state in where.states)
+        and (where.queue is None or run.queue == where.queue)
+        and (where.since is None or run.fire_at >= where.since)
+        and (where.until is None or run.fire_at < where.until)
+    )

@@ -1,0 +1,294 @@
+"""Where everything is put together, and the only place that knows which adapters there are.
+
+`open_store` turns a URL into a store. A `Runtime` is one running node: its services, their loops, and the order in
+which they start and stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+from urllib.parse import urlsplit
+
+from horarium.clock import Clock, SystemClock
+from horarium.delivery.handler import Handler, HandlerDelivery
+from horarium.errors import InvalidSetting, Outage
+from horarium.model import HttpTarget, Node
+from horarium.model import Target as TargetSpec
+from horarium.operations import Operations
+from horarium.ports import Signal, Store, Target
+from horarium.services.beat import NodeBeat
+from horarium.services.claims import Claims
+from horarium.services.collector import Collector
+from horarium.services.dispatcher import Dispatcher, Keeper
+from horarium.services.planner import Planner
+from horarium.services.pruner import Pruner
+from horarium.services.rescuer import Rescuer
+from horarium.services.service import Health, Loop, Service
+from horarium.services.signals import LocalSignal
+from horarium.telemetry import Telemetry
+
+ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
+STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
+
+log = logging.getLogger("horarium")
+
+
+def version() -> str:
+    """The installed version."""
+    try:
+        return metadata.version("horarium")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def default_node_name() -> str:
+    """A name that no other process on any host has at the same time."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def make_store(url: str, namespace: str = "default") -> Store:
+    """The store of a URL, not opened yet. Raises InvalidSetting."""
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        from horarium.stores.memory import MemoryStore
+
+        return MemoryStore(namespace=namespace)
+    if scheme == "sqlite":
+        from horarium.stores.sqlite import SqliteStore
+
+        return SqliteStore(url, namespace=namespace)
+    if scheme in STORE_SCHEMES:
+        raise InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
+    known = ", ".join(f"{known}://" for known in STORE_SCHEMES)
+    raise InvalidSetting(f"store: {scheme or url!r} is not a store that we know; give one of {known}", field="store")
+
+
+class Options:
+    """How a node behaves. Defaults are right for one machine."""
+
+    def __init__(
+        self,
+        *,
+        roles: Sequence[str] = ROLES,
+        node_name: str | None = None,
+        allow_private_targets: bool = False,
+        signing_secret: str | None = None,
+        report_url: str | None = None,
+        plan_ahead_seconds: float = 1.0,
+        execution_window_seconds: float = 0.0,
+        catch_up_per_second: float = 100.0,
+        http_concurrency: int = 100,
+        handler_concurrency: int = 100,
+        grace_seconds: float = 30.0,
+    ) -> None:
+        self.roles = tuple(roles)
+        self.node_name = node_name or default_node_name()
+        self.allow_private_targets = allow_private_targets
+        self.signing_secret = signing_secret
+        self.report_url = report_url
+        self.plan_ahead_seconds = plan_ahead_seconds
+        self.execution_window_seconds = execution_window_seconds
+        self.catch_up_per_second = catch_up_per_second
+        self.http_concurrency = http_concurrency
+        self.handler_concurrency = handler_concurrency
+        self.grace_seconds = grace_seconds
+
+
+class Runtime:
+    """One node. `open` connects the store; `start` sets the services going; `stop` drains them; `close` disconnects."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        *,
+        clock: Clock | None = None,
+        signal: Signal | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.store = store
+        self.options = options
+        self.clock = clock or SystemClock()
+        self.signal = signal or LocalSignal()
+        self.entropy = entropy
+        self.telemetry = Telemetry()
+        self.health = Health()
+        self.handlers: dict[str, Handler] = {}
+        self._pruner = Pruner(store, self.telemetry)
+        self.operations = Operations(
+            store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
+        )
+        self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
+        self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
+        self._dispatchers: tuple[Dispatcher, ...] = ()
+        self._targets: list[Target] = []
+        self._beat: NodeBeat | None = None
+        self._loops: dict[str, Loop] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Connect the store and bring its schema up to date."""
+        await self.store.open()
+
+    async def close(self) -> None:
+        """Disconnect. What runs is drained first."""
+        if self._tasks:
+            await self.stop()
+        for target in self._targets:
+            await target.close()
+        await self.store.close()
+
+    @property
+    def running(self) -> bool:
+        return bool(self._tasks)
+
+    async def start(self) -> None:
+        """Set the services of our roles going. They run until `stop`."""
+        if self._tasks:
+            return
+        for service in self._services():
+            loop = Loop(service, self.clock, self.signal, self.health)
+            if hasattr(service, "wake"):
+                service.wake = loop.wake
+            self._loops[service.name] = loop
+        keeper = self._loops.get("keeper")
+        for dispatcher in self._dispatchers:
+            if keeper is not None:
+                dispatcher.keeper_wake = keeper.wake
+        for name, loop in self._loops.items():
+            self._tasks[name] = asyncio.create_task(loop.run(), name=f"horarium-{name}")
+
+    async def stop(self) -> None:
+        """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are sent home."""
+        self.claims.close()
+        await self._end("planner", "claims")
+        for dispatcher in self._dispatchers:
+            self._loops[dispatcher.name].stop()
+        await asyncio.gather(*(dispatcher.drain(self.options.grace_seconds) for dispatcher in self._dispatchers))
+        await self._settle_rest()
+        await self._end(*list(self._tasks))
+        await self._say_farewell()
+        self._loops.clear()
+        self._tasks.clear()
+
+    async def _end(self, *names: str) -> None:
+        """Stop these loops after their present step; one that hangs in its step is cancelled."""
+        tasks = [self._tasks[name] for name in names if name in self._tasks]
+        for name in names:
+            if name in self._loops:
+                self._loops[name].stop()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=5.0)
+            for task in late:
+                task.cancel()
+
+    async def _settle_rest(self) -> None:
+        """Write the last outcomes. What can't be written within the grace is left to the rescuer of another node."""
+        try:
+            async with asyncio.timeout(self.options.grace_seconds):
+                await self._collector.flush()
+        except TimeoutError:
+            log.warning("%d outcomes were not written in time; they will be rescued", self._collector.waiting)
+
+    async def _say_farewell(self) -> None:
+        if self._beat is not None:
+            try:
+                await self._beat.farewell(self.clock.now())
+            except Outage as outage:
+                log.warning("the node's end was not written: %s", outage)
+
+    # ---- parts
+
+    def _services(self) -> list[Service]:
+        options, roles = self.options, set(self.options.roles)
+        self._beat = NodeBeat(self.store, self._node())
+        services: list[Service] = [self._beat]
+        if "planner" in roles:
+            services.append(
+                Planner(
+                    self.store,
+                    self.signal,
+                    self.telemetry,
+                    ahead_seconds=options.plan_ahead_seconds,
+                    catch_up_per_second=options.catch_up_per_second,
+                )
+            )
+        if "rescuer" in roles:
+            services.append(Rescuer(self.store, self.signal, self.telemetry))
+        if "pruner" in roles:
+            services.append(self._pruner)
+        if "api" in roles:
+            services.append(self.claims)
+        self._dispatchers = self._make_dispatchers(roles)
+        if self._dispatchers:
+            services += [*self._dispatchers, self._collector, Keeper(self._dispatchers, self.signal)]
+        return services
+
+    def _make_dispatchers(self, roles: set[str]) -> tuple[Dispatcher, ...]:
+        options = self.options
+        made: list[Dispatcher] = []
+        if "dispatcher" in roles:
+            made.append(self._dispatcher("http", {"http": self._http()}, options.http_concurrency))
+        if self.handlers:
+            delivery = HandlerDelivery(self.handlers, self.clock)
+            self._targets.append(delivery)
+            targets: dict[str, Target] = {f"handler/{name}": delivery for name in self.handlers}
+            made.append(self._dispatcher("handlers", targets, options.handler_concurrency))
+        return tuple(made)
+
+    def _dispatcher(self, name: str, targets: Mapping[str, Target], places: int) -> Dispatcher:
+        return Dispatcher(
+            self.store,
+            self.clock,
+            self.signal,
+            self._collector,
+            self.telemetry,
+            targets,
+            self.options.node_name,
+            places=places,
+            window_seconds=self.options.execution_window_seconds,
+            name=name,
+        )
+
+    def _http(self) -> Target:
+        from horarium.delivery.http import HttpDelivery
+
+        options = self.options
+        target = HttpDelivery(
+            clock=self.clock,
+            allow_private=options.allow_private_targets,
+            signing_secret=options.signing_secret,
+            report_url=options.report_url,
+        )
+        self._targets.append(target)
+        return target
+
+    def _check_target(self, target: TargetSpec) -> None:
+        if isinstance(target, HttpTarget):
+            from horarium.delivery.http import check_target
+
+            check_target(target, self.options.allow_private_targets)
+
+    def _settled_elsewhere(self, run: Any, job: Any) -> None:
+        self.telemetry.settled([run])
+        self._pruner.note(run, job)
+
+    def _node(self) -> Node:
+        now = self.clock.now()
+        return Node(
+            name=self.options.node_name,
+            roles=self.options.roles,
+            started_at=now,
+            beat_at=now,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version(),
+        )

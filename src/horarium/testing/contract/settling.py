@@ -1,0 +1,262 @@
+"""Settling, heartbeats and what is overdue: nothing is written under a token, state or lease that no longer holds."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND
+from horarium.model import Disposition, Event, State
+from horarium.ports import Beat, Pulse, Store
+from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, take_one
+from horarium.testing.values import NOW, a_change, a_run, completed
+
+LEASE = 30 * SECOND
+
+
+class SettlingContract(StoreUnderTest):
+    async def test_everything_that_may_change_is_written(self, store: Store) -> None:
+        run = a_run(start_by=NOW + DAY, payload=b"1", unique_key="k", concurrency_key="c", concurrency_max=2)
+        claimed = await take_one(store, run)
+        change = a_change(
+            claimed,
+            state=State.CANCELLING,
+            due_at=INSTANT_MAX,
+            attempt=7,
+            token=9,
+            worker="other",
+            lease_expires_at=NOW + 1,
+            started_at=NOW - 1,
+            finished_at=NOW + 2,
+            progress=b'{"a":1}',
+            error="ü\nline",
+            result=b"[]",
+            disposition=Disposition.NOT_STARTED,
+            prune_at=NOW + 3,
+            history=(Event(NOW, State.RUNNING, "ü"),),
+            start_by=None,
+        )
+        assert await store.settle_runs([change], NOW) == [True]
+        assert await run_of(store, run) == change.run
+
+    async def test_what_was_set_can_be_unset(self, store: Store) -> None:
+        claimed = await take_one(store, a_run(start_by=NOW + 1, progress=b"1", error="e", result=b"2"))
+        cleared = a_change(
+            claimed,
+            state=State.PENDING,
+            worker=None,
+            lease_expires_at=None,
+            started_at=None,
+            progress=None,
+            error=None,
+            result=None,
+            start_by=None,
+        )
+        assert await store.settle_runs([cleared], NOW) == [True]
+        assert await run_of(store, claimed) == cleared.run
+
+    @pytest.mark.parametrize("token", [0, 2])
+    async def test_a_stale_token_cannot_settle(self, store: Store, token: int) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.settle_runs([replace(completed(claimed), token=token)], NOW) == [False]
+        assert await run_of(store, claimed) == claimed
+
+    async def test_the_token_of_an_earlier_claim_cannot_settle(self, store: Store) -> None:
+        first = await take_one(store, a_run())
+        await store.settle_runs([a_change(first, state=State.PENDING, lease_expires_at=None)], NOW)
+        (second,) = (await take(store)).runs
+        assert await store.settle_runs([completed(first), completed(second)], NOW) == [False, True]
+
+    async def test_another_state_cannot_be_settled(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        for state in State:
+            expected = replace(completed(claimed), state=state)
+            if state is not State.RUNNING:
+                assert await store.settle_runs([expected], NOW) == [False]
+        assert await run_of(store, claimed) == claimed
+
+    async def test_a_finished_run_is_not_settled_again(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        failed = a_change(claimed, state=State.FAILED, finished_at=NOW, lease_expires_at=None)
+        assert await store.settle_runs([completed(claimed)], NOW) == [True]
+        assert await store.settle_runs([failed, completed(claimed)], NOW) == [False, False]
+        assert await run_of(store, claimed) == completed(claimed).run
+
+    async def test_a_pending_run_can_be_cancelled(self, store: Store) -> None:
+        await store.add_runs([a_run()])
+        cancelled = a_change(a_run(), state=State.CANCELLED, finished_at=NOW)
+        assert await store.settle_runs([cancelled], NOW) == [True]
+        assert (await take(store)).runs == ()
+
+    async def test_a_run_that_is_gone_cannot_be_settled(self, store: Store) -> None:
+        assert await store.settle_runs([completed(a_run())], NOW) == [False]
+        assert await store.get_runs(ids([a_run()])) == [None]
+
+    async def test_in_one_batch_losers_do_not_hinder_winners(self, store: Store) -> None:
+        await store.add_runs([a_run(n) for n in range(3)])
+        changes = [completed(run) for run in (await take(store)).runs]
+        changes[1] = replace(changes[1], token=5)
+        assert await store.settle_runs(changes, NOW) == [True, False, True]
+
+    async def test_changes_of_one_run_in_a_batch_follow_one_another(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        cancelling = a_change(claimed, state=State.CANCELLING)
+        stopped = a_change(cancelling.run, state=State.CANCELLED, finished_at=NOW, lease_expires_at=None)
+        assert await store.settle_runs([cancelling, completed(claimed), stopped], NOW) == [True, False, True]
+        assert await run_of(store, claimed) == stopped.run
+
+    async def test_an_empty_batch_of_changes_is_answered(self, store: Store) -> None:
+        assert await store.settle_runs([], NOW) == []
+
+    # -- what the lease must be
+
+    async def test_a_lease_that_ends_now_is_not_held(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        assert claimed.lease_expires_at == NOW + LEASE
+        assert await store.settle_runs([completed(claimed, held=True)], NOW + LEASE) == [False]
+        assert await store.settle_runs([completed(claimed, held=True)], NOW + LEASE - 1) == [True]
+
+    async def test_a_lease_is_expired_at_its_very_end_and_no_sooner(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.settle_runs([completed(claimed, held=False)], NOW + LEASE - 1) == [False]
+        assert await store.settle_runs([completed(claimed, held=False)], NOW + LEASE) == [True]
+
+    async def test_a_lease_that_is_not_looked_at_does_not_matter(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.settle_runs([completed(claimed)], NOW + DAY) == [True]
+
+    async def test_a_run_without_a_lease_is_neither_held_nor_expired(self, store: Store) -> None:
+        await store.add_runs([a_run()])
+        for held in (True, False):
+            change = a_change(a_run(), held=held, state=State.CANCELLED)
+            assert await store.settle_runs([change], NOW) == [False]
+        assert await run_of(store, a_run()) == a_run()
+
+    # -- heartbeats
+
+    async def test_a_heartbeat_extends_the_lease(self, store: Store) -> None:
+        claimed = await take_one(store, a_run(lease_seconds=30.0))
+        pulses = await store.heartbeat_runs([Beat(claimed.id, 1, b"0.5")], NOW + SECOND)
+        assert pulses == [Pulse(NOW + SECOND + LEASE, False)]
+        assert await run_of(store, claimed) == replace(claimed, lease_expires_at=NOW + SECOND + LEASE, progress=b"0.5")
+
+    async def test_progress_is_kept_when_none_is_given(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        await store.heartbeat_runs([Beat(claimed.id, 1, b"1"), Beat(claimed.id, 1)], NOW)
+        assert (await run_of(store, claimed)).progress == b"1"
+
+    async def test_a_heartbeat_never_extends_beyond_the_execution_limit(self, store: Store) -> None:
+        claimed = await take_one(store, a_run(execution_seconds=40.0))
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + SECOND) == [Pulse(NOW + SECOND + LEASE, False)]
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + LEASE) == [Pulse(NOW + 40 * SECOND, False)]
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 40 * SECOND) == [None]
+
+    @pytest.mark.parametrize("seconds", [0.1, 1 / 3, 1.0000005, 2.5e-6, 3.5e-6, 86400.000001])
+    async def test_fractions_of_a_second_round_as_lease_end_does(self, store: Store, seconds: float) -> None:
+        whole = round(seconds * 1_000_000)
+        claimed = await take_one(store, a_run(lease_seconds=seconds))
+        assert claimed.lease_expires_at == NOW + whole
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 1) == [Pulse(NOW + 1 + whole, False)]
+
+    @pytest.mark.parametrize("seconds", [0.1, 1 / 3, 2.5e-6, 3.5e-6])
+    async def test_the_execution_limit_rounds_as_lease_end_does(self, store: Store, seconds: float) -> None:
+        whole = round(seconds * 1_000_000)
+        claimed = await take_one(store, a_run(execution_seconds=seconds))
+        assert claimed.lease_expires_at == NOW + whole
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 1) == [Pulse(NOW + whole, False)]
+
+    async def test_an_expired_lease_cannot_be_extended(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.heartbeat_runs([Beat(claimed.id, 1, b"1")], NOW + LEASE) == [None]
+        assert await run_of(store, claimed) == claimed
+        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + LEASE - 1) == [Pulse(NOW + 2 * LEASE - 1, False)]
+
+    @pytest.mark.parametrize("token", [0, 2])
+    async def test_a_stale_token_cannot_beat(self, store: Store, token: int) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.heartbeat_runs([Beat(claimed.id, token, b"1")], NOW) == [None]
+        assert await run_of(store, claimed) == claimed
+
+    async def test_only_claimed_runs_have_a_heartbeat(self, store: Store) -> None:
+        runs = [a_run(n, state=state, lease_expires_at=NOW + DAY) for n, state in enumerate(State)]
+        await store.add_runs(runs)
+        pulses = await store.heartbeat_runs([Beat(run.id, 0) for run in runs], NOW)
+        alive = [run.state for run, pulse in zip(runs, pulses, strict=True) if pulse is not None]
+        assert alive == [State.RUNNING, State.CANCELLING]
+        assert await store.heartbeat_runs([Beat("none", 0)], NOW) == [None]
+
+    async def test_a_cancelling_run_hears_of_it_and_its_lease_stays(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        cancelling = a_change(claimed, state=State.CANCELLING, lease_expires_at=NOW + 5 * SECOND)
+        await store.settle_runs([cancelling], NOW)
+        beat = Beat(claimed.id, 1, b"9")
+        assert await store.heartbeat_runs([beat], NOW + SECOND) == [Pulse(NOW + 5 * SECOND, True)]
+        assert await run_of(store, claimed) == replace(cancelling.run, progress=b"9")
+        assert await store.heartbeat_runs([beat], NOW + 5 * SECOND) == [None]
+
+    async def test_heartbeats_are_answered_in_order(self, store: Store) -> None:
+        await store.add_runs([a_run(n, lease_seconds=float(n)) for n in (1, 2, 3)])
+        beats = [Beat(run.id, 1) for run in (await take(store)).runs]
+        beats[1] = replace(beats[1], token=8)
+        expected = [Pulse(NOW + 3 * SECOND, False), None, Pulse(NOW + SECOND, False)]
+        assert await store.heartbeat_runs(beats[::-1], NOW) == expected
+        assert await store.heartbeat_runs([], NOW) == []
+
+    async def test_a_heartbeat_extends_what_is_overdue(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + LEASE - 1)
+        assert await store.overdue_runs(NOW + LEASE, 10) == ([], NOW + 2 * LEASE - 1)
+
+    # -- overdue
+
+    async def test_a_lease_is_overdue_at_its_very_end(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        assert await store.overdue_runs(NOW + LEASE - 1, 10) == ([], NOW + LEASE)
+        assert await store.overdue_runs(NOW + LEASE, 10) == ([claimed], None)
+
+    async def test_a_pending_run_is_overdue_at_its_start_limit(self, store: Store) -> None:
+        run = a_run(start_by=NOW)
+        await store.add_runs([run, a_run(1)])
+        assert await store.overdue_runs(NOW - 1, 10) == ([], NOW)
+        assert await store.overdue_runs(NOW, 10) == ([run], None)
+
+    async def test_a_claimed_run_is_not_measured_by_its_start_limit(self, store: Store) -> None:
+        await take_one(store, a_run(start_by=NOW + 1))
+        assert await store.overdue_runs(NOW + 1, 10) == ([], NOW + LEASE)
+
+    async def test_overdue_runs_come_longest_first_whatever_kind(self, store: Store) -> None:
+        await store.add_runs([a_run(n, lease_seconds=float(n)) for n in (3, 1, 2)])
+        await take(store)
+        late = a_run(4, start_by=NOW + 1_500_000)
+        await store.add_runs([late, a_run(5, start_by=NOW + DAY)])
+        expected = ids([a_run(1), late, a_run(2), a_run(3)])
+        for limit in (0, 1, 3, 10):
+            overdue, ahead = await store.overdue_runs(NOW + HOUR, limit)
+            assert ids(overdue) == expected[:limit]
+            assert ahead == NOW + DAY
+
+    async def test_overdue_runs_that_tie_come_by_id(self, store: Store) -> None:
+        await store.add_runs([a_run(n, lease_seconds=1.0) for n in (3, 1)])
+        await take(store)
+        await store.add_runs([a_run(2, start_by=NOW + SECOND)])
+        overdue, _ = await store.overdue_runs(NOW + SECOND, 10)
+        assert ids(overdue) == ids([a_run(1), a_run(2), a_run(3)])
+
+    async def test_a_cancelling_run_is_overdue_when_its_grace_ends(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        cancelling = a_change(claimed, state=State.CANCELLING, lease_expires_at=NOW + SECOND)
+        await store.settle_runs([cancelling], NOW)
+        assert await store.overdue_runs(NOW + SECOND, 10) == ([cancelling.run], None)
+
+    async def test_finished_runs_are_never_overdue(self, store: Store) -> None:
+        runs = [a_run(n, state=s, start_by=NOW, lease_expires_at=NOW) for n, s in enumerate(State)]
+        await store.add_runs(runs)
+        overdue, ahead = await store.overdue_runs(NOW, 10)
+        assert sorted(run.state for run in overdue) == sorted([State.PENDING, State.RUNNING, State.CANCELLING])
+        assert ahead is None
+
+    async def test_a_rescued_run_is_no_longer_overdue(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        rescue = a_change(claimed, held=False, state=State.PENDING, lease_expires_at=None)
+        assert await store.settle_runs([rescue, rescue], NOW + LEASE) == [True, False]
+        assert await store.overdue_runs(NOW + LEASE, 10) == ([], None)

@@ -1,0 +1,150 @@
+"""A store whose answers get lost: any store, wrapped, so that chosen calls raise StoreUnavailable.
+
+A call fails either before it reached the store or after the store had carried it out; the caller can't tell which, as
+with a real network. Chance is passed in, so that a seed gives the same faults again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from random import Random
+from typing import ParamSpec, TypeVar
+
+from horarium.clock import Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    """When a call fails: before anything happened, or after all of it did."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+FaultPlan = Callable[[str], Fault | None]
+"""Asked once for each call, with the method's name."""
+
+
+def by_chance(random: Random, rate: float, calls: Iterable[str] | None = None) -> FaultPlan:
+    """Let a share `rate` of the calls fail (of these methods; None: of all), before or after with equal chance."""
+    chosen = None if calls is None else frozenset(calls)
+
+    def plan(call: str) -> Fault | None:
+        if chosen is not None and call not in chosen:
+            return None
+        if random.random() >= rate:
+            return None
+        return random.choice((Fault.BEFORE, Fault.AFTER))
+
+    return plan
+
+
+def by_script(*script: tuple[str, Fault]) -> FaultPlan:
+    """Let calls fail in this order: each entry waits for the next call of its method, and is used up by it."""
+    left = list(script)
+
+    def plan(call: str) -> Fault | None:
+        if left and left[0][0] == call:
+            return left.pop(0)[1]
+        return None
+
+    return plan
+
+
+class FaultyStore:
+    """`store` as seen over a connection that fails as `plan` says. `faults` counts the calls that failed. `open` and
+    `close` never fail."""
+
+    def __init__(self, store: Store, plan: FaultPlan) -> None:
+        self.store = store
+        self.plan = plan
+        self.faults = 0
+
+    async def _through(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        name = getattr(call, "__name__", str(call))
+        fault = self.plan(name)
+        if fault is Fault.BEFORE:
+            raise self._lost(name, fault)
+        answer = await call(*args, **kwargs)
+        if fault is Fault.AFTER:
+            raise self._lost(name, fault)
+        return answer
+
+    def _lost(self, name: str, fault: Fault) -> StoreUnavailable:
+        self.faults += 1
+        return StoreUnavailable(f"injected fault: {name} failed {fault} it was carried out; call again")
+
+    async def open(self) -> None:
+        await self.store.open()
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def check(self) -> None:
+        await self._through(self.store.check)
+
+    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+        return await self._through(self.store.add_jobs, jobs)
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return await self._through(self.store.get_jobs, names)
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._through(self.store.get_jobs_by_id, ids)
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        return await self._through(self.store.list_jobs, where, after, limit)
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        return await self._through(self.store.due_jobs, until, limit)
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await self._through(self.store.commit_plans, plans, now)
+
+    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        return await self._through(self.store.add_runs, runs)
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return await self._through(self.store.get_runs, ids)
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        return await self._through(self.store.get_run_by_key, unique_key)
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        return await self._through(self.store.unfinished_runs, job_ids)
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await self._through(self.store.list_runs, where, after, limit)
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return await self._through(self.store.claim_runs, queues, limit, worker, now, until)
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await self._through(self.store.settle_runs, changes, now)
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        return await self._through(self.store.heartbeat_runs, beats, now)
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        return await self._through(self.store.overdue_runs, now, limit)
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return await self._through(self.store.prune_runs, now, limit)
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        return await self._through(self.store.trim_runs, job_id, keep, limit)
+
+    async def beat_node(self, node: Node) -> None:
+        await self._through(self.store.beat_node, node)
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        return await self._through(self.store.list_nodes, since)
+
+    async def stats(self, now: Instant) -> Stats:
+        return await self._through(self.store.stats, now)

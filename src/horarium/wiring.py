@@ -124,7 +124,7 @@ class Runtime:
         self.operations = Operations(
             store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
         )
-        self.claims = Claims(store, self.clock, self.signal)
+        self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
         self._dispatchers: tuple[Dispatcher, ...] = ()
         self._targets: list[Target] = []

@@ -127,7 +127,7 @@ class Planner:
                 self._telemetry.planned(planned.runs)
                 queues.update(run.queue for run in planned.runs if run.state is State.PENDING)
                 cancelled = cancelled or bool(planned.changes)
-        for queue in queues:
+        for queue in sorted(queues):
             self._signal.publish(f"queue:{queue}")
         if cancelled:
             self._signal.publish("cancel")

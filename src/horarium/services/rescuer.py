@@ -37,7 +37,7 @@ class Rescuer:
         self._telemetry.rescued(rescued)
         for run in rescued:
             log.warning("run %s is %s: %s", run.id, run.state, run.error)
-        for queue in {run.queue for run in rescued}:
+        for queue in sorted({run.queue for run in rescued}):
             self._signal.publish(f"queue:{queue}")
         return now if len(runs) == BATCH_MAX and rescued else next_at
 

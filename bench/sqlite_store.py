@@ -74,7 +74,8 @@ def raw_connection(path: Path) -> apsw.Connection:
     connection.pragma("synchronous", "full")
     connection.execute(
         "CREATE TABLE runs (id BLOB PRIMARY KEY, queue TEXT NOT NULL, state INTEGER NOT NULL,"
-        " priority INTEGER NOT NULL, due_at INTEGER NOT NULL, payload BLOB, worker TEXT, lease_expires_at INTEGER) WITHOUT ROWID"
+        " priority INTEGER NOT NULL, due_at INTEGER NOT NULL, payload BLOB, worker TEXT, lease_expires_at INTEGER)"
+        " WITHOUT ROWID"
     )
     connection.execute("CREATE INDEX waiting ON runs (queue, priority, due_at, id) WHERE state = 0")
     return connection

@@ -278,10 +278,11 @@ class Operations:
             raise InvalidRequest("end: must be later than start", field="end")
 
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
-            fires = backfill_fires(job, first, min(last, now))
+            end = min(last, now)
+            fires = backfill_fires(job, first, end)
             there = await self.store.get_runs([run_id_of(job.id, fire) for fire in fires])
-            free = [fire for fire, run in zip(fires, there, strict=True) if run is None]
-            return plan_backfill(job, unfinished, free, now)
+            taken = {fire for fire, run in zip(fires, there, strict=True) if run is not None}
+            return plan_backfill(job, unfinished, first, end, now, taken)
 
         _, planned = await self._change_job(name, change)
         assert planned is not None

@@ -352,12 +352,23 @@ def backfill_fires(job: Job, start: Instant, end: Instant) -> list[Instant]:
     return _fires(job, start - 1, end - 1, BACKFILL_RUNS_MAX)
 
 
-def plan_backfill(job: Job, unfinished: Sequence[Run], fires: Iterable[Instant], now: Instant) -> Plan:
-    """Runs for these fire times, under the job's overlap policy. None of them may have a run already: what the policy
-    skips is recorded in ranges, and a range must not cover what ran."""
-    owed = [Owed(fire, Cause.BACKFILL) for fire in fires]
+def plan_backfill(
+    job: Job, unfinished: Sequence[Run], start: Instant, end: Instant, now: Instant, taken: Set[Instant] = frozenset()
+) -> Plan:
+    """Runs for the fire times in [start, end), under the job's overlap policy. `taken`: those that have a row already.
+    What the policy skips is recorded in ranges, and a range must not cover what ran. `end` may not lie after `now`.
+
+    Where the job is paused, this accounts for the pause up to `end`: what lies before `start` is skipped for good.
+    """
+    fires = backfill_fires(job, start, end)
+    owed = [Owed(fire, Cause.BACKFILL) for fire in fires if fire not in taken]
     runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
-    return Plan(job, (*(_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped), *runs), tuple(changes))
+    passed: tuple[Run, ...] = ()
+    if not job.enabled and end - 1 > job.planned_until:
+        passed = _passed_while_paused(job, start - 1, now)
+        job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
+    dropped = (_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
+    return Plan(job, (*passed, *dropped, *runs), tuple(changes))
 
 
 def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
@@ -372,7 +383,7 @@ def resume(job: Job, now: Instant) -> Plan:
     """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row."""
     resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=now, updated_at=now)
     resumed = replace(resumed, next_fire_at=next_fire(resumed, now))
-    return Plan(resumed, _passed_while_paused(job, now))
+    return Plan(resumed, _passed_while_paused(job, now, now))
 
 
 def delete(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
@@ -394,17 +405,19 @@ def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> P
     """
     retimed = any(getattr(job, name) != getattr(revised, name) for name in ("trigger", "starts_at", "ends_at"))
     anchor = now if job.trigger != revised.trigger else job.anchor_at
-    passed = _passed_while_paused(job, now) if retimed and not job.enabled else ()
+    passed = _passed_while_paused(job, now, now) if retimed and not job.enabled else ()
     cursor = now if retimed or job.enabled else job.planned_until
     revised = replace(revised, anchor_at=anchor, updated_at=now, planned_until=cursor)
     planned = _withdrawing(revised, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)
 
 
-def _passed_while_paused(job: Job, now: Instant) -> tuple[Run, ...]:
+def _passed_while_paused(job: Job, until: Instant, now: Instant) -> tuple[Run, ...]:
     if _exhausted(job):
         return ()
-    passed = _range(job, job.planned_until, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
+    passed = _range(
+        job, job.planned_until, until, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}"
+    )
     return (_dropped_run(job, passed, now),) if passed else ()
 
 
@@ -437,11 +450,17 @@ def _taken_back(run: Run, job: Job, now: Instant, reason: str) -> Run:
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
-    planned there is withdrawn, and retries that were put off from there are put off from `now`."""
+    planned there is withdrawn, and what was put off from there is put off from `now`."""
     planned = _withdrawing(replace(job, planned_until=now), unfinished, now, "the clock had been wrong")
     late = tuple(
-        RunChange(replace(run, due_at=now + run.due_at - run.history[-1].at), run.token, run.state)
+        RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished
-        if run.state is State.PENDING and run.fire_at <= now and run.history and run.history[-1].at > now + CURSOR_AHEAD
+        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
+        if run.state is State.PENDING
     )
     return replace(planned, changes=(*planned.changes, *late))
+
+
+def _decided_at(run: Run) -> Instant:
+    """When it was decided that it shall wait until `due_at`."""
+    return run.history[-1].at if run.history else run.created_at

@@ -14,7 +14,7 @@ from horarium.testing.contract import StoreContract
 class TestSqliteStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _file(self, tmp_path: Path) -> None:
-        self.url = f"sqlite:///{tmp_path}/store.db"
+        self.url = f"sqlite:///{tmp_path}/store.db?synchronous=normal"
 
     async def open_store(self, namespace: str) -> Store:
         store = SqliteStore(self.url, namespace)

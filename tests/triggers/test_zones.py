@@ -14,7 +14,7 @@ import pytest
 from horarium.errors import InvalidTrigger
 from horarium.triggers.zones import Gap, Repeat, get_zone, tzdata_version
 
-EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # wall time has no zone
+EPOCH = datetime(1970, 1, 1)
 KEYS = (
     "UTC",
     "Europe/Berlin",

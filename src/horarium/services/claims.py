@@ -65,10 +65,21 @@ class Claims:
         line = tuple(sorted(set(queues)))
         may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
         if not may_wait or not self._lines.get(line):
-            claimed = await self._take(line, limit, worker)
+            claimed = await self._take_for_caller(line, limit, worker)
             if claimed.runs or not may_wait or self._closed:
                 return claimed
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
+
+    async def _take_for_caller(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+        """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
+        taking = asyncio.ensure_future(self._take(line, limit, worker))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            claimed = await taking
+            if claimed.runs:
+                await self._release(claimed)
+            raise
 
     async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()

@@ -209,7 +209,12 @@ class Dispatcher:
         if self._ready and len(self._places) < self._places_max:
             place = asyncio.get_running_loop().create_task(self._work())
             self._places.add(place)
-            place.add_done_callback(self._places.discard)
+            place.add_done_callback(self._close_place)
+
+    def _close_place(self, place: asyncio.Task[None]) -> None:
+        """A place found nothing more to do. What came in since, while it still counted as one, needs another."""
+        self._places.discard(place)
+        self._open_place()
 
     async def _work(self) -> None:
         """One place: perform runs until there are none."""

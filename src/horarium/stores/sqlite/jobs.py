@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import apsw
 
 from horarium.clock import Instant
-from horarium.model import Job, Plan, RunChange
+from horarium.model import Job, Plan
 from horarium.ports import JobFilter, Page
 from horarium.stores.sqlite.ids import encode_id
 from horarium.stores.sqlite.rows import job_columns
-from horarium.stores.sqlite.runs import apply_changes, insert_runs
+from horarium.stores.sqlite.runs import apply_changes, insert_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
 
 
@@ -81,16 +81,15 @@ def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], I
 
 def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
     if len(plans) > 1 and all_or_none(session, lambda: _update(session, plans) == len(plans)):
-        won = [True] * len(plans)
-        _follow(session, plans, now)
-        return won
+        _follow_all(session, plans, now)
+        return [True] * len(plans)
     return [_commit_plan(session, plan, now) for plan in plans]
 
 
 def _commit_plan(session: Session, plan: Plan, now: Instant) -> bool:
     if _update(session, [plan]) == 0:
         return False
-    _follow(session, [plan], now)
+    _follow(session, plan, now)
     return True
 
 
@@ -99,7 +98,16 @@ def _update(session: Session, plans: Sequence[Plan]) -> int:
     return session.change_rows("update_jobs", rows, session.namespace_id)
 
 
-def _follow(session: Session, plans: Sequence[Plan], now: Instant) -> None:
-    insert_runs(session, [run for plan in plans for run in plan.runs])
-    changes: list[RunChange] = [change for plan in plans for change in plan.changes]
-    apply_changes(session, changes, now)
+def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
+    """Together where one plan can't see what another did: if they only add runs."""
+    if any(plan.changes or plan.withdrawals for plan in plans):
+        for plan in plans:
+            _follow(session, plan, now)
+    else:
+        insert_runs(session, [run for plan in plans for run in plan.runs])
+
+
+def _follow(session: Session, plan: Plan, now: Instant) -> None:
+    apply_changes(session, plan.changes, now)
+    withdraw_runs(session, plan.withdrawals)
+    insert_runs(session, plan.runs)

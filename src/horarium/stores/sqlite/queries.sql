@@ -83,7 +83,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 -- As above; the prefix bounds the walk at both ends.
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > max(?2, ?4) AND name < ?4 || char(0x10FFFF)
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
         AND (?3 IS NULL OR enabled = ?3)
         AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
@@ -127,6 +127,13 @@ UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at =
 FROM given
 WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND jobs.version = given.version_read;
+
+-- name: withdraw_runs
+WITH given (id, token) AS (VALUES (?, ?))
+DELETE FROM runs WHERE num IN (
+    SELECT stored.num FROM given CROSS JOIN runs AS stored ON stored.namespace_id = ? AND stored.id = given.id
+    WHERE stored.token = given.token AND stored.state = 0
+);
 
 -- name: add_runs
 -- A conflict on any unique index leaves the row out; the caller sees it in the count.

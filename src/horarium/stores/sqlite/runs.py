@@ -44,6 +44,12 @@ def apply_changes(session: Session, changes: Sequence[RunChange], now: Instant) 
         settle_runs(session, changes, now)
 
 
+def withdraw_runs(session: Session, runs: Sequence[Run]) -> None:
+    """Delete runs that are still pending under the token that was read."""
+    if runs:
+        session.change_rows("withdraw_runs", [(encode_id(run.id), run.token) for run in runs], session.namespace_id)
+
+
 def _each_or_all(session: Session, query: str, rows: Sequence[Row], *values: object) -> list[bool]:
     if len(rows) > 1:
         session.connection.execute("SAVEPOINT whole")

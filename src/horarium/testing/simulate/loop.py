@@ -1,8 +1,8 @@
 """Virtual time: an event loop that never waits, and the clocks that it moves.
 
 The loop runs callbacks exactly as asyncio does. Where asyncio would sleep, it moves the time on instead, so that
-minutes pass in milliseconds and the order of events depends on nothing but the program and its seed. It has no sockets, no
-threads and no signals, and must never get any.
+minutes pass in milliseconds and the order of events depends on nothing but the program and its seed. It has no sockets,
+no threads and no signals, and must never get any.
 """
 
 from __future__ import annotations

@@ -134,6 +134,8 @@ class SimulatedNode:
         """This task is part of the node."""
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if self.dead:
+            task.cancel()
 
     async def pass_gate(self, chaos: Chaos) -> None:
         """Where the weather strikes."""

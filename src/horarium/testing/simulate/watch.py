@@ -57,9 +57,10 @@ class Books:
         self._keep(run)
 
     def _makes_way(self, run: Run) -> bool:
-        """Whether what was there for this fire time has been pruned, and somebody asked for it again."""
+        """Whether what was there for this fire time has been pruned, and somebody asked for it again, or the
+        clock went back."""
         old = self.runs[run.id]
-        if run.id not in self.pruned or run.cause in PLANNED:
+        if run.id not in self.pruned or (run.cause in PLANNED and not self.clock_stepped):
             return False
         self.pruned.discard(run.id)
         self.runs[f"{run.id} pruned at {self.writes}"] = old

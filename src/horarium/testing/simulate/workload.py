@@ -173,7 +173,7 @@ class RemoteWorker:
         queues = QUEUES if self._chance.random() < 0.5 else (self._chance.choice(QUEUES),)
         poll = node.call(node.runtime.claims.claim(queues, self._chance.randint(1, 3), self._name, 2.0))
         if self._chance.random() < 0.1:
-            poll = asyncio.wait_for(poll, self._chance.random() * 2)  # type: ignore[assignment]
+            poll = asyncio.wait_for(poll, self._chance.random() * 2)
         try:
             claimed = await poll
         except TimeoutError:

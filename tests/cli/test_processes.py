@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from click.testing import CliRunner
 
 from horarium.cli import cli
 from horarium.client import Client
+from tests.servers.live import live_server
 
 HORARIUM = [sys.executable, "-m", "horarium.cli"]
 PATIENCE = 30.0
@@ -174,6 +176,28 @@ def _completed(client: Client) -> object:
         for run in client.list_runs(states=["completed"], limit=1):
             return run
     raise AssertionError("no run was completed")
+
+
+def test_on_a_terminal_a_table_is_drawn_and_ids_stay_whole() -> None:
+    with live_server() as serving, Client(serving.url) as client:
+        rule = {"type": "interval", "every_seconds": 60}
+        client.create_job({"name": "j", "trigger": rule, "target": {"type": "queue", "queue": "q"}})
+        run = client.trigger_job("j")
+        ours, theirs = os.openpty()
+        arguments = [*HORARIUM, "run", "list", "--url", serving.url]
+        with open(ours, closefd=True) as screen:
+            subprocess.run(arguments, stdout=theirs, timeout=PATIENCE, check=True, env=environment(COLUMNS="100"))
+            os.close(theirs)
+            shown = "".join(_lines_of(screen))
+    assert run.id in shown
+    assert "────" in shown
+    assert "pending" in shown
+
+
+def _lines_of(screen: TextIO) -> Iterator[str]:
+    """What was written to a terminal; its end is an error."""
+    with suppress(OSError):
+        yield from screen
 
 
 @pytest.mark.slow

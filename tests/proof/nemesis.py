@@ -7,25 +7,28 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.proof.harness import Node, World, let_pass
+from tests.proof.jobs import SECOND, whole_second
+from tests.proof.receiver import micros
 
 PAUSE_SECONDS = 3.0
+BUSY_SECONDS = 0.3
 
 
 class Nemesis:
     """Kills and restarts nodes of a world, one fault after the other, at random. `pauses`: which share of the faults
     is a SIGSTOP instead."""
 
-    def __init__(self, world: World, seed: int, *, every: tuple[float, float] = (0.5, 1.5), pauses: float = 0.0) -> None:
+    def __init__(self, world: World, seed: int, *, pauses: float = 0.0) -> None:
         self._world = world
         self._random = Random(seed)
-        self._every = every
         self._pauses = pauses
 
     def strike(self) -> None:
-        """One fault, and its end."""
+        """One fault, and its end. It comes in the first part of a second, when there is most to cut off."""
         victim: Node = self._random.choice(self._world.nodes)
         pause = self._random.random() < self._pauses
-        let_pass(self._random.uniform(*self._every))
+        strike_at = whole_second(1) + round(self._random.uniform(0, BUSY_SECONDS) * SECOND)
+        let_pass((strike_at - micros()) / SECOND)
         if pause:
             victim.pause()
             let_pass(PAUSE_SECONDS)

@@ -50,6 +50,25 @@ def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
         _never.wait(POLL_SECONDS)
 
 
+def at_once(actions: Sequence[Callable[[], object]]) -> None:
+    """Do all of these at the same time; raise what the first of them raised."""
+    errors: list[BaseException] = []
+
+    def act(action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=act, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
 @dataclass(frozen=True)
 class Fault:
     """What was done to whom, and when (microseconds). `node` None: to everybody, as an outage of the store is."""
@@ -209,13 +228,14 @@ class Process:
     def log(self, since: int = 0) -> str:
         return "\n".join(line for at, line in list(self.lines) if at >= since)
 
-    def busiest_second(self, since: int = 0) -> int:
-        """The largest number of log lines within one second."""
-        seconds: dict[int, int] = {}
+    def lines_per_second(self, since: int = 0) -> float:
+        """How fast it wrote its log at the worst, as a mean over five seconds: that something changed may take a few
+        lines at once, a flood goes on."""
+        spans: dict[int, int] = {}
         for at, _ in list(self.lines):
             if at >= since:
-                seconds[at // 1_000_000] = seconds.get(at // 1_000_000, 0) + 1
-        return max(seconds.values(), default=0)
+                spans[at // 5_000_000] = spans.get(at // 5_000_000, 0) + 1
+        return max(spans.values(), default=0) / 5
 
     def cpu_share(self, seconds: float) -> float:
         """Which share of one core it uses, measured for so long."""
@@ -267,6 +287,7 @@ class World:
 
     def __init__(self, store: str, seed: int = 1) -> None:
         self.store = store
+        self.namespace = f"proof-{micros()}"
         self.random = random.Random(seed)
         self.receiver = Receiver()
         self.nodes: list[Node] = []
@@ -284,9 +305,17 @@ class World:
 
     def node(self, *options: str) -> Node:
         """One more node, running."""
-        node = Node(f"node-{len(self.nodes) + 1}", self.store, *options)
-        self.nodes.append(node)
-        return node.start()
+        return self.add_node(*options).start()
+
+    def add_node(self, *options: str) -> Node:
+        """One more node, not started yet."""
+        self.nodes.append(Node(f"node-{len(self.nodes) + 1}", self.store, "--namespace", self.namespace, *options))
+        return self.nodes[-1]
+
+    def start_nodes(self, count: int) -> None:
+        """So many nodes: the first alone, as it makes the schema, the others at once."""
+        self.node()
+        at_once([self.add_node().start for _ in range(count - 1)])
 
     def process(self, name: str, command: Sequence[str]) -> Process:
         """One more process of another kind, running."""

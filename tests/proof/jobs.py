@@ -36,7 +36,9 @@ class Plan:
     definitions: list[dict[str, Any]] = field(default_factory=list)
     owed: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, name: str, trigger: dict[str, Any], target: dict[str, Any], fires: Sequence[int], **more: Any) -> None:
+    def add(
+        self, name: str, trigger: dict[str, Any], target: dict[str, Any], fires: Sequence[int], **more: Any
+    ) -> None:
         """Any job."""
         self.owed[name] = sorted(fires)
         self.definitions.append(
@@ -92,3 +94,20 @@ def http(url: str) -> dict[str, Any]:
 
 def queue(name: str, **payload: Any) -> dict[str, Any]:
     return {"type": "queue", "queue": name, "payload": payload}
+
+
+def mixed_plan(url: str, start: int, seconds: int) -> Plan:
+    """Jobs of every kind that a receiver at `url` plays: forty every one to four seconds, and twelve single runs a
+    second, each at its own instant."""
+    plan = Plan(start, start + seconds * SECOND)
+    for number in range(24):
+        plan.interval(f"tick-{number}", 1 + number % 4, http(f"{url}/ok"))
+    for number in range(6):
+        plan.interval(f"hold-{number}", 1, http(f"{url}/hold/0.4"))
+    for number in range(6):
+        plan.interval(f"callback-{number}", 2, http(f"{url}/callback/0.1"))
+    for number in range(4):
+        plan.interval(f"serial-{number}", 1, http(f"{url}/hold/0.1"), overlap="buffer_all")
+    for number in range(min(12 * seconds, 500)):
+        plan.once(f"once-{number}", start + number * SECOND // 12, http(f"{url}/ok"))
+    return plan

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
 from tests.proof.harness import Node, World, let_pass
@@ -11,30 +10,35 @@ from tests.proof.jobs import SECOND, whole_second
 from tests.proof.receiver import micros
 
 PAUSE_SECONDS = 3.0
+"""Longer than the leases of the experiments: who wakes up from it has lost all it had."""
 BUSY_SECONDS = 0.3
+KILL, PAUSE, TERMINATE = "kill", "pause", "terminate"
 
 
 class Nemesis:
-    """Kills and restarts nodes of a world, one fault after the other, at random. `pauses`: which share of the faults
-    is a SIGSTOP instead."""
+    """One fault after the other on nodes of a world. `kinds`: what it chooses from, repeated for more weight."""
 
-    def __init__(self, world: World, seed: int, *, pauses: float = 0.0) -> None:
+    def __init__(self, world: World, seed: int, kinds: tuple[str, ...] = (KILL,)) -> None:
         self._world = world
         self._random = Random(seed)
-        self._pauses = pauses
+        self._kinds = kinds
 
     def strike(self) -> None:
         """One fault, and its end. It comes in the first part of a second, when there is most to cut off."""
         victim: Node = self._random.choice(self._world.nodes)
-        pause = self._random.random() < self._pauses
+        kind = self._random.choice(self._kinds)
         strike_at = whole_second(1) + round(self._random.uniform(0, BUSY_SECONDS) * SECOND)
         let_pass((strike_at - micros()) / SECOND)
-        if pause:
+        if kind == PAUSE:
             victim.pause()
             let_pass(PAUSE_SECONDS)
             victim.resume()
+            return
+        if kind == TERMINATE:
+            victim.terminate()
         else:
-            victim.restart()
+            victim.kill()
+        victim.start()
 
     def strike_until(self, over: Callable[[], bool]) -> int:
         """Fault after fault. How many."""
@@ -43,22 +47,3 @@ class Nemesis:
             self.strike()
             strikes += 1
         return strikes
-
-
-def at_once(actions: Sequence[Callable[[], object]]) -> None:
-    """Do all of these at the same time; raise what the first of them raised."""
-    errors: list[BaseException] = []
-
-    def act(action: Callable[[], object]) -> None:
-        try:
-            action()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=act, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -149,7 +149,9 @@ def test_a_run_that_kills_its_workers_fails_and_takes_no_healthy_run_with_it(tmp
             plan.once(f"good-{number}", plan.start + number * SECOND // 20, queue("work", seconds=0.05))
         for number in range(2):
             poison = queue("work", poison=True)
-            plan.once(f"poison-{number}", plan.start + SECOND, poison, retry={"attempts_max": 3, "backoff_seconds": 0.2})
+            plan.once(
+                f"poison-{number}", plan.start + SECOND, poison, retry={"attempts_max": 3, "backoff_seconds": 0.2}
+            )
         plan.define(node.api)
         workers = [world.worker(f"w{number}", "--slots", "2", log=log) for number in range(2)]
         wait_until(lambda: _revive(workers) or not node.api.unfinished() and starts_in(log) >= 66, 60, "the end")
@@ -203,7 +205,9 @@ def _poll(node: Node, name: str) -> socket.socket:
     assert place.hostname is not None
     connection = socket.create_connection((place.hostname, place.port or 80))
     body = json.dumps({"queues": ["work"], "limit": 1, "wait_seconds": 30, "worker": name}).encode()
-    head = f"POST /api/v1/runs/claim HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = (
+        f"POST /api/v1/runs/claim HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
     connection.sendall(head.encode() + b"\r\n\r\n" + body)
     return connection
 
@@ -211,20 +215,3 @@ def _poll(node: Node, name: str) -> socket.socket:
 def _sockets(node: Node) -> int:
     links = [Path(link) for link in Path(f"/proc/{node.pid}/fd").iterdir()]
     return sum("socket:" in str(link.readlink()) for link in links if link.is_symlink())
-
-
-def test_workers_see_each_run_once_without_faults(tmp_path: Path) -> None:
-    with World(f"sqlite:///{tmp_path}/store.db") as world:
-        node = world.node()
-        log = tmp_path / "work.log"
-        for number in range(3):
-            world.worker(f"w{number}", log=log)
-        plan = plan_of(100, whole_second(2), seconds=0.01)
-        plan.define(node.api)
-        wait_until(lambda: starts_in(log) >= 148, 30, "starts")
-        node.api.wait_final(20)
-        tokens = defaultdict(list)
-        for line in read_log(log):
-            tokens[line["run"]].append(line["token"])
-        assert set(map(tuple, tokens.values())) == {(1, 1)}, "one start and one report of each, under the first token"
-        judged(world, plan, log).must_hold()

@@ -19,7 +19,9 @@ def test_a_thousand_warnings_in_a_second_are_a_few_lines_and_a_count(caplog: pyt
         caplog.clear()
         quiet.tell_rest(6 * SECOND)
         quiet.tell_rest(6 * SECOND)
-    assert [record.getMessage() for record in caplog.records] == [f"lost runs: {1_000 - LINES_PER_SECOND_MAX} more like these"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"lost runs: {1_000 - LINES_PER_SECOND_MAX} more like these"
+    ]
 
 
 def test_every_second_has_its_lines(caplog: pytest.LogCaptureFixture) -> None:

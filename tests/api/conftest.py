@@ -149,7 +149,7 @@ class Api:
         return runs
 
 
-def a_definition(name: str = "job", **fields: Any) -> dict[str, Any]:
+def a_definition(name: str = "job", /, **fields: Any) -> dict[str, Any]:
     """A job as its owner writes it."""
     return {
         "name": name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from .conftest import Api, a_definition
@@ -152,7 +154,7 @@ async def test_fields_that_are_ours_can_not_be_set(api: Api, method: str) -> Non
 
 @pytest.mark.parametrize("field", ["planned_until", "anchor_at", "deleted_at", "lease", "nxt_fire_at"])
 async def test_inner_fields_are_unknown(api: Api, field: str) -> None:
-    reply = await api.post("/jobs", a_definition(**{field: 1}))
+    reply = await api.post("/jobs", {**a_definition(), field: 1})
     assert (reply.code, reply.json["field"]) == ("invalid_job", field)
 
 
@@ -190,7 +192,7 @@ async def test_every_fault_of_a_job_is_listed(api: Api) -> None:
         ({"trigger": {}}, "trigger.type"),
     ],
 )
-async def test_a_wrong_field_is_named(api: Api, fields: dict[str, object], field: str) -> None:
+async def test_a_wrong_field_is_named(api: Api, fields: dict[str, Any], field: str) -> None:
     reply = await api.post("/jobs", a_definition(**fields))
     assert reply.status == 422, reply.body
     assert reply.json["field"] == field

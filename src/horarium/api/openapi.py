@@ -9,7 +9,7 @@ import msgspec
 
 from horarium.api.endpoints import Endpoint
 from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem
-from horarium.api.triggers_schema import AnyTrigger
+from horarium.api.triggers_schema import EXCLUSIONS, AnyTrigger
 
 REF = "#/components/schemas/"
 DESCRIPTION = """Horarium says when, turns that into runs, and hands each run to whoever does the work.
@@ -68,7 +68,7 @@ def build_document(groups: Sequence[tuple[str, Sequence[Endpoint]]], *, version:
 
 def _schemas(endpoints: Sequence[Endpoint]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Each type's schema (by its repr), and the components that they refer to."""
-    kinds: dict[str, Any] = {repr(kind): kind for kind in (Problem, AnyTrigger)}
+    kinds: dict[str, Any] = {repr(kind): kind for kind in (Problem, AnyTrigger, *EXCLUSIONS)}
     for endpoint in endpoints:
         answers = [kind for kind, _ in endpoint.answers.values()]
         for kind in (endpoint.body, endpoint.query, *answers):
@@ -98,14 +98,11 @@ def _tidy(schema: dict[str, Any]) -> None:
 def _describe(schemas: dict[str, Any]) -> None:
     """What the types can't say: triggers are read by their own package, and JSON text that we keep is any JSON."""
     trigger = {"$ref": REF + "Trigger"}
-    for name in ("JobDefinition", "JobView", "PreviewRequest"):
+    for name in ("JobDefinition", "JobView", "PreviewRequest", "ExceptTrigger", "BetweenTrigger", "ExcludedAfter"):
         schemas[name]["properties"]["trigger"] = trigger
-    for name in ("AnyOfTrigger", "ExceptTrigger", "BetweenTrigger"):
-        properties = schemas[name]["properties"]
-        if name == "AnyOfTrigger":
-            properties["triggers"]["items"] = trigger
-        else:
-            properties["trigger"] = trigger
+    schemas["AnyOfTrigger"]["properties"]["triggers"]["items"] = trigger
+    excluded = [trigger, *({"$ref": REF + kind.__name__} for kind in EXCLUSIONS)]
+    schemas["ExceptTrigger"]["properties"]["except"]["items"] = {"anyOf": excluded}
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
 
 

@@ -1,12 +1,19 @@
-"""The memory store keeps the contract."""
+"""The memory store keeps the contract, and its indexes agree with its rows."""
 
 from __future__ import annotations
+
+from random import Random
+from typing import Any
 
 import pytest
 
 from horarium.ports import Store
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.stores.memory.ordered import CHUNK_MAX, Ordered
+from horarium.stores.memory.space import Space
 from horarium.testing.contract import StoreContract
+from horarium.testing.contract.machine import run_machine
+from horarium.testing.values import a_job
 
 
 class TestMemoryStore(StoreContract):
@@ -18,3 +25,74 @@ class TestMemoryStore(StoreContract):
         store = MemoryStore(namespace, database=self.database)
         await store.open()
         return store
+
+
+class CheckedStore(MemoryStore):
+    """Compares its indexes, when it is closed, with those rebuilt from its rows alone."""
+
+    async def close(self) -> None:
+        fresh = Space()
+        fresh.nodes = self._space.nodes
+        for job in self._space.jobs.values():
+            fresh.put_job(job)
+        for run in self._space.runs.values():
+            assert fresh.add_run(run)
+        assert contents(self._space) == contents(fresh)
+
+
+def contents(space: Space) -> dict[str, Any]:
+    return {name: plain(value) for name, value in vars(space).items()}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Ordered):
+        return list(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def test_after_any_sequence_of_calls_the_indexes_agree_with_the_rows() -> None:
+    async def open_store(namespace: str) -> Store:
+        return CheckedStore(namespace)
+
+    run_machine(open_store, examples=40, steps=40, shorten=True)
+
+
+def test_an_ordered_collection_is_sorted_through_any_change() -> None:
+    random = Random(3)
+    ordered: Ordered[int] = Ordered()
+    items: set[int] = set()
+    for _ in range(8 * CHUNK_MAX):
+        item = random.randrange(5 * CHUNK_MAX)
+        if item in items:
+            items.remove(item)
+            ordered.remove(item)
+        else:
+            items.add(item)
+            ordered.add(item)
+    expected = sorted(items)
+    assert (list(ordered), len(ordered), ordered.first()) == (expected, len(expected), expected[0])
+    assert list(ordered.descending()) == expected[::-1]
+    for bound in (-1, 0, expected[0], expected[99], expected[99] + 1, expected[-1], 9 * CHUNK_MAX):
+        assert list(ordered.above(bound)) == [item for item in expected if item > bound]
+        assert list(ordered.upto(bound)) == [item for item in expected if item <= bound]
+        assert list(ordered.descending(bound)) == [item for item in expected[::-1] if item < bound]
+        assert ordered.count_below(bound) == sum(item < bound for item in expected)
+    for item in expected:
+        ordered.remove(item)
+    assert (list(ordered), ordered.first(), list(ordered.descending())) == ([], None, [])
+
+
+def test_removing_what_is_not_there_is_an_error() -> None:
+    ordered: Ordered[int] = Ordered()
+    ordered.add(5)
+    with pytest.raises(AssertionError, match="4 is not in the collection"):
+        ordered.remove(4)
+
+
+async def test_stores_without_a_common_database_share_nothing() -> None:
+    one, two = MemoryStore(), MemoryStore()
+    assert one.namespace == two.namespace
+    assert await one.add_jobs([a_job()]) == [True]
+    assert await two.add_jobs([a_job()]) == [True]

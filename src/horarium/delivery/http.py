@@ -133,8 +133,8 @@ class HttpDelivery:
         seconds = _seconds_left(target, run, now)
         watch = _Watch(control)
         try:
-            async with asyncio.timeout(seconds) as scope:
-                watch.begin(scope)
+            async with asyncio.timeout(None) as scope:
+                watch.begin(scope, seconds)
                 return outcome(target, await self._exchange(endpoint, request), self._clock.now())
         except aiohttp.ClientError as error:
             return _failed(error, endpoint)
@@ -175,27 +175,31 @@ class HttpDelivery:
 
 
 class _Watch:
-    """Ends a request's time scope when a cancel is asked. Most requests are over before it so much as begins."""
+    """Ends a request's time scope at its limit, or when a cancel is asked. Most requests are over before the watch so
+    much as begins, so that they cost one short timer and no task."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._task: asyncio.Task[None] | None = None
-        self._start: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def asked(self) -> bool:
         return self._task is not None and self._task.done()
 
-    def begin(self, scope: asyncio.Timeout) -> None:
-        self._start = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._watch, scope)
+    def begin(self, scope: asyncio.Timeout, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        wait = min(WATCH_AFTER_SECONDS, seconds)
+        self._timer = loop.call_later(wait, self._watch, scope, loop.time() + seconds)
 
     def end(self) -> None:
-        if self._start is not None:
-            self._start.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
-    def _watch(self, scope: asyncio.Timeout) -> None:
+    def _watch(self, scope: asyncio.Timeout, deadline: float) -> None:
+        scope.reschedule(deadline)
         self._task = asyncio.ensure_future(self._control.wait_cancelled())
         self._task.add_done_callback(lambda _: self._stop(scope))
 
@@ -245,11 +249,8 @@ def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
     """At most one chunk more than is kept; nothing beyond that is read."""
     body = bytearray()
-    while len(body) <= BODY_BYTES_MAX:
-        chunk = await content.readany()
-        if not chunk:
-            break
-        body += chunk
+    while len(body) <= BODY_BYTES_MAX and not content.at_eof():
+        body += await content.readany()
     return bytes(body)
 
 

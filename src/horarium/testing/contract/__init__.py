@@ -17,12 +17,15 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 # ruff: noqa: E402 (pytest must know of the modules before they are imported)
+from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.claiming import ClaimingContract
 from horarium.testing.contract.holding import HoldingContract
 from horarium.testing.contract.jobs import JobContract
 from horarium.testing.contract.keeping import KeepingContract
 from horarium.testing.contract.listing import ListingContract
+from horarium.testing.contract.machine import MachineContract
 from horarium.testing.contract.planning import PlanningContract
+from horarium.testing.contract.races import RaceContract
 from horarium.testing.contract.settling import SettlingContract
 
 __all__ = ["StoreContract"]
@@ -36,5 +39,8 @@ class StoreContract(
     SettlingContract,
     ListingContract,
     KeepingContract,
+    RaceContract,
+    AtomicityContract,
+    MachineContract,
 ):
     """Everything that `ports.Store` promises."""

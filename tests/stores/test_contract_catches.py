@@ -1,0 +1,378 @@
+"""Broken stores are caught: each mutant of the memory store by the test that is there for it, most by the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
+from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.contract import StoreContract
+from horarium.testing.contract.base import Stores
+from horarium.testing.contract.machine import run_machine
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = 300
+STEPS = 40
+
+
+class IgnoresToken(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        stored = self._space.runs
+        return await super().settle_runs([replace(c, token=stored[c.run.id].token) for c in changes], now)
+
+
+class IgnoresState(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        stored = self._space.runs
+        return await super().settle_runs([replace(c, state=stored[c.run.id].state) for c in changes], now)
+
+
+class IgnoresTheLease(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs([replace(change, held=None) for change in changes], now)
+
+
+class HoldsALeaseTooLong(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs(changes, now - 1)
+
+
+class ForgetsProgressOfOutcomes(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        stored = self._space.runs
+        kept = [replace(c, run=replace(c.run, progress=stored[c.run.id].progress)) for c in changes]
+        return await super().settle_runs(kept, now)
+
+
+class IgnoresVersion(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        jobs = self._space.jobs
+        return await super().commit_plans(
+            [replace(p, job=replace(p.job, version=jobs[p.job.id].version)) for p in plans], now
+        )
+
+
+class LeavesTraces(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        for plan in plans:
+            await self.add_runs(plan.runs)
+        return await super().commit_plans(plans, now)
+
+
+class PlansRunsBeforeWithdrawals(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        won = await super().commit_plans([replace(plan, withdrawals=()) for plan in plans], now)
+        for plan, did in zip(plans, won, strict=True):
+            for run in plan.withdrawals if did else ():
+                self._withdraw(run)
+        return won
+
+
+class WithdrawsWhatRuns(MemoryStore):
+    def _withdraw(self, read: Run) -> None:
+        if (run := self._space.runs.get(read.id)) is not None:
+            self._space.forget_run(run)
+
+
+class ForgetsFireTimesOfFinishedRuns(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        for run in [run for run in self._space.runs.values() if run.finished]:
+            self._space.runs_by_fire.pop((run.job_id or "", run.fire_at), None)
+        return await super().commit_plans(plans, now)
+
+
+class ClaimsTwice(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until)
+        for run in claimed.runs[1:]:
+            self._space.put_run(replace(run, state=State.PENDING))
+        return claimed
+
+
+class ChoosesThenWrites(MemoryStore):
+    """Lets others in between choosing and writing."""
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        before = dict(self._space.runs)
+        claimed = await super().claim_runs(queues, limit, worker, now, until)
+        for run in claimed.runs:
+            self._space.put_run(before[run.id])
+        await asyncio.sleep(0)
+        for run in claimed.runs:
+            self._space.put_run(run)
+        return claimed
+
+
+class WritesHalfWhenCancelled(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        won = await super().commit_plans([replace(plan, runs=()) for plan in plans], now)
+        await asyncio.sleep(0)
+        await self.add_runs([run for plan, did in zip(plans, won, strict=True) if did for run in plan.runs])
+        return won
+
+
+class ClaimsInReverse(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until)
+        return replace(claimed, runs=claimed.runs[::-1])
+
+
+class ClaimsTooLate(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return await super().claim_runs(queues, limit, worker, now, until - 1)
+
+
+class ClaimsPastTheStartLimit(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        for run in list(self._space.runs.values()):
+            self._space.put_run(replace(run, start_by=None))
+        return await super().claim_runs(queues, limit, worker, now, until)
+
+
+class KnowsNoNextInstant(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return replace(await super().claim_runs(queues, limit, worker, now, until), next_due_at=None)
+
+
+class LeavesJobsOut(MemoryStore):
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return replace(await super().claim_runs(queues, limit, worker, now, until), jobs={})
+
+
+class NeverCounts(Counter[str]):
+    def __getitem__(self, key: str) -> int:
+        return 0
+
+
+class ForgetsConcurrency(MemoryStore):
+    def __init__(self, namespace: str, database: MemoryDatabase) -> None:
+        super().__init__(namespace, database)
+        self._space.claimed_under = NeverCounts()
+
+
+class LosesSlots(MemoryStore):
+    def __init__(self, namespace: str, database: MemoryDatabase) -> None:
+        super().__init__(namespace, database)
+        self._space.claimed_under = NeverGivesBack()
+
+
+class NeverGivesBack(Counter[str]):
+    def __delitem__(self, key: object) -> None:
+        """Keep it."""
+
+
+class ForgetsWhatIsSerial(MemoryStore):
+    def __init__(self, namespace: str, database: MemoryDatabase) -> None:
+        super().__init__(namespace, database)
+        self._space.claimed_of_job = NeverCounts()
+
+
+class BeatsForTheDead(MemoryStore):
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        run = self._space.runs.get(beat.run_id)
+        if run is not None and run.lease_expires_at is not None and run.lease_expires_at <= now:
+            self._space.put_run(replace(run, lease_expires_at=now + 1))
+        return super()._heartbeat(beat, now)
+
+
+class BeatsUnderAnyToken(MemoryStore):
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        run = self._space.runs.get(beat.run_id)
+        return super()._heartbeat(beat if run is None else replace(beat, token=run.token), now)
+
+
+class BeatsWithoutLimit(MemoryStore):
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        run = self._space.runs.get(beat.run_id)
+        if run is not None:
+            self._space.put_run(replace(run, execution_seconds=None))
+        return super()._heartbeat(beat, now)
+
+
+class ExtendsWhatIsCancelling(MemoryStore):
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        pulse = super()._heartbeat(beat, now)
+        run = self._space.runs.get(beat.run_id)
+        if pulse is None or run is None or not pulse.cancel_requested:
+            return pulse
+        self._space.put_run(replace(run, lease_expires_at=now + 30_000_000))
+        return replace(pulse, expires_at=now + 30_000_000)
+
+
+class RescuesTooLate(MemoryStore):
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        return await super().overdue_runs(now - 1, limit)
+
+
+class PlansTooLate(MemoryStore):
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        return await super().due_jobs(until - 1, limit)
+
+
+class ListsTheCursorAgain(MemoryStore):
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await super().list_runs(where, None if after is None else after + "!", limit)
+
+
+class NeverSaysItIsTheLastPage(MemoryStore):
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        page = await super().list_jobs(where, after, limit)
+        return replace(page, next_after=page.items[-1].name if page.items else None)
+
+
+class MatchesAnyLabel(MemoryStore):
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        return await super().list_jobs(replace(where, labels=dict(list(where.labels.items())[:1])), after, limit)
+
+
+class PrunesWithoutLimit(MemoryStore):
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return await super().prune_runs(now, 1_000)
+
+
+class TrimsTheNewest(MemoryStore):
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        newest = list(self._space.finished.get(job_id, ()))[::-1]
+        surplus = newest[: max(0, min(len(newest) - keep, limit))]
+        for run_id in surplus:
+            self._space.forget_run(self._space.runs[run_id])
+        return len(surplus)
+
+
+class SharesNamespaces(MemoryStore):
+    def __init__(self, namespace: str, database: MemoryDatabase) -> None:
+        super().__init__("the only one", database)
+
+
+class KeepsDeletedNames(MemoryStore):
+    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+        kept = {self._space.jobs[job_id].name for job_id in self._space.jobs_deleted}
+        return [job.name not in kept and self._add_job(job) for job in jobs]
+
+
+class CountsWhatIsFinished(MemoryStore):
+    async def stats(self, now: Instant) -> Stats:
+        return replace(await super().stats(now), jobs=len(self._space.jobs))
+
+
+class RemembersTheFirstBeat(MemoryStore):
+    async def beat_node(self, node: Node) -> None:
+        self._space.nodes.setdefault(node.name, node)
+
+
+Mutant = type[MemoryStore]
+
+CAUGHT_BY: dict[Mutant, str] = {
+    IgnoresToken: "test_a_stale_token_cannot_settle",
+    IgnoresState: "test_another_state_cannot_be_settled",
+    IgnoresTheLease: "test_a_lease_that_ends_now_is_not_held",
+    HoldsALeaseTooLong: "test_a_lease_is_expired_at_its_very_end_and_no_sooner",
+    ForgetsProgressOfOutcomes: "test_everything_that_may_change_is_written",
+    IgnoresVersion: "test_a_stale_version_leaves_no_trace",
+    LeavesTraces: "test_of_two_plans_for_one_job_in_a_batch_the_first_wins",
+    PlansRunsBeforeWithdrawals: "test_a_fire_time_withdrawn_can_be_planned_again_in_the_same_plan",
+    WithdrawsWhatRuns: "test_a_claimed_run_is_not_withdrawn",
+    ForgetsFireTimesOfFinishedRuns: "test_a_fire_time_whose_run_is_finished_gets_no_other",
+    ClaimsTwice: "test_of_many_claimers_each_run_goes_to_one",
+    ChoosesThenWrites: "test_of_many_claimers_each_run_goes_to_one",
+    WritesHalfWhenCancelled: "test_a_cancelled_caller_leaves_a_plan_whole_or_absent",
+    ClaimsInReverse: "test_claims_follow_the_sorted_order_whatever_the_batches",
+    ClaimsTooLate: "test_a_run_is_due_at_its_very_instant",
+    ClaimsPastTheStartLimit: "test_a_run_past_its_start_limit_is_not_claimed",
+    KnowsNoNextInstant: "test_a_claim_tells_when_the_next_run_is_due",
+    LeavesJobsOut: "test_the_jobs_of_claimed_runs_come_along",
+    ForgetsConcurrency: "test_no_more_runs_of_a_key_are_claimed_than_its_maximum",
+    LosesSlots: "test_slots_are_never_lost_over_many_rounds",
+    ForgetsWhatIsSerial: "test_a_serial_run_waits_for_any_claimed_run_of_its_job",
+    BeatsForTheDead: "test_an_expired_lease_cannot_be_extended",
+    BeatsUnderAnyToken: "test_a_stale_token_cannot_beat",
+    BeatsWithoutLimit: "test_a_heartbeat_never_extends_beyond_the_execution_limit",
+    ExtendsWhatIsCancelling: "test_a_cancelling_run_hears_of_it_and_its_lease_stays",
+    RescuesTooLate: "test_a_lease_is_overdue_at_its_very_end",
+    PlansTooLate: "test_a_job_is_due_at_its_very_instant",
+    ListsTheCursorAgain: "test_run_pages_join_without_gap_or_overlap",
+    NeverSaysItIsTheLastPage: "test_the_last_full_page_of_jobs_says_that_it_is_the_last",
+    MatchesAnyLabel: "test_jobs_are_filtered_by_every_label",
+    PrunesWithoutLimit: "test_the_earliest_are_pruned_first_up_to_the_limit",
+    TrimsTheNewest: "test_the_oldest_finished_runs_are_trimmed",
+    SharesNamespaces: "test_namespaces_know_nothing_of_each_other",
+    KeepsDeletedNames: "test_the_name_of_a_deleted_job_is_free_again",
+    CountsWhatIsFinished: "test_jobs_are_counted",
+    RemembersTheFirstBeat: "test_a_node_beats_over_its_earlier_sign_of_life",
+}
+
+UNSEEN_BY_THE_MACHINE = {
+    ChoosesThenWrites,  # it makes one call at a time
+    WritesHalfWhenCancelled,  # it cancels none
+    SharesNamespaces,  # it has but one
+    MatchesAnyLabel,  # it filters by one label at the most
+}
+
+
+class Subject(StoreContract):
+    """The contract on a mutant."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+        self.database = MemoryDatabase()
+
+    async def open_store(self, namespace: str) -> Store:
+        return self.mutant(namespace, self.database)
+
+
+def passes(mutant: Mutant, name: str) -> bool:
+    """Whether a test of the contract passes on this store, with every one of its parameters."""
+    test = getattr(StoreContract, name)
+    (marks,) = [mark.args for mark in getattr(test, "pytestmark", ())] or [("", [None])]
+    return all(_passes(mutant, test, {marks[0]: value} if marks[0] else {}) for value in marks[1])
+
+
+def _passes(mutant: Mutant, test: Callable[..., Awaitable[None]], values: dict[str, Any]) -> bool:
+    async def perform() -> None:
+        subject = Subject(mutant)
+        stores = Stores(subject.open_store, "mutant")
+        given = {**values, "stores": stores}
+        if "store" in (wanted := inspect.signature(test).parameters):
+            given["store"] = await stores.another()
+        await test(subject, **{name: value for name, value in given.items() if name in wanted})
+
+    try:
+        asyncio.run(perform())
+    except Exception:
+        return False
+    return True
+
+
+def survives(mutant: Mutant) -> bool:
+    """Whether the machine finds no difference."""
+    try:
+        run_machine(partial(_opened, mutant), EXAMPLES, STEPS, shorten=False)
+    except Exception:
+        return False
+    return True
+
+
+async def _opened(mutant: Mutant, namespace: str) -> Store:
+    return mutant(namespace, MemoryDatabase())
+
+
+@pytest.mark.parametrize(("mutant", "name"), CAUGHT_BY.items())
+def test_the_test_that_is_there_for_it_catches(mutant: Mutant, name: str) -> None:
+    assert passes(MemoryStore, name)
+    assert not passes(mutant, name)
+
+
+@pytest.mark.parametrize("mutant", [mutant for mutant in CAUGHT_BY if mutant not in UNSEEN_BY_THE_MACHINE])
+def test_the_machine_catches(mutant: Mutant) -> None:
+    assert not survives(mutant)

@@ -62,6 +62,12 @@ async def test_a_wrong_method_is_told_which_are_right(api: Api, method: str, pat
         assert reply.headers["allow"] == allowed
 
 
+async def test_options_lists_all_methods_of_a_path(api: Api) -> None:
+    for path, methods in (("/jobs/a", "DELETE, GET, OPTIONS, PATCH, PUT"), ("/runs", "GET, OPTIONS")):
+        reply = await api.send("OPTIONS", path)
+        assert (reply.status, reply.headers["allow"]) == (204, methods)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -103,7 +103,41 @@ def _describe(schemas: dict[str, Any]) -> None:
     schemas["AnyOfTrigger"]["properties"]["triggers"]["items"] = trigger
     excluded = [trigger, *({"$ref": REF + kind.__name__} for kind in EXCLUSIONS)]
     schemas["ExceptTrigger"]["properties"]["except"]["items"] = {"anyOf": excluded}
+    _describe_changes(schemas)
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
+
+
+_MERGED = ("CatchUp", "Retry", "Timeouts", "Concurrency", "Retention")
+
+
+def _describe_changes(schemas: dict[str, Any]) -> None:
+    """A replacement is a definition without need of a name; in a patch nothing is needed, and null is a value."""
+    definition = schemas["JobDefinition"]
+    needed = [name for name in definition["required"] if name != "name"]
+    schemas["JobReplacement"] = definition | _named(schemas["JobReplacement"]) | {"required": needed}
+    for name in _MERGED:
+        schemas[f"{name}Patch"] = _all_nullable(schemas[name]) | {"title": f"{name}Patch"}
+    patch = _all_nullable(definition) | _named(schemas["JobPatch"])
+    patch["properties"] |= {name: {"type": ["object", "null"]} for name in ("trigger", "target", "labels")}
+    for schema in patch["properties"].values():
+        for choice in schema.get("anyOf", ()):
+            if choice.get("$ref", "").removeprefix(REF) in _MERGED:
+                choice["$ref"] += "Patch"
+    schemas["JobPatch"] = patch
+
+
+def _named(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"title": schema["title"], "description": schema["description"]}
+
+
+def _all_nullable(struct: Mapping[str, Any]) -> dict[str, Any]:
+    """The same struct with every field free to be left out or null."""
+    properties = {}
+    for name, schema in struct["properties"].items():
+        kept = {key: value for key, value in schema.items() if key != "default"}
+        choices = [dict(choice) for choice in kept.get("anyOf", [kept]) if choice != {"type": "null"}]
+        properties[name] = {"anyOf": [*choices, {"type": "null"}]}
+    return {**struct, "properties": properties, "required": []}
 
 
 def _operation(endpoint: Endpoint, refs: Mapping[str, Any], schemas: Mapping[str, Any], keys: bool) -> dict[str, Any]:

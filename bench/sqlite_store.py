@@ -73,8 +73,9 @@ def raw_connection(path: Path) -> apsw.Connection:
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.execute(
-        "CREATE TABLE runs (id BLOB PRIMARY KEY, queue TEXT NOT NULL, state INTEGER NOT NULL, priority INTEGER NOT NULL,"
-        " due_at INTEGER NOT NULL, payload BLOB, worker TEXT, lease_expires_at INTEGER) WITHOUT ROWID"
+        "CREATE TABLE runs (id BLOB PRIMARY KEY, queue TEXT NOT NULL, state INTEGER NOT NULL,"
+        " priority INTEGER NOT NULL, due_at INTEGER NOT NULL, payload BLOB, worker TEXT, lease_expires_at INTEGER)"
+        " WITHOUT ROWID"
     )
     connection.execute("CREATE INDEX waiting ON runs (queue, priority, due_at, id) WHERE state = 0")
     return connection
@@ -157,6 +158,7 @@ async def turn_by_turn(meter: Meter, directory: Path, rounds: int, count: int) -
     store = SqliteStore(f"sqlite:///{directory}/store.db")
     await store.open()
     await store.add_jobs([a_job()])
+    half = count // 10
     for number in range(rounds):
         start = number * 10 * count
         runs = new_runs(count, start)
@@ -169,7 +171,6 @@ async def turn_by_turn(meter: Meter, directory: Path, rounds: int, count: int) -
         await meter.measure("store: claim + settle, of a job", count, lambda: store_drain(store, count))
         single = new_runs(count // 5, start + 2 * count)
         await store_add(store, single)
-        half = count // 10
         await meter.measure("store: one by one, 1 caller", half, lambda: claim_one_by_one(store, half))
         await meter.measure("store: one by one, 50 callers", half, lambda: many_callers(store, half, 50))
     await store.close()

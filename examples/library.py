@@ -1,6 +1,6 @@
 """A scheduler inside one's own program: a recurring job, one-off runs, a retry. Stops by itself after four seconds.
 
-    python examples/library.py
+python examples/library.py
 """
 
 from __future__ import annotations

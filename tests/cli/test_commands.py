@@ -40,14 +40,17 @@ def as_json(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+ALL_KINDS_OF_FLAGS = """
+job add nightly --cron @daily --timezone Europe/Berlin
+--http https://example.com/report --method put --header X-A:1 --body {}
+--attempts 5 --backoff 10s --label team=a --priority 3 --jitter 1m --fires-max 9 --concurrency db=2
+--overlap skip --catch-up none --execution-timeout 5m --keep 2d --disabled --json
+"""
+
+
 def test_a_job_is_added_with_flags(call: Call) -> None:
-    args = (
-        'job add nightly --cron 0_3_*_*_* --timezone Europe/Berlin --http https://example.com/report --method put '
-        "--header X-A:1 --body {} --attempts 5 --backoff 10s --label team=a --priority 3 --jitter 1m --fires-max 9 "
-        "--concurrency db=2 --overlap skip --catch-up none --execution-timeout 5m --keep 2d --disabled --json"
-    ).split()
-    job = as_json(call(*(arg.replace("_", " ") if arg.startswith("0_") else arg for arg in args)))
-    assert job["trigger"]["expression"] == "0 3 * * *"
+    job = as_json(call(*ALL_KINDS_OF_FLAGS.split()))
+    assert (job["trigger"]["type"], job["trigger"]["timezone"]) == ("cron", "Europe/Berlin")
     assert job["target"]["method"] == "PUT"
     assert (job["retry"]["attempts_max"], job["retry"]["backoff_seconds"]) == (5, 10.0)
     assert (job["labels"], job["priority"], job["jitter_seconds"]) == ({"team": "a"}, 3, 60.0)
@@ -118,7 +121,9 @@ def test_jobs_are_listed_for_people_and_for_programs(call: Call) -> None:
     lines = call("job", "list", "--label", "list=1").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "NEXT_FIRE_AT", "TRIGGER", "TARGET"]
     assert [line.split()[:2] for line in lines[1:]] == [["list-a", "enabled"], ["list-b", "paused"]]
-    assert [job["name"] for job in as_json(call("job", "list", "--prefix", "list-", "--paused", "--json"))] == ["list-b"]
+    assert [job["name"] for job in as_json(call("job", "list", "--prefix", "list-", "--paused", "--json"))] == [
+        "list-b"
+    ]
     assert as_json(call("job", "list", "--label", "list=2", "--json")) == []
     assert len(as_json(call("job", "list", "--limit", "1", "--json"))) == 1
 

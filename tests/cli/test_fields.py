@@ -78,7 +78,10 @@ def test_words_are_no_cron_expression() -> None:
 @pytest.mark.parametrize(
     ("flags", "spec"),
     [
-        ({"cron": "@daily", "timezone": "Europe/Berlin"}, {"type": "cron", "expression": "@daily", "timezone": "Europe/Berlin"}),
+        (
+            {"cron": "@daily", "timezone": "Europe/Berlin"},
+            {"type": "cron", "expression": "@daily", "timezone": "Europe/Berlin"},
+        ),
         ({"every": "90m"}, {"type": "interval", "every_seconds": 5400}),
         ({"every": "1.5s"}, {"type": "interval", "every_seconds": 1.5}),
         ({"at": "2026-07-01T09:00", "timezone": "Europe/Berlin"}, {"type": "once", "at": "2026-07-01T09:00:00+02:00"}),
@@ -130,7 +133,14 @@ def test_a_body_is_json_where_it_is_json_and_else_text() -> None:
 
 
 def test_flags_become_policies() -> None:
-    flags = {"catch_up": "all", "catch_up_window": 60.0, "retries": 4, "backoff": 1.0, "label": ("a=b=c", "d="), "keep": 5.0}
+    flags = {
+        "catch_up": "all",
+        "catch_up_window": 60.0,
+        "retries": 4,
+        "backoff": 1.0,
+        "label": ("a=b=c", "d="),
+        "keep": 5.0,
+    }
     assert policies_of(flags) == {
         "catch_up": {"policy": "all", "window_seconds": 60.0},
         "retry": {"attempts_max": 5, "backoff_seconds": 1.0},

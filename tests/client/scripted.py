@@ -29,7 +29,9 @@ def answer(status: int = 200, body: Any = None, headers: dict[str, str] | None =
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
 
 
-def problem(status: int, code: str, detail: str = "so it is", headers: dict[str, str] | None = None, **more: Any) -> bytes:
+def problem(
+    status: int, code: str, detail: str = "so it is", headers: dict[str, str] | None = None, **more: Any
+) -> bytes:
     """An answer with problem details."""
     return answer(status, {"code": code, "detail": detail, "title": "T", "status": status, **more}, headers)
 
@@ -112,7 +114,7 @@ def _read(stream: Any, number: int) -> Request | None:
             return None
         head += line
     text = head.decode().removesuffix("\r\n\r\n")
-    length = next((int(l.partition(":")[2]) for l in text.split("\r\n") if l.lower().startswith("content-length")), 0)
+    length = next((int(line[15:]) for line in text.split("\r\n") if line.lower().startswith("content-length:")), 0)
     return Request(number, text, stream.read(length))
 
 

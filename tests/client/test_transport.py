@@ -201,19 +201,22 @@ def test_the_position_in_a_rule_comes_along() -> None:
         assert caught.value.position == 7
 
 
-def test_what_is_no_answer_of_ours_is_told_as_such() -> None:
-    with scripted(answer(502, b"<html>Bad Gateway</html>")) as server:
-        with pytest.raises(errors.Outage, match="answered 502, and not as a Horarium server does"):
-            connected(server.url).stats()
-    with scripted(answer(200, b"<html>")) as server:
-        with pytest.raises(errors.HorariumError, match="not what this client understands"):
-            connected(server.url).stats()
-    with scripted(answer(302, b"", {"Location": "/"})) as server:
-        with pytest.raises(errors.InvalidRequest, match="answered 302"):
-            connected(server.url).stats()
+@pytest.mark.parametrize(
+    ("step", "kind", "words"),
+    [
+        (answer(502, b"<html>Bad Gateway</html>"), errors.Outage, "answered 502, and not as a Horarium server does"),
+        (answer(200, b"<html>"), errors.HorariumError, "not what this client understands"),
+        (answer(302, b"", {"Location": "/"}), errors.InvalidRequest, "answered 302"),
+    ],
+)
+def test_what_is_no_answer_of_ours_is_told_as_such(step: bytes, kind: type[Exception], words: str) -> None:
+    with scripted(step) as server, pytest.raises(kind, match=words):
+        connected(server.url).stats()
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://h", "http://", "http://h:x", "http://u:p@h", "http://h?q"])
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8080", "ftp://h", "http://", "http://h:x", "http://u:p@h", "http://h?q"]
+)
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(errors.InvalidSetting, match="no server's address"):
         Client(url)
@@ -221,7 +224,7 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("key", ["", " ", "a\nb", "é"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(errors.InvalidSetting, match="^api_key: it is empty, or holds what no header can carry$"):
+    with pytest.raises(errors.InvalidSetting, match=r"^api_key: it is empty, or holds what no header can carry$"):
         Client("http://h", key)
 
 

@@ -274,9 +274,9 @@ def test_a_restart_of_the_server_is_survived(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_what_the_server_refuses_for_good_ends_the_worker() -> None:
-    with scripted(problem(401, "unauthorized", "give a key")) as server, Client(server.url) as client:
-        with pytest.raises(errors.CallerError, match="give a key"):
-            Worker(client, ["q"], print).run()
+    refusing = problem(401, "unauthorized", "give a key")
+    with scripted(refusing) as server, Client(server.url) as client, pytest.raises(errors.CallerError, match="a key"):
+        Worker(client, ["q"], print).run()
 
 
 def test_a_worker_that_is_stopped_while_nothing_answers_ends() -> None:

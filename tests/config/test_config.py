@@ -149,7 +149,13 @@ def test_an_unknown_variable_names_the_nearest() -> None:
 
 
 def test_variables_of_the_client_of_tests_and_of_others_are_left_alone() -> None:
-    others = {"HORARIUM_URL": "x", "HORARIUM_API_KEY": "x", "HORARIUM_CONFIG": "x", "HORARIUM_TEST_PG": "x", "PORT": "x"}
+    others = {
+        "HORARIUM_URL": "x",
+        "HORARIUM_API_KEY": "x",
+        "HORARIUM_CONFIG": "x",
+        "HORARIUM_TEST_PG": "x",
+        "PORT": "x",
+    }
     assert load_settings({}, others) == Settings()
 
 

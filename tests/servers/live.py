@@ -27,9 +27,20 @@ class LiveServer:
     def start(self) -> None:
         """Return when requests are answered."""
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self._ready.wait(20), "the server did not start"
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as failure:
+            self._failure = failure
+            self._socket.close()
+            self._ready.set()
 
     def stop(self) -> None:
         """Drain and end."""

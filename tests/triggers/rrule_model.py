@@ -119,10 +119,48 @@ def select(members: list[datetime], positions: list[int]) -> list[datetime]:
     return [member for n, member in enumerate(members) if not positions or n in wanted]
 
 
-def instants(text: str, start: datetime, days: int, zone: str) -> list[datetime]:
-    """As `occurrences`, in UTC: a skipped time by the offset before, of two the first (RFC 5545 section 3.3.5)."""
-    tz = ZoneInfo(zone)
-    return sorted({moment.replace(tzinfo=tz).astimezone(UTC) for moment in occurrences(text, start, days)})
+def instants(
+    text: str, start: datetime, days: int, zone: str, gap: str = "shift", repeat: str = "first"
+) -> list[datetime]:
+    """As `occurrences`, in UTC, with what the policies make of skipped and repeated wall times."""
+    tz, found = ZoneInfo(zone), set[datetime]()
+    for moment in occurrences(text, start, days):
+        found.update(_resolve(moment, tz, gap, repeat))
+    return sorted(found)
+
+
+def _resolve(moment: datetime, tz: ZoneInfo, gap: str, repeat: str) -> list[datetime]:
+    """PEP 495: fold=0 is the first of two, or a skipped time by the offset before; fold=1 the other way round."""
+    first, second = (moment.replace(tzinfo=tz, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if first == second:
+        return [first]
+    if first > second:  # only where the wall time does not exist
+        return {"shift": [first], "skip": [], "run_at_transition": [_change(second, first, tz)]}[gap]
+    return {"first": [first], "second": [second], "both": [first, second]}[repeat]
+
+
+def _change(before: datetime, after: datetime, tz: ZoneInfo) -> datetime:
+    """The first second with the offset that `after` has."""
+    offset = after.astimezone(tz).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = before + (after - before) // 2
+        middle = middle.replace(microsecond=0)
+        before, after = (before, middle) if middle.astimezone(tz).utcoffset() == offset else (middle, after)
+    return after
+
+
+def moved(day_numbers: list[int], start: datetime, interval: int, months: list[int], skip: str) -> list[datetime]:
+    """MONTHLY;BYMONTHDAY with SKIP (RFC 7529) over twelve years, month by month."""
+    found = set()
+    for count in range(0, 144, interval):
+        year, month = divmod(start.year * 12 + start.month - 1 + count, 12)
+        first = start.replace(year=year, month=month + 1, day=1)
+        length = _length(first.date(), True)[1].day
+        for number in day_numbers if not months or month + 1 in months else []:
+            place = number if number > 0 else length + 1 + number
+            place = min(place, length if skip == "BACKWARD" else length + 1)
+            found.add(first + timedelta(place - 1))
+    return sorted(moment for moment in found if moment >= start)
 
 
 def elapsed(text: str, start: datetime, hours: int, zone: str) -> list[datetime]:

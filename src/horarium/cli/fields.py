@@ -12,9 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    FloatType = click.ParamType[float]
+    TextType = click.ParamType[str]
+    AnyType = click.ParamType[Any]
+else:
+    # Older releases of click have no generic types.
+    FloatType = TextType = AnyType = click.ParamType
 
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
 TARGET_FLAGS = ("http", "queue", "handler", "bus")
@@ -24,7 +32,7 @@ _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(w|d|h|ms|m|s)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,6})?", re.ASCII)
 
 
-class Duration(click.ParamType[float]):
+class Duration(FloatType):
     """`90`, `90s`, `5m`, `1h30m`, `2d`: seconds."""
 
     name = "duration"
@@ -36,7 +44,7 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-class Instant(click.ParamType[str]):
+class Instant(TextType):
     """RFC 3339 with an offset."""
 
     name = "instant"
@@ -48,7 +56,7 @@ class Instant(click.ParamType[str]):
         return moment.isoformat()
 
 
-class Json(click.ParamType[Any]):
+class Json(AnyType):
     """A JSON value."""
 
     name = "json"

@@ -36,9 +36,7 @@ TARGET_OPTIONS = [
     click.option("--args", type=JSON, metavar="JSON", help="Handler: its arguments, an object."),
 ]
 POLICY_OPTIONS = [
-    click.option(
-        "--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."
-    ),
+    click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are let go."),
     click.option(
         "--overlap",

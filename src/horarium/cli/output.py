@@ -32,7 +32,7 @@ def print_json_list(items: Iterable[Any]) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> None:
     """Rows under their columns; `none` says what to do where there are none."""
-    texts = (tuple(cell(value) for value in row) for row in rows)
+    texts = (tuple(_short(value) for value in row) for row in rows)
     if sys.stdout.isatty():
         _print_rich(columns, list(texts), none)
     else:
@@ -61,16 +61,26 @@ def _print_rich(columns: Sequence[str], rows: list[tuple[str, ...]], none: str) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name in KEPT_WHOLE)
     for row in rows:
         table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row))
     Console().print(table)
 
 
+KEPT_WHOLE = ("id", "name", "state", "fire_at", "next_fire_at")
+"""Columns that are copied into the next command, and so are not broken while others can be."""
+
 _STYLES = {
     "completed": "green", "failed": "red", "running": "cyan", "cancelling": "yellow", "cancelled": "yellow",
     "skipped": "dim", "enabled": "green", "paused": "yellow",
 }  # fmt: skip
+
+
+def _short(value: Any) -> str:
+    """A cell of a table: instants to the second."""
+    return moment_text(value.replace(microsecond=0)) if isinstance(value, datetime) else cell(value)
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -94,7 +104,8 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, str | int | float):
         return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(value))
-    return msgspec.json.encode(value).decode()
+    shown = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+    return msgspec.json.encode(shown).decode()
 
 
 def moment_text(moment: datetime) -> str:

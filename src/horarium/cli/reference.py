@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -56,3 +58,14 @@ def _text(help: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def main(path: str) -> None:
+    """Put the reference into a Markdown file, in the place of the one that stands there."""
+    file = Path(path)
+    before, _, rest = file.read_text().partition(BEGINS)
+    file.write_text(before + reference() + rest.partition(ENDS)[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

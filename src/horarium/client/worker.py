@@ -317,7 +317,7 @@ class Worker:
         with self._changed:
             now = self._clock.monotonic()
             next_at = min((run.beat_at for run in self._held.values() if not run.lease_lost), default=None)
-            if next_at is None or next_at > now:
+            if not self._over and (next_at is None or next_at > now):
                 self._changed.wait(None if next_at is None else next_at - now)
             now = self._clock.monotonic()
             return [run for run in self._held.values() if run.beat_at <= now and not run.lease_lost]

@@ -91,14 +91,20 @@ class RRule(Trigger):
         return None if found is None else found * SECOND
 
     def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """As every trigger's; a rule that counts from its anchor and has none counts from `after`, once for them all."""
-        if self._anchor is None and self._counts_from_anchor():
-            return self.anchored(min(max(after, 0), INSTANT_MAX - 1)).list_fires(after, until, limit)
-        return super().list_fires(after, until, limit)
+        fixed = self._fixed_at(after)
+        return super().list_fires(after, until, limit) if fixed is self else fixed.list_fires(after, until, limit)
+
+    def last_fire(self, after: Instant, until: Instant) -> Instant | None:
+        fixed = self._fixed_at(after)
+        return super().last_fire(after, until) if fixed is self else fixed.last_fire(after, until)
 
     def count_fires(self, after: Instant, until: Instant, limit: int) -> int:
         counted = self._set.count(after // SECOND, until // SECOND)
         return super().count_fires(after, until, limit) if counted is None else min(counted, limit)
+
+    def _fixed_at(self, after: Instant) -> RRule:
+        """The rule for a question about many fire times: what needs an anchor and has none counts from `after`."""
+        return self.anchored(min(max(after, 0), INSTANT_MAX - 1))
 
     def spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"type": self.type, "rrule": self._text}

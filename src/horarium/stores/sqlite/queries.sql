@@ -4,8 +4,8 @@
 -- `given` is a batch: `VALUES (?, ...)` is written out as often as the batch has rows, some of them padding (all NULL).
 
 -- name: check
--- Writes one row, so that a full, locked or read-only file shows; the caller rolls it back.
-INSERT INTO workers (name) VALUES ('') ON CONFLICT DO NOTHING;
+-- A write that changes a page, so that a full, locked or read-only file shows.
+UPDATE namespaces SET checks = checks + 1 WHERE num = ?1;
 
 -- name: intern_namespace
 INSERT INTO namespaces (name) VALUES (?1) ON CONFLICT DO NOTHING;

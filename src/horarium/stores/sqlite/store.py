@@ -146,10 +146,7 @@ class SqliteStore:
 
 
 def _check(session: Session) -> None:
-    session.connection.execute("SAVEPOINT trial")
-    session.change("check")
-    session.connection.execute("ROLLBACK TO trial")
-    session.connection.execute("RELEASE trial")
+    session.change("check", session.namespace_id)
 
 
 def _beat_node(session: Session, node: Node) -> None:

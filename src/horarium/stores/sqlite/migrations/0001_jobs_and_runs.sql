@@ -2,9 +2,11 @@
 -- Instants are microseconds, ids are the 16 bytes of a UUID, states are numbered in the order of a run's life:
 -- 0 pending, 1 running, 2 cancelling (below 3: unfinished), 3 completed, 4 failed, 5 cancelled, 6 skipped.
 
+-- `checks` is counted up to prove that the file can be written.
 CREATE TABLE namespaces (
     num INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE
+    name TEXT NOT NULL UNIQUE,
+    checks INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE queues (

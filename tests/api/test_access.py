@@ -20,10 +20,10 @@ async def test_each_key_opens_the_api(locked_api: Api, key: str) -> None:
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic first-key-1234", "first-key-1234", "Bearer first-key-123",
      "Bearer first-key-1234x", "Bearer \xe4"],
 )  # fmt: skip
-async def test_everything_else_is_unauthorized(locked_api: Api, given: str | None) -> None:
+async def test_everything_else_is_unauthorized(refusing_locked: Api, given: str | None) -> None:
     headers = {} if given is None else {"authorization": given}
     for method, path in (("GET", "/jobs"), ("POST", "/runs/claim"), ("GET", "/stats"), ("DELETE", "/jobs/x")):
-        reply = await locked_api.send(method, path, headers=headers)
+        reply = await refusing_locked.send(method, path, headers=headers)
         assert (reply.status, reply.code) == (401, "unauthorized")
         assert reply.headers["www-authenticate"].startswith("Bearer")
 
@@ -31,17 +31,17 @@ async def test_everything_else_is_unauthorized(locked_api: Api, given: str | Non
 @pytest.mark.parametrize(
     "path", ["//api/v1/jobs", "///api/v1/jobs", "//api/v1/jobs/", "//api//v1//jobs", "//api/v1/stats/"]
 )
-async def test_no_spelling_of_a_path_goes_around_the_key(locked_api: Api, path: str) -> None:
-    assert (await locked_api.get(path)).status in (401, 404)
+async def test_no_spelling_of_a_path_goes_around_the_key(refusing_locked: Api, path: str) -> None:
+    assert (await refusing_locked.get(path)).status in (401, 404)
 
 
 @pytest.mark.parametrize("path", ["//healthz", "//readyz", "//metrics", "//docs/openapi.json", "//swagger-ui", "//"])
-async def test_health_metrics_and_docs_are_open(locked_api: Api, path: str) -> None:
-    assert (await locked_api.get(path)).status in (200, 302)
+async def test_health_metrics_and_docs_are_open(refusing_locked: Api, path: str) -> None:
+    assert (await refusing_locked.get(path)).status in (200, 302)
 
 
-async def test_a_request_without_a_key_is_not_read(locked_api: Api) -> None:
-    reply = await locked_api.post("/jobs", b"{" * 5000)
+async def test_a_request_without_a_key_is_not_read(refusing_locked: Api) -> None:
+    reply = await refusing_locked.post("/jobs", b"{" * 5000)
     assert (reply.status, reply.unread) == (401, 1)
 
 

@@ -91,6 +91,7 @@ async def test_a_key_is_asked_for_where_the_server_asks(api: Api, locked_api: Ap
         {"type": "cron", "expression": "0 3 * * *", "timezone": "Europe/Berlin", "day_match": "all", "gap": "skip"},
         {"type": "interval", "every_seconds": 60, "anchor": "2026-01-01T00:00:00Z"},
         {"type": "once", "at": "2026-01-01T00:00:00Z"},
+        {"type": "rrule", "rrule": "FREQ=DAILY", "timezone": "UTC", "gap": "skip", "anchor": "2026-01-01T00:00:00Z"},
         {"type": "phrase", "text": "every day at 9am", "timezone": "UTC"},
         {"type": "any_of", "triggers": [{"type": "once", "at": "2026-01-01T00:00:00Z"}]},
         {"type": "except", "trigger": {"type": "cron", "expression": "@daily"}, "except": [{"dates": ["01-01"]}]},
@@ -126,6 +127,11 @@ async def test_every_example_is_accepted(api: Api) -> None:
         assert (await api.post(f"/runs/{examples.RUN_ID}/{path}", several[0].value)).code == "not_found"
     api.claims.close()
     assert (await api.post("/runs/claim", examples.CLAIMS[0].value)).status == 204
+
+
+async def test_a_slash_too_many_leads_to_the_page(api: Api) -> None:
+    reply = await api.get("//swagger-ui/")
+    assert (reply.status, reply.headers["location"]) == (302, "../swagger-ui")
 
 
 async def test_the_start_leads_to_the_page(api: Api) -> None:

@@ -39,8 +39,8 @@ def test_every_code_stands_in_the_docs_with_its_status() -> None:
 @pytest.mark.parametrize(
     "path", ["/nope", "//nope", "//api", "//api/v2/jobs", "/jobs/a/b", "/jobs/a/pause/x", "//.env"]
 )
-async def test_an_unknown_address_is_a_problem(api: Api, path: str) -> None:
-    assert (await api.get(path)).code == "no_such_route"
+async def test_an_unknown_address_is_a_problem(refusing: Api, path: str) -> None:
+    assert (await refusing.get(path)).code == "no_such_route"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,10 @@ async def test_an_unknown_address_is_a_problem(api: Api, path: str) -> None:
         ("TRACE", "//swagger-ui", "GET, OPTIONS"),
     ],
 )
-async def test_a_wrong_method_is_told_which_are_right(api: Api, method: str, path: str, allowed: str | None) -> None:
-    reply = await api.send(method, path)
+async def test_a_wrong_method_is_told_which_are_right(
+    refusing: Api, method: str, path: str, allowed: str | None
+) -> None:
+    reply = await refusing.send(method, path)
     assert (reply.status, reply.code) == (405, "method_not_allowed")
     if allowed is not None:
         assert reply.headers["allow"] == allowed
@@ -76,16 +78,16 @@ async def test_options_lists_all_methods_of_a_path(api: Api) -> None:
         "{}".encode("utf-16"),
     ],
 )  # fmt: skip
-async def test_a_body_that_is_no_json_is_malformed(api: Api, body: bytes) -> None:
+async def test_a_body_that_is_no_json_is_malformed(refusing: Api, body: bytes) -> None:
     for method, path in (("POST", "/jobs"), ("PATCH", "/jobs/job"), ("POST", "/runs/claim"), ("POST", "/runs/settle")):
-        reply = await api.send(method, path, body)
+        reply = await refusing.send(method, path, body)
         assert (reply.status, reply.code) == (400, "malformed_body"), path
 
 
 @pytest.mark.parametrize("body", [b"null", b"1", b'"x"', b"true", b"[]", b"1e400", b"-1E+999", b"9" * 5000])
-async def test_a_body_of_another_shape_is_invalid(api: Api, body: bytes) -> None:
+async def test_a_body_of_another_shape_is_invalid(refusing: Api, body: bytes) -> None:
     for method, path in (("POST", "/jobs"), ("PUT", "/jobs/job"), ("POST", "/runs/claim"), ("POST", "/preview")):
-        assert (await api.send(method, path, body)).status == 422
+        assert (await refusing.send(method, path, body)).status == 422
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000])
@@ -117,8 +119,8 @@ async def test_a_large_integer_is_kept_exactly(api: Api) -> None:
         {"target": {"type": "http", "url": "https://x/\x00"}}, {"trigger": {"type": "phrase", "text": "every day\x00"}},
     ],
 )  # fmt: skip
-async def test_a_nul_in_a_job_is_refused(api: Api, fields: dict[str, Any]) -> None:
-    reply = await api.post("/jobs", a_definition(**fields))
+async def test_a_nul_in_a_job_is_refused(refusing: Api, fields: dict[str, Any]) -> None:
+    reply = await refusing.post("/jobs", a_definition(**fields))
     assert (reply.status, reply.code) == (422, "invalid_request")
 
 
@@ -135,9 +137,9 @@ async def test_a_nul_in_a_report_is_kept_or_replaced(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"])
-async def test_a_body_must_be_json(api: Api, kind: str) -> None:
+async def test_a_body_must_be_json(refusing: Api, kind: str) -> None:
     for method, path in (("POST", "/jobs"), ("PUT", "/jobs/x"), ("POST", "/runs/claim"), ("POST", "/jobs/x/pause")):
-        reply = await api.send(method, path, b"{}", headers={"content-type": kind})
+        reply = await refusing.send(method, path, b"{}", headers={"content-type": kind})
         assert (reply.status, reply.code) == (415, "unsupported_media_type")
 
 

@@ -17,6 +17,7 @@ from litestar.types import Method
 from msgspec import Struct
 
 from horarium.api.limits import BODY_BYTES_MAX
+from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
 
 Answer = ASGIResponse
@@ -103,6 +104,18 @@ async def _body(request: AnyRequest, endpoint: Endpoint) -> Any:
     if not text and endpoint.optional_body:
         return None
     return endpoint.read(text)
+
+
+def options(path: str) -> HTTPRouteHandler:
+    """What OPTIONS says at a path: the methods of all of its endpoints."""
+
+    async def handle(request: AnyRequest) -> ASGIResponse:
+        return ASGIResponse(status_code=204, headers=[("allow", ", ".join(allowed_methods(request)))])
+
+    handle.__annotations__ = {"request": Request, "return": ASGIResponse}
+    return HTTPRouteHandler(_litestar_path(path), http_method="OPTIONS", status_code=200, include_in_schema=False)(
+        handle
+    )
 
 
 def _litestar_path(path: str) -> str:

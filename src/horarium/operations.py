@@ -226,6 +226,8 @@ class Operations:
         for _ in range(RACES_MAX):
             job = await self.get_job(name)
             now = self.clock.now()
+            if not job.enabled:
+                job = await self._past_what_ran(job, now)
             unfinished = (await self.store.unfinished_runs([job.id]))[job.id]
             if settle_due and job.next_fire_at is not None and job.next_fire_at <= now:
                 await self.store.commit_plans([plan(job, unfinished, now)], now)
@@ -238,6 +240,16 @@ class Operations:
                 self._signal_runs(planned.runs)
                 return replace(planned.job, version=planned.job.version + 1), planned
         raise _contended(name)
+
+    async def _past_what_ran(self, job: Job, now: Instant) -> Job:
+        """The paused job, its cursor beyond fire times that ran all the same: those that were planned ahead and claimed
+        while the pause was being written. What passes in the pause is recorded from there on."""
+        for _ in range(RACES_MAX):
+            fire = next_fire(replace(job, enabled=True), job.planned_until)
+            if fire is None or fire > now or (await self.store.get_runs([run_id_of(job.id, fire)]))[0] is None:
+                break
+            job = replace(job, planned_until=fire)
+        return job
 
     async def trigger_job(self, name: str, payload: bytes | None = None, unique_key: str | None = None) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again

@@ -30,6 +30,7 @@ class Books:
         self.note = note
         self.writes = 0
         self.clock_stepped = False
+        self.clock_went_back = False
         self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
@@ -65,6 +66,7 @@ class Books:
         self.pruned.discard(run.id)
         self.runs[f"{run.id} pruned at {self.writes}"] = old
         self.tokens[run.id] = 0
+        self.cancelled_at.pop(run.id, None)
         return True
 
     def changed(self, old: Run, new: Run) -> None:

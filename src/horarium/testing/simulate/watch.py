@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from horarium.clock import Instant
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Job, Run, State
+from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, State
 from horarium.stores.memory.space import Space
 
 OWNED = (
@@ -61,7 +61,8 @@ class Books:
         """Whether what was there for this fire time has been pruned, and somebody asked for it again, or the
         clock went back."""
         old = self.runs[run.id]
-        if run.id not in self.pruned or (run.cause in PLANNED and not self.clock_stepped):
+        never_was = old.disposition is Disposition.WITHDRAWN or run.state is State.SKIPPED
+        if run.id not in self.pruned or (run.cause in PLANNED and not never_was and not self.clock_stepped):
             return False
         self.pruned.discard(run.id)
         self.runs[f"{run.id} pruned at {self.writes}"] = old

@@ -205,11 +205,16 @@ class World:
             self.fail(f"run {run.id} never came to an end: {run.state}, due at {run.due_at}, now {self.time.wall}")
 
     def _left(self) -> list[Run]:
-        """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait."""
+        """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait, and those
+        that wait for them in their line."""
         unfinished = [run for runs in self.books.open.values() for run in runs.values()]
         if not self.books.clock_stepped:
             return unfinished
-        return [run for run in unfinished if run.state is not State.PENDING or run.due_at <= self.time.wall]
+        return [
+            run
+            for run in unfinished
+            if run.state is not State.PENDING or (run.due_at <= self.time.wall and not run.serial)
+        ]
 
     async def _pause_all(self) -> None:
         node = self.some_node()

@@ -14,7 +14,6 @@ from horarium.model import Cause, Disposition, Job, Plan, QueueTarget, Run, Stat
 from horarium.planning import (
     BUFFERED_RUNS_MAX,
     CATCH_UP_RUNS_MAX,
-    CURSOR_AHEAD,
     MISFIRE_GRACE,
     delete,
     next_fire,
@@ -277,6 +276,13 @@ def test_a_backfill_under_skip_counts_only_what_it_skips() -> None:
     planned = plan_backfill(job, [], NOW - 4 * EACH, NOW, NOW, {NOW - 4 * EACH})
     assert pending(planned) == [NOW - 3 * EACH]
     assert skipped(planned) == [(Disposition.SKIPPED_OVERLAP, NOW - 2 * EACH, 2)]
+
+
+def test_a_range_of_skipped_fire_times_covers_nothing_that_ran() -> None:
+    job = a_job(overlap=Overlap.SKIP)
+    planned = plan_backfill(job, [a_run(job, NOW)], NOW - 5 * EACH, NOW, NOW, {NOW - 3 * EACH})
+    first, second = Disposition.SKIPPED_OVERLAP, Disposition.SKIPPED_OVERLAP
+    assert skipped(planned) == [(first, NOW - 5 * EACH, 2), (second, NOW - 2 * EACH, 2)]
 
 
 def test_a_backfill_stays_within_the_window_of_the_job() -> None:

@@ -21,8 +21,8 @@ WRITING = 3 * SECOND
 
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock was
-    stepped or nodes disagree on the time: then a fire time may be covered twice. Where the clock went back, a range that
-    begins at a fire time which ran before can't be recorded, so nothing is compared."""
+    stepped or nodes disagree on the time: then a fire time may be covered twice. Where the clock went back, a range
+    that begins at a fire time which ran before can't be recorded, so nothing is compared."""
     if books.clock_went_back:
         return 0
     return sum(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from horarium.clock import Instant
+from horarium.clock import SECOND, Instant
 from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, State
 from horarium.stores.memory.space import Space
 
@@ -19,6 +19,8 @@ OWNED = (
     "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
+SKEW_MAX = 2 * SECOND
+"""How much two nodes may disagree on the time, and how long an edit may take to be written."""
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 
 
@@ -152,6 +154,10 @@ class Books:
             return
         if new.version != old.version + 1:
             self.fail(f"job {new.name}: version {new.version} after {old.version}")
+        if new.updated_at < old.updated_at - SKEW_MAX and not self.clock_stepped:
+            self.fail(f"job {new.name}: version {new.version} undoes a change: a stale plan was carried out")
+        if new.updated_at == old.updated_at and new.planned_until < old.planned_until and not self.clock_stepped:
+            self.fail(f"job {new.name}: its cursor went back from {old.planned_until} to {new.planned_until}")
         if old.deleted_at is not None and new.deleted_at is None:
             self.fail(f"job {new.name} came back from deletion")
         if new.enabled and not old.enabled:

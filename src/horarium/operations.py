@@ -284,21 +284,24 @@ class Operations:
         return taken
 
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
-        """Runs for the fire times in [start, end), 1,000 at the most; fire times that have a run keep theirs."""
+        """Runs for the fire times in [start, end), 1,000 at the most; fire times that have a run keep theirs.
+        Asked again, it answers with the runs that it made the first time."""
         first, last = to_instant(start), to_instant(end)
         if first >= last:
             raise InvalidRequest("end: must be later than start", field="end")
 
+        asked: list[str] = []
+
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
             end = min(last, now)
             fires = backfill_fires(job, first, end)
-            there = await self.store.get_runs([run_id_of(job.id, fire) for fire in fires])
+            asked[:] = [run_id_of(job.id, fire) for fire in fires]
+            there = await self.store.get_runs(asked)
             taken = {fire for fire, run in zip(fires, there, strict=True) if run is not None}
             return plan_backfill(job, unfinished, first, end, now, taken)
 
-        _, planned = await self._change_job(name, change)
-        assert planned is not None
-        stored = await self.store.get_runs([run.id for run in planned.runs])
+        await self._change_job(name, change)
+        stored = await self.store.get_runs(asked)
         return [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
 
     async def fires(self, name: str, count: int) -> tuple[list[datetime], str]:

@@ -286,6 +286,8 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     due_at = fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
     if cause in (Cause.CATCH_UP, Cause.BACKFILL):
         due_at = max(due_at, now)
+    elif cause is Cause.MANUAL:
+        due_at = now
     timeouts = job.timeouts
     return Run(
         id=run_id(job.id, fire_at),

@@ -260,6 +260,11 @@ def test_a_manual_run_gets_an_instant_that_is_not_taken() -> None:
     assert run.fire_at == NOW + 2
 
 
+def test_a_manual_run_is_due_now_whatever_the_jitter() -> None:
+    _, run = plan_now(a_job(jitter_seconds=60), [], NOW + SECOND, taken={NOW + SECOND})
+    assert run.due_at == NOW + SECOND
+
+
 def test_a_manual_run_may_be_skipped() -> None:
     job = a_job(overlap=Overlap.SKIP)
     _, run = plan_now(job, [a_run(job, NOW)], NOW + SECOND)

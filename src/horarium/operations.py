@@ -7,6 +7,7 @@ after the write, so that whoever waits need not poll.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -40,7 +41,9 @@ from horarium.model import (
     State,
     uuid7,
 )
+from horarium.model import run_id as run_id_of
 from horarium.planning import (
+    backfill_fires,
     delete,
     next_fire,
     pause,
@@ -57,6 +60,8 @@ from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 
 RACES_MAX = 50
 """How often an operation that lost a race reads again before it gives up."""
+BATCHES_AT_ONCE = 4
+"""Batches of runs that are handed to the store without waiting for one another."""
 NODES_SHOWN_SECONDS = 24 * 3600
 
 Entropy = Callable[[int], bytes]
@@ -126,7 +131,10 @@ class Operations:
                 if created is not None:
                     return created, True
                 continue
-            return await self._revise(definition.name, lambda job: definition), False
+            try:
+                return await self._revise(definition.name, lambda job: definition), False
+            except NotFound:
+                continue
         raise _contended(definition.name)
 
     async def patch_job(self, name: str, changes: Mapping[str, Any]) -> Job:
@@ -135,7 +143,7 @@ class Operations:
             raise invalid_job("the name of a job can't be changed - at `$.name`")
 
         def patched(job: Job) -> JobDefinition:
-            fields = merge_patch(msgspec.to_builtins(definition_of(job)), dict(changes))
+            fields = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
             try:
                 return msgspec.convert(fields, JobDefinition)
             except msgspec.ValidationError as error:
@@ -152,8 +160,13 @@ class Operations:
             changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
             if enabled == job.enabled:
                 return changed
-            switched = resume(changed.job, now) if enabled else pause(changed.job, unfinished, now, None)
-            return replace(switched, withdrawals=changed.withdrawals or switched.withdrawals)
+            switched = resume(changed.job, now) if enabled else pause(changed.job, (), now, None)
+            return replace(
+                switched,
+                runs=(*changed.runs, *switched.runs),
+                changes=changed.changes,
+                withdrawals=changed.withdrawals,
+            )
 
         job, _ = await self._change_job(name, change)
         return job
@@ -175,8 +188,19 @@ class Operations:
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
             return delete(job, unfinished, now)
 
-        await self._change_job(name, change, settle_due=False)
+        job, _ = await self._change_job(name, change, settle_due=False)
+        await self._cancel_rest(job)
         self.signal.publish("cancel")
+
+    async def _cancel_rest(self, job: Job) -> None:
+        """Cancel what was claimed or released in the moment in which its job was deleted. No run comes to it."""
+        for _ in range(RACES_MAX):
+            unfinished = (await self.store.unfinished_runs([job.id]))[job.id]
+            now = self.clock.now()
+            changes = delete(job, unfinished, now).changes
+            if not changes:
+                return
+            await self.store.settle_runs(changes, now)
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed. A paused job stays as it is."""
@@ -225,7 +249,7 @@ class Operations:
         made: list[Run] = []
 
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
-            planned, run = plan_now(job, unfinished, now, payload)
+            planned, run = plan_now(job, unfinished, now, payload, await self._taken(job, now))
             run = replace(run, unique_key=unique_key)
             made[:] = [run]
             return replace(planned, runs=(run,))
@@ -239,6 +263,17 @@ class Operations:
             stored = await self.store.get_run_by_key(unique_key)
         return stored or made[0]
 
+    async def _taken(self, job: Job, now: Instant) -> set[Instant]:
+        """The instants from `now` on, without a break, for which the job has a run already."""
+        taken: set[Instant] = set()
+        for start in range(now, now + PAGE_MAX * RACES_MAX, PAGE_MAX):
+            instants = range(start, start + (PAGE_MAX if taken else 1))
+            runs = await self.store.get_runs([run_id_of(job.id, instant) for instant in instants])
+            taken.update(instant for instant, run in zip(instants, runs, strict=True) if run is not None)
+            if None in runs:
+                break
+        return taken
+
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
         """Runs for the fire times in [start, end), 1,000 at the most; fire times that have a run keep theirs."""
         first, last = to_instant(start), to_instant(end)
@@ -246,7 +281,11 @@ class Operations:
             raise InvalidRequest("end: must be later than start", field="end")
 
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
-            return plan_backfill(job, unfinished, first, min(last, now), now)
+            end = min(last, now)
+            fires = backfill_fires(job, first, end)
+            there = await self.store.get_runs([run_id_of(job.id, fire) for fire in fires])
+            taken = {fire for fire, run in zip(fires, there, strict=True) if run is not None}
+            return plan_backfill(job, unfinished, first, end, now, taken)
 
         _, planned = await self._change_job(name, change)
         assert planned is not None
@@ -270,11 +309,14 @@ class Operations:
     # ---- runs
 
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        """Add one-off runs, in batches. False: the unique key is taken."""
+        """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken."""
         added: list[bool] = []
-        for start in range(0, len(runs), BATCH_MAX):
-            added += await self.store.add_runs(runs[start : start + BATCH_MAX])
-        self._signal_runs(runs)
+        for start in range(0, len(runs), BATCH_MAX * BATCHES_AT_ONCE):
+            stop = min(start + BATCH_MAX * BATCHES_AT_ONCE, len(runs))
+            batches = [runs[first : min(first + BATCH_MAX, stop)] for first in range(start, stop, BATCH_MAX)]
+            for answer in await asyncio.gather(*map(self.store.add_runs, batches)):
+                added += answer
+            self._signal_runs(runs[start:stop])
         return added
 
     async def get_run(self, run_id: str) -> Run:
@@ -388,7 +430,7 @@ class Operations:
             self.signal.publish(f"queue:{run.queue}")
 
     def _signal_runs(self, runs: Sequence[Run]) -> None:
-        for queue in {run.queue for run in runs if run.state is State.PENDING}:
+        for queue in sorted({run.queue for run in runs if run.state is State.PENDING}):
             self.signal.publish(f"queue:{queue}")
 
     # ---- the rest
@@ -405,6 +447,17 @@ class Operations:
 def trigger_words(job: Job) -> str:
     """The job's rule in words."""
     return trigger_of(job).words()
+
+
+def patch_definition(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
+    """The definition with a merge patch applied. A trigger or target of another type takes the place of the old one:
+    fields of the old type would make no sense in it."""
+    kept = dict(fields)
+    for field in ("trigger", "target"):
+        change = changes.get(field)
+        if isinstance(change, Mapping) and change.get("type", kept[field]["type"]) != kept[field]["type"]:
+            kept[field] = {}
+    return merge_patch(kept, dict(changes))
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

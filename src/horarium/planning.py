@@ -11,7 +11,7 @@ are found by halving, what is dropped becomes one row that stands for the range.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -45,9 +45,15 @@ MISSED_COUNT_MAX = 20_000
 """How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
+CURSOR_AHEAD = 60 * SECOND
+"""A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
 TRIGGERS_CACHED = 8_192
 
-_SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER})
+_PLANNED = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
+
+_SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
+"""Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
+moment, and the next one waits for it."""
 
 
 class Owed(NamedTuple):
@@ -140,9 +146,7 @@ def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
     """After which instant late fire times are still considered."""
     window = job.catch_up.window_seconds
     oldest = first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
-    if job.catch_up.policy is CatchUpPolicy.NONE:
-        return max(oldest, now - MISFIRE_GRACE) if window is None else oldest
-    return oldest
+    return max(oldest, now - MISFIRE_GRACE) if job.catch_up.policy is CatchUpPolicy.NONE else oldest
 
 
 def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
@@ -327,23 +331,44 @@ def _dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.
 # ---- what people ask for ----------------------------------------------------------------------------------------
 
 
-def plan_now(job: Job, unfinished: Sequence[Run], now: Instant, payload: bytes | None = None) -> tuple[Plan, Run]:
+def plan_now(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    payload: bytes | None = None,
+    taken: Set[Instant] = frozenset(),
+) -> tuple[Plan, Run]:
     """A run asked for by hand, under the job's overlap policy. It moves neither the cursor nor the count. The run may
-    come back `skipped`."""
-    taken = {run.fire_at for run in unfinished}
+    come back `skipped`. `taken`: instants close to `now` for which the job has a run already, finished ones too."""
+    taken = taken | {run.fire_at for run in unfinished}
     fire_at = next(instant for instant in range(now, now + len(taken) + 1) if instant not in taken)
     runs, changes, skipped = _apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
     run = replace(runs[0], payload=payload) if runs else _dropped_run(job, skipped[0], now, Cause.MANUAL)
     return Plan(job, (run,), tuple(changes)), run
 
 
-def plan_backfill(job: Job, unfinished: Sequence[Run], start: Instant, end: Instant, now: Instant) -> Plan:
-    """Runs for the fire times in [start, end), the first 1,000 at the most, under the job's overlap policy. Those
-    that have a run already are left alone by the store."""
-    fires = trigger_of(job).list_fires(start - 1, end - 1, BACKFILL_RUNS_MAX)
-    owed = [Owed(fire, Cause.BACKFILL) for fire in fires]
+def backfill_fires(job: Job, start: Instant, end: Instant) -> list[Instant]:
+    """The fire times in [start, end) within the job's own window, the first 1,000 at the most."""
+    return _fires(job, start - 1, end - 1, BACKFILL_RUNS_MAX)
+
+
+def plan_backfill(
+    job: Job, unfinished: Sequence[Run], start: Instant, end: Instant, now: Instant, taken: Set[Instant] = frozenset()
+) -> Plan:
+    """Runs for the fire times in [start, end), under the job's overlap policy. `taken`: those that have a row already.
+    What the policy skips is recorded in ranges, and a range must not cover what ran. `end` may not lie after `now`.
+
+    Where the job is paused, this accounts for the pause up to `end`: what lies before `start` is skipped for good.
+    """
+    fires = backfill_fires(job, start, end)
+    owed = [Owed(fire, Cause.BACKFILL) for fire in fires if fire not in taken]
     runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
-    return Plan(job, (*(_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped), *runs), tuple(changes))
+    passed: tuple[Run, ...] = ()
+    if not job.enabled and end - 1 > job.planned_until:
+        passed = _passed_while_paused(job, start - 1, now)
+        job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
+    dropped = (_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
+    return Plan(job, (*passed, *dropped, *runs), tuple(changes))
 
 
 def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
@@ -351,15 +376,14 @@ def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None)
     paused = replace(
         job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
     )
-    return Plan(paused, withdrawals=withdrawn(unfinished, now))
+    return _withdrawing(paused, unfinished, now, "the job was paused")
 
 
 def resume(job: Job, now: Instant) -> Plan:
     """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row."""
-    passed = _range(job, job.planned_until, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
     resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=now, updated_at=now)
     resumed = replace(resumed, next_fire_at=next_fire(resumed, now))
-    return Plan(resumed, (_dropped_run(job, passed, now),) if passed else ())
+    return Plan(resumed, _passed_while_paused(job, now, now))
 
 
 def delete(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
@@ -376,22 +400,67 @@ def delete(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
 def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Put the owner's fields of `revised` in place. `job` must have been planned up to `now` under the old rule.
 
-    Only what decides *when* moves the next fire time (trigger, window, enabled); then whatever was planned ahead under
-    the old rule is withdrawn, and the new rule begins after `now`.
+    Only a change of what decides *when* (trigger, window) moves the next fire time. Whatever was planned ahead is
+    withdrawn in any case, and planned anew as the job now is: its queue, its policies and its limits stand on each run.
     """
     retimed = any(getattr(job, name) != getattr(revised, name) for name in ("trigger", "starts_at", "ends_at"))
     anchor = now if job.trigger != revised.trigger else job.anchor_at
-    revised = replace(revised, anchor_at=anchor, updated_at=now)
-    if not retimed:
-        revised = replace(revised, planned_until=job.planned_until)
-        return Plan(replace(revised, next_fire_at=next_fire(revised, revised.planned_until)))
-    revised = replace(revised, planned_until=now)
-    revised = replace(revised, next_fire_at=next_fire(revised, now))
-    return Plan(revised, withdrawals=withdrawn(unfinished, now))
+    passed = _passed_while_paused(job, now, now) if retimed and not job.enabled else ()
+    cursor = now if retimed or job.enabled else job.planned_until
+    revised = replace(revised, anchor_at=anchor, updated_at=now, planned_until=cursor)
+    planned = _withdrawing(revised, unfinished, now, "the job was changed")
+    return replace(planned, runs=passed)
 
 
-def withdrawn(unfinished: Sequence[Run], now: Instant) -> tuple[Run, ...]:
-    """The runs that were planned ahead and not begun."""
-    return tuple(
-        run for run in unfinished if run.state is State.PENDING and run.fire_at > now and run.cause is Cause.SCHEDULE
+def _passed_while_paused(job: Job, until: Instant, now: Instant) -> tuple[Run, ...]:
+    if _exhausted(job):
+        return ()
+    passed = _range(
+        job, job.planned_until, until, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}"
     )
+    return (_dropped_run(job, passed, now),) if passed else ()
+
+
+# ---- what was planned ahead -------------------------------------------------------------------------------------
+
+
+def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str) -> Plan:
+    """The plan that takes back what was planned for after `now` and has not begun, its share of `fires_max` too.
+
+    A run that nobody ever claimed is deleted, as though it had never been planned. One that somebody claimed ahead of
+    its time is ended instead: were it deleted and planned again, its tokens would begin anew, and a stale claim could
+    pass for the present one.
+    """
+    ahead = [run for run in unfinished if run.fire_at > now and run.cause in _PLANNED and not _has_begun(run, now)]
+    deleted = tuple(run for run in ahead if run.token == 0)
+    ended = tuple(RunChange(_taken_back(run, job, now, reason), run.token, run.state) for run in ahead if run.token)
+    job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
+    return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
+
+
+def _has_begun(run: Run, now: Instant) -> bool:
+    if run.state is State.PENDING:
+        return run.attempt > 0
+    return run.started_at is None or run.started_at <= now
+
+
+def _taken_back(run: Run, job: Job, now: Instant, reason: str) -> Run:
+    return replace(terminate(run, job.retention, now, reason), disposition=Disposition.WITHDRAWN)
+
+
+def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
+    planned there is withdrawn, and what was put off from there is put off from `now`."""
+    planned = _withdrawing(replace(job, planned_until=now), unfinished, now, "the clock had been wrong")
+    late = tuple(
+        RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
+        for run in unfinished
+        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
+        if run.state is State.PENDING
+    )
+    return replace(planned, changes=(*planned.changes, *late))
+
+
+def _decided_at(run: Run) -> Instant:
+    """When it was decided that it shall wait until `due_at`."""
+    return run.history[-1].at if run.history else run.created_at

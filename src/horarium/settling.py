@@ -8,9 +8,11 @@ Attempts are counted when they are claimed, so that a run which kills its worker
 
 from __future__ import annotations
 
+from math import isnan
+
 from msgspec.structs import replace
 
-from horarium.clock import Instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
 from horarium.errors import StateConflict
 from horarium.model import (
     CLAIMED,
@@ -35,6 +37,9 @@ from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 """A target may ask for a longer pause than this; it is not given."""
+
+DEFER_MIN = SECOND
+"""How far ahead a run is put off at the least: one that keeps saying `not now` must not keep everybody busy."""
 
 _DEFAULT = RunPolicy()
 
@@ -61,12 +66,10 @@ def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
         reason = outcome.reason if isinstance(outcome, Cancelled) else "stopped after a cancel was asked"
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
     match outcome:
-        case Deferred(until=until, reason=reason):
-            return _pending(
-                run, max(until, now), f"deferred to {to_text(until)}: {reason}", now, attempt=run.attempt - 1
-            )
+        case Deferred():
+            return _deferred(run, job, outcome, now)
         case Released(reason=reason):
-            return _pending(run, run.due_at, reason, now, attempt=run.attempt - 1)
+            return _pending(run, run.due_at, clipped(reason), now, attempt=run.attempt - 1)
         case Failed():
             return _failed(run, job, outcome, now)
 
@@ -85,6 +88,23 @@ def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Ru
     )
 
 
+def _deferred(run: Run, job: Job | None, outcome: Deferred, now: Instant) -> Run:
+    """Not now. It may be put off again and again, but not faster than once a second, nor beyond the age at which its
+    policy gives up. What was said about starting in time counts from the new instant."""
+    until = min(max(outcome.until, now + DEFER_MIN), INSTANT_MAX)
+    if _too_old(run, job, until):
+        error = clipped(f"deferred to {to_text(until)}, when it would be too old: {outcome.reason}")
+        return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
+    reason = clipped(f"deferred to {to_text(until)}: {outcome.reason}")
+    put_off = None if run.start_by is None else until + run.start_by - run.due_at
+    return _pending(replace(run, start_by=put_off), until, reason, now, attempt=run.attempt - 1)
+
+
+def _too_old(run: Run, job: Job | None, due_at: Instant) -> bool:
+    age_max = retry_of(run, job).age_max_seconds
+    return age_max is not None and due_at > run.due_at_first + to_micros(age_max)
+
+
 def _failed(run: Run, job: Job | None, outcome: Failed, now: Instant) -> Run:
     retry = retry_of(run, job)
     error = clipped(outcome.error)
@@ -98,8 +118,7 @@ def _failed(run: Run, job: Job | None, outcome: Failed, now: Instant) -> Run:
 def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant) -> Run:
     """Another attempt if the policy has one left, else failed."""
     retry = retry_of(run, job)
-    age_max = retry.age_max_seconds
-    too_old = age_max is not None and due_at > run.due_at_first + to_micros(age_max)
+    too_old = _too_old(run, job, due_at)
     if run.attempt >= retry.attempts_max or too_old:
         why = f"{error} (too old for another attempt)" if too_old and run.attempt < retry.attempts_max else error
         return _finished(run, State.FAILED, Disposition.RAN, why, retention_of(run, job), now)
@@ -109,7 +128,7 @@ def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant)
 def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | None = None) -> float:
     """Seconds until the next attempt. What the target asked for is honoured (24 h at the most); else exponential
     back-off, of which up to half is taken away by a jitter that depends on run and attempt only."""
-    if retry_after_seconds is not None:
+    if retry_after_seconds is not None and not isnan(retry_after_seconds):
         return min(max(retry_after_seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
     exponent = min(run.attempt - 1, 64)
     delay = min(retry.backoff_seconds * retry.backoff_factor**exponent, retry.backoff_max_seconds)
@@ -120,20 +139,19 @@ def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | Non
 
 
 def rescue(run: Run, job: Job | None, now: Instant) -> Run:
-    """A run whose lease expired, or that was not started in time. A lost attempt counts; the next begins at once."""
+    """A run whose lease expired, or that was not started in time. A lost attempt counts. The next one begins at once,
+    but after its back-off where the work itself took too long."""
     retention = retention_of(run, job)
     if run.state is State.PENDING:
         return _finished(run, State.FAILED, Disposition.NOT_STARTED, "no worker started it in time", retention, now)
     if run.state is State.CANCELLING:
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, "terminated: it did not stop", retention, now)
-    return _again(run, job, now, _lost(run, now), now)
-
-
-def _lost(run: Run, now: Instant) -> str:
     limit = run.execution_seconds
-    if limit is not None and run.started_at is not None and now >= run.started_at + to_micros(limit):
-        return f"timed out: not done within {limit:g} s"
-    return f"lost: no heartbeat from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
+    if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
+        due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
+        return _again(run, job, due_at, f"timed out: not done within {limit:g} s", now)
+    error = f"lost: no heartbeat from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
+    return _again(run, job, now, error, now)
 
 
 # ---- cancel -----------------------------------------------------------------------------------------------------

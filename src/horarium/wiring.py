@@ -259,8 +259,9 @@ class Runtime:
         )
 
     def _http(self) -> Target:
-        from horarium.delivery.http import HttpDelivery
+        from horarium.delivery.http import HttpDelivery, load_client
 
+        load_client()
         options = self.options
         target = HttpDelivery(
             clock=self.clock,

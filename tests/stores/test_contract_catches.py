@@ -1,4 +1,4 @@
-"""Broken stores are caught: each mutant of the memory store by the test that is there for it, most by the machine too."""
+"""Broken stores are caught: each mutant of the memory store by the test that is there for it, most by the machine."""
 
 from __future__ import annotations
 
@@ -164,8 +164,7 @@ class ForgetsConcurrency(MemoryStore):
 class LosesSlots(MemoryStore):
     def __init__(self, namespace: str, database: MemoryDatabase) -> None:
         super().__init__(namespace, database)
-        self._space.__dict__["_unindex_finished"] = lambda run: None
-        self._space.claimed_under.__class__ = NeverGivesBack
+        self._space.claimed_under = NeverGivesBack()
 
 
 class NeverGivesBack(Counter[str]):
@@ -374,6 +373,6 @@ def test_the_test_that_is_there_for_it_catches(mutant: Mutant, name: str) -> Non
     assert not passes(mutant, name)
 
 
-@pytest.mark.parametrize("mutant", CAUGHT_BY.keys() - UNSEEN_BY_THE_MACHINE)
+@pytest.mark.parametrize("mutant", [mutant for mutant in CAUGHT_BY if mutant not in UNSEEN_BY_THE_MACHINE])
 def test_the_machine_catches(mutant: Mutant) -> None:
     assert not survives(mutant)

@@ -62,7 +62,7 @@ def test_a_past_instant_is_a_right_value() -> None:
         True,
         12.5,
         ["2026-12-24T12:00:00Z"],
-        datetime(2026, 12, 24, 12),  # noqa: DTZ001 - naive on purpose
+        datetime(2026, 12, 24, 12),
     ],
 )
 def test_what_is_no_instant_is_refused(given: object) -> None:

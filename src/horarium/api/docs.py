@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import get
+from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
@@ -126,8 +126,8 @@ class Docs:
             return ASGIResponse(body=self.page(), media_type="text/html", headers=policy)
 
         @get("/swagger-ui/{file:str}", name="swaggerFile", include_in_schema=False)
-        async def swagger_file(file: str) -> ASGIResponse:
-            body, media_type = self.file(file)
+        async def swagger_file(request: Request[Any, Any, Any]) -> ASGIResponse:
+            body, media_type = self.file(request.path_params["file"])
             return ASGIResponse(body=body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
 
         @get("/", name="home", include_in_schema=False)

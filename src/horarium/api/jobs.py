@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.faults import find_faults
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import (
     PATCH_TYPES,
@@ -34,10 +36,10 @@ from horarium.api.schemas import (
     TriggerRequest,
 )
 from horarium.api.shown import shown_job
-from horarium.definitions import JobDefinition, JobView, RunView, redefine, run_view
-from horarium.errors import AlreadyExists, CallerError
+from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
+from horarium.errors import AlreadyExists, CallerError, InvalidJob
 from horarium.model import Job, encode_payload
-from horarium.operations import Operations
+from horarium.operations import Operations, merge_patch
 from horarium.ports import JobFilter
 
 INVALID_JOB = ("invalid_job", "invalid_trigger")
@@ -96,8 +98,16 @@ class Jobs:
         return answer(shown_job(job), 201 if created else 200, location)
 
     async def patch(self, call: Call) -> Answer:
-        check_rule(call.body.get("trigger"))
-        return answer(shown_job(await self._operations.patch_job(job_name(call.request), call.body)))
+        name, changes = job_name(call.request), call.body
+        check_rule(changes.get("trigger"))
+        try:
+            return answer(shown_job(await self._operations.patch_job(name, changes)))
+        except InvalidJob:
+            patched = merge_patch(msgspec.to_builtins(definition_of(await self._operations.get_job(name))), changes)
+            faults = find_faults(patched, JobDefinition)
+            if not faults:
+                raise
+            raise InvalidContent(faults, InvalidJob.code) from None
 
     async def delete(self, call: Call) -> Answer:
         await self._operations.delete_job(job_name(call.request))

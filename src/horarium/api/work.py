@@ -167,8 +167,8 @@ class Work:
             method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
-            "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a heartbeat "
-            "or settle it. A worker that hangs up while it waits takes no run.",
+            "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
+            "heartbeat or settle it. A worker that hangs up while it waits takes no run.",
             body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
             answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
             problems=("too_many_waiters",),

@@ -17,6 +17,7 @@ from horarium.definitions import RunView
 from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX
 
 LEASE_SECONDS_MIN = 1.0
+REASON_CHARS_MAX = 1_000
 
 
 class ClaimedRun:
@@ -103,9 +104,9 @@ def failed(run: ClaimedRun, error: Exception) -> Report:
         case Discard():
             return report_of(run, "failed", error=text, retryable=False)
         case Defer(until=until):
-            return report_of(run, "deferred", until=to_datetime(until), reason=text)
+            return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
     if run.cancel_requested.is_set():
-        return report_of(run, "cancelled", reason=f"stopped when asked to: {text}")
+        return report_of(run, "cancelled", reason=f"stopped when asked to: {text}"[:REASON_CHARS_MAX])
     return report_of(run, "failed", error=_described(error)[:ERROR_CHARS_MAX])
 
 

@@ -40,7 +40,6 @@ SETTLE_GRACE_SECONDS = 15.0
 """How long a stop waits for the last outcomes to arrive."""
 SETTLE_BYTES_MAX = 512 * 1024
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-LEASE_SECONDS_MIN = 1.0
 
 log = logging.getLogger("horarium.worker")
 
@@ -234,8 +233,8 @@ class Worker:
 
     def _next(self) -> ClaimedRun | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._todo or self._over)
-            if not self._todo:
+            self._changed.wait_for(lambda: (self._todo and not self._stopping.is_set()) or self._over)
+            if self._over:
                 return None
             run = self._todo.popleft()
             self._running.add(run)
@@ -318,7 +317,7 @@ class Worker:
         with self._changed:
             now = self._clock.monotonic()
             next_at = min((run.beat_at for run in self._held.values() if not run.lease_lost), default=None)
-            if next_at is None or next_at > now:
+            if not self._over and (next_at is None or next_at > now):
                 self._changed.wait(None if next_at is None else next_at - now)
             now = self._clock.monotonic()
             return [run for run in self._held.values() if run.beat_at <= now and not run.lease_lost]

@@ -19,6 +19,7 @@ from horarium.settling import settle
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = BATCH_MAX
 WAITERS_MAX = 10_000
+"""Workers that wait at one time; others are answered at once, with what there is."""
 
 
 class Waiter:
@@ -62,13 +63,23 @@ class Claims:
     async def claim(self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0) -> Claimed:
         """Claim up to `limit` due runs of these queues; where none is due, wait for one for up to `wait_seconds`."""
         line = tuple(sorted(set(queues)))
-        if not self._lines.get(line):
-            claimed = await self._take(line, limit, worker)
-            if claimed.runs or wait_seconds <= 0 or self._closed:
+        may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
+        if not may_wait or not self._lines.get(line):
+            claimed = await self._take_for_caller(line, limit, worker)
+            if claimed.runs or not may_wait or self._closed:
                 return claimed
-        elif wait_seconds <= 0:
-            return await self._take(line, limit, worker)
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
+
+    async def _take_for_caller(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+        """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
+        taking = asyncio.ensure_future(self._take(line, limit, worker))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            claimed = await taking
+            if claimed.runs:
+                await self._release(claimed)
+            raise
 
     async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
@@ -128,7 +139,8 @@ class Claims:
                 unsubscribe()
 
     async def step(self, now: Instant) -> Instant | None:
-        """Serve each line as far as runs are due. When the next run of a line falls due, or None."""
+        """Serve each line as far as runs are due; one that got something comes last the next time. When the next run
+        of a line falls due, or None."""
         wakes: list[Instant] = []
         for line in list(self._lines):
             next_due = await self._serve(line)
@@ -139,6 +151,9 @@ class Claims:
     async def _serve(self, line: tuple[str, ...]) -> Instant | None:
         while waiters := self._lines.get(line):
             waiter = waiters[0]
+            if waiter.answer.done():
+                waiters.popleft()
+                continue
             claimed = await self._take(line, waiter.limit, waiter.worker)
             if not claimed.runs:
                 return claimed.next_due_at
@@ -148,6 +163,8 @@ class Claims:
                 waiter.answer.set_result(claimed)
             if waiter in waiters:
                 waiters.remove(waiter)
+            if line in self._lines:
+                self._lines.move_to_end(line)
         return None
 
     def close(self) -> None:

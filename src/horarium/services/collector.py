@@ -67,7 +67,7 @@ class Collector:
         while self._ended:
             batch = self._ended[:BATCH_MAX]
             stale = await self._write(batch)
-            del self._ended[: len(batch)]
+            self._ended[: len(batch)] = stale
             if stale:
                 await self._again(stale)
         for flushed in self._flushed:
@@ -99,6 +99,7 @@ class Collector:
         """Read what was not as expected. Still ours (a cancel was asked meanwhile): settle from there. Else: void."""
         runs = await self._store.get_runs([ended.run.id for ended in stale])
         now = self._clock.now()
+        del self._ended[: len(stale)]
         for ended, run in zip(stale, runs, strict=True):
             ours = run is not None and run.token == ended.run.token and run.state in CLAIMED
             if run is not None and ours and (run.lease_expires_at or 0) > now:
@@ -114,7 +115,7 @@ class Collector:
             for change in changes
             if change.run.state is State.PENDING or change.run.serial or change.run.concurrency_key is not None
         }
-        for queue in queues:
+        for queue in sorted(queues):
             self._signal.publish(f"queue:{queue}")
         for change, ended in zip(changes, batch, strict=True):
             if ended.job is not None and ended.job.retention.runs_max is not None:

@@ -81,6 +81,10 @@ class Attempt:
         if self.stop is Stop.LOST:
             raise LeaseLost(f"the lease on run {self.run.id} is lost; stop working on it")
 
+    def wants_beat(self, now: Instant) -> bool:
+        """Whether a third of the lease is gone, or the wall clock went back, so that nobody can tell."""
+        return self.renew_at <= now or self.renew_at > now + to_micros(self.run.lease_seconds)
+
     def ask_to_stop(self) -> None:
         """A cancel was asked: let the target see it."""
         if isinstance(self._asked, bool):
@@ -134,12 +138,13 @@ class Dispatcher:
         self._held: list[Ready] = []
         self._places: set[asyncio.Task[None]] = set()
         self._opening = False
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[tuple[str, int], Attempt] = {}
         self._accepting = True
 
     @property
-    def attempts(self) -> Mapping[str, Attempt]:
-        """What is under way, by run id."""
+    def attempts(self) -> Mapping[tuple[str, int], Attempt]:
+        """What is under way, by run id and token: an attempt whose lease was lost may still be ending here while the
+        next one of the same run begins."""
         return self._attempts
 
     @property
@@ -160,14 +165,17 @@ class Dispatcher:
         claimed = await self._store.claim_runs(self._queues, limit, self._worker, now, now + self._window)
         if claimed.runs:
             self._take(claimed.runs, claimed.jobs, now)
-        if len(claimed.runs) == limit:
-            return None
-        wakes.append(claimed.next_due_at)
+        if len(claimed.runs) < limit:
+            wakes.append(claimed.next_due_at)
         wakes += [ready.run.due_at for ready in self._held]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def _take(self, runs: tuple[Run, ...], jobs: Mapping[str, Job], now: Instant) -> None:
         self._telemetry.claimed(runs, self.name)
+        if not self._accepting:
+            for run in runs:
+                self._collector.add(run, jobs.get(run.job_id or ""), Released("released: the node stops"))
+            return
         for run in runs:
             ready = Ready(run, jobs.get(run.job_id) if run.job_id is not None else None)
             if run.due_at > now:
@@ -180,10 +188,12 @@ class Dispatcher:
         """Begin the runs that were claimed ahead and are due now, if their leases still stand: one that was cancelled
         or paused meanwhile must not begin."""
         due = [ready for ready in self._held if ready.run.due_at <= now]
-        self._held = [ready for ready in self._held if ready.run.due_at > now]
         if due:
             pulses = await self._store.heartbeat_runs([Beat(run.id, run.token) for run, _ in due], now)
+            held, self._held = self._held, [ready for ready in self._held if ready.run.due_at > now]
             for ready, pulse in zip(due, pulses, strict=True):
+                if ready not in held:
+                    continue
                 if pulse is not None and not pulse.cancel_requested:
                     self._ready.append(ready)
                 elif pulse is not None:
@@ -199,7 +209,12 @@ class Dispatcher:
         if self._ready and len(self._places) < self._places_max:
             place = asyncio.get_running_loop().create_task(self._work())
             self._places.add(place)
-            place.add_done_callback(self._places.discard)
+            place.add_done_callback(self._close_place)
+
+    def _close_place(self, place: asyncio.Task[None]) -> None:
+        """A place found nothing more to do. What came in since, while it still counted as one, needs another."""
+        self._places.discard(place)
+        self._open_place()
 
     async def _work(self) -> None:
         """One place: perform runs until there are none."""
@@ -212,6 +227,9 @@ class Dispatcher:
             if self._ready and not self._opening:
                 self._opening = True
                 loop.call_soon(self._open_place)
+            if (run.lease_expires_at or 0) <= self._clock.now():
+                self._telemetry.lease_lost()
+                continue
             outcome = await self._perform(run, job, task)
             if outcome is not None:
                 self._collector.add(run, job, outcome)
@@ -223,21 +241,23 @@ class Dispatcher:
     async def _perform(self, run: Run, job: Job | None, task: asyncio.Task[None]) -> Outcome | None:
         """One attempt. None: it is not ours to settle."""
         attempt = Attempt(self, run, job, task)
-        self._attempts[run.id] = attempt
+        self._attempts[run.id, run.token] = attempt
         if attempt.deadline is not None:
             self.keeper_wake()
         try:
             return await self._targets[run.queue].deliver(Delivery(run, job), attempt)
         except asyncio.CancelledError:
-            if attempt.stop is None:
+            if attempt.stop is not None:
+                task.uncancel()
+                return _ended_early(attempt)
+            if task.cancelling():
                 raise
-            task.uncancel()
-            return _ended_early(attempt)
+            return Failed("cancelled by its own doing")
         except Exception as error:
             log.exception("run %s: its target failed", run.id)
             return Failed(f"{type(error).__name__}: {error}")
         finally:
-            del self._attempts[run.id]
+            del self._attempts[run.id, run.token]
             if len(self._ready) == 0:
                 self.wake()
 
@@ -245,18 +265,22 @@ class Dispatcher:
 
     async def keep(self, now: Instant) -> Instant | None:
         """Renew leases that are a third gone, end attempts that are over time. When to look again."""
-        for attempt in list(self._attempts.values()):
+        for attempt in self._lively():
             if attempt.deadline is not None and attempt.deadline <= now:
                 attempt.end(Stop.TIMEOUT)
             elif attempt.lease_expires_at <= now:
                 attempt.end(Stop.LOST)
-        await self.beat([attempt for attempt in self._attempts.values() if attempt.renew_at <= now])
-        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in self._attempts.values()]
+        await self.beat([attempt for attempt in self._lively() if attempt.wants_beat(now)])
+        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in self._lively()]
         return min(wakes, default=None)
+
+    def _lively(self) -> list[Attempt]:
+        """The attempts that were not told to end. One that was may ignore it for ever: it is not looked at again."""
+        return [attempt for attempt in self._attempts.values() if attempt.stop is None]
 
     async def beat_all(self) -> None:
         """Ask after every attempt at once: a cancel may have been asked."""
-        await self.beat(list(self._attempts.values()))
+        await self.beat(self._lively())
 
     async def beat(self, attempts: list[Attempt], progress: bytes | None = None) -> None:
         """Renew these leases; note which are lost and which shall stop."""
@@ -268,7 +292,7 @@ class Dispatcher:
                 self._note(attempt, pulse)
 
     def _note(self, attempt: Attempt, pulse: Pulse | None) -> None:
-        if attempt.run.id not in self._attempts:
+        if (attempt.run.id, attempt.run.token) not in self._attempts:
             return
         if pulse is None:
             attempt.end(Stop.LOST)
@@ -322,8 +346,8 @@ class Keeper:
 
     async def step(self, now: Instant) -> Instant | None:
         if self._asked:
-            self._asked = False
             for dispatcher in self._dispatchers:
                 await dispatcher.beat_all()
+            self._asked = False
         wakes = [await dispatcher.keep(now) for dispatcher in self._dispatchers]
         return min((wake for wake in wakes if wake is not None), default=None)

@@ -17,6 +17,7 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import Cause, Job, Plan, Run, State
 from horarium.planning import needs_unfinished, plan
 from horarium.ports import Signal, Store
+from horarium.services.anchors import Anchors
 from horarium.telemetry import Telemetry
 
 JOBS_MAX = 500
@@ -50,9 +51,18 @@ class Planner:
         self._ahead = to_micros(ahead_seconds)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
+        self._last: Instant = 0
+        self._anchors = Anchors(store, self._ahead)
         self._broken: set[str] = set()
 
     async def step(self, now: Instant) -> Instant | None:
+        if now < self._last:
+            self._catch_up_at = min(self._catch_up_at, now)
+        self._last = now
+        wakes = [await self._anchors.step(now), await self._plan_due(now)]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    async def _plan_due(self, now: Instant) -> Instant | None:
         jobs, next_at = await self._store.due_jobs(now + self._ahead, JOBS_MAX)
         ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
@@ -127,7 +137,7 @@ class Planner:
                 self._telemetry.planned(planned.runs)
                 queues.update(run.queue for run in planned.runs if run.state is State.PENDING)
                 cancelled = cancelled or bool(planned.changes)
-        for queue in queues:
+        for queue in sorted(queues):
             self._signal.publish(f"queue:{queue}")
         if cancelled:
             self._signal.publish("cancel")

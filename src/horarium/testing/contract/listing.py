@@ -13,6 +13,8 @@ from horarium.testing.contract.base import StoreUnderTest, ids, take
 from horarium.testing.contract.jobs import delete, named
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 
+PAGES_MAX = 100
+
 
 class ListingContract(StoreUnderTest):
     # -- jobs
@@ -211,6 +213,7 @@ async def all_jobs(store: Store, where: JobFilter, limit: int = PAGE_MAX, after:
     """Every page joined. Checks that each is as full as it should be."""
     pages = [await store.list_jobs(where, after, limit)]
     while (after := pages[-1].next_after) is not None:
+        assert len(pages) < PAGES_MAX, f"the list goes on after {PAGES_MAX} pages"
         pages.append(await store.list_jobs(where, after, limit))
     assert all(len(page.items) == limit for page, _ in pairwise(pages))
     return [job for page in pages for job in page.items]
@@ -220,6 +223,7 @@ async def all_runs(store: Store, where: RunFilter, limit: int = PAGE_MAX, after:
     """Every page joined. Checks that each is as full as it should be."""
     pages = [await store.list_runs(where, after, limit)]
     while (after := pages[-1].next_after) is not None:
+        assert len(pages) < PAGES_MAX, f"the list goes on after {PAGES_MAX} pages"
         pages.append(await store.list_runs(where, after, limit))
     assert all(len(page.items) == limit for page, _ in pairwise(pages))
     return [run for page in pages for run in page.items]

@@ -219,7 +219,9 @@ class RaceContract(StoreUnderTest):
             return done
 
         async def watch() -> None:
-            while not adding.is_set():
+            for _ in range(ROUNDS_MAX):
+                if adding.is_set():
+                    return
                 (queue,) = (await watcher.stats(NOW)).queues or (None,)
                 assert queue is None or queue.due + queue.running <= RUNS
                 await asyncio.sleep(0)

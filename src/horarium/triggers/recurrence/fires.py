@@ -43,9 +43,10 @@ class Fires(ABC):
         found = self._next(max(after, -1))
         return found if found is not None and found <= self._until else None
 
-    @abstractmethod
-    def stop_after(self, count: int) -> None:
-        """Ends the rule with its occurrence number `count`; which one that is, is found out when first needed."""
+    def is_possible(self) -> bool:
+        """Whether the rule fires at all. COUNT is left aside, for it leaves at least the first."""
+        found = self._next(-1)
+        return found is not None and found <= self._until
 
     @abstractmethod
     def _next(self, after: int) -> int | None: ...
@@ -65,10 +66,15 @@ def make_fires(
     repeat: Repeat = Repeat.FIRST,
     begins_after_start: bool = False,
 ) -> Fires:
-    """The instants of a rule that starts at the wall second `start`, COUNT left aside (see `Fires.stop_after`)."""
+    """The instants of a rule that starts at the wall second `start`; nothing before it is an occurrence.
+
+    With `begins_after_start` the start itself is none either: the periods count from it, the occurrences after it.
+    """
     if parts.freq >= Freq.HOURLY:
         return ElapsedFires(parts, zone, zone.to_utc(start)[0], until, begins_after_start)
     pattern = make_pattern(fill_parts(parts, start), start, start + begins_after_start)
+    if parts.count is not None:
+        pattern = _Counted(pattern, parts.count, zone if gap is Gap.SKIP else None)
     return WallFires(pattern, zone, until, gap, repeat)
 
 
@@ -81,8 +87,10 @@ class WallFires(Fires):
         super().__init__(until)
         self._pattern, self._zone, self._gap, self._repeat = pattern, zone, gap, repeat
 
-    def stop_after(self, count: int) -> None:
-        self._pattern = _Counted(self._pattern, count, self._zone if self._gap is Gap.SKIP else None)
+    def is_possible(self) -> bool:
+        if not isinstance(self._pattern, _Counted):
+            return super().is_possible()
+        return WallFires(self._pattern.whole, self._zone, self._until, self._gap, self._repeat).is_possible()
 
     def _next(self, after: int) -> int | None:
         segment = self._zone.segment_at(after)
@@ -135,10 +143,10 @@ class WallFires(Fires):
 class _Counted(Pattern):
     """A pattern that ends with occurrence number `count`; with `zone`, those that its clock skips do not count."""
 
-    __slots__ = ("_count", "_last", "_pattern", "_zone", "first")
+    __slots__ = ("_count", "_last", "_zone", "first", "whole")
 
     def __init__(self, pattern: Pattern, count: int, zone: Zone | None) -> None:
-        self._pattern, self._count, self._zone = pattern, count, zone
+        self.whole, self._count, self._zone = pattern, count, zone
         self.first = pattern.first
         self._last: int | None = None
 
@@ -147,18 +155,18 @@ class _Counted(Pattern):
             self._last = self._find_last()
         if wall >= self._last:
             return None
-        found = self._pattern.after(wall)
+        found = self.whole.after(wall)
         return found if found is not None and found <= self._last else None
 
     def nth(self, number: int) -> int | None:
-        return self._pattern.nth(number) if number <= self._count else None
+        return self.whole.nth(number) if number <= self._count else None
 
     def count_within(self, low: int, high: int) -> int:
-        return self._pattern.count_within(low, high)
+        return self.whole.count_within(low, high)
 
     def _find_last(self) -> int:
         wanted = self._count
-        while (last := self._pattern.nth(wanted)) is not None:
+        while (last := self.whole.nth(wanted)) is not None:
             found = self._count + self._count_skipped(last)
             if found == wanted:
                 return last
@@ -172,7 +180,7 @@ class _Counted(Pattern):
         while segment.end < min(last + _REACH, END):
             following = self._zone.segment_at(segment.end)
             skipped = following.start + following.offset
-            total += self._pattern.count_within(segment.end + segment.offset, min(skipped, last + 1))
+            total += self.whole.count_within(segment.end + segment.offset, min(skipped, last + 1))
             segment = following
         return total
 
@@ -189,10 +197,7 @@ class ElapsedFires(Fires):
         self._days = DayFilter(parts)
         self._steps: dict[int, Steps] = {}
         self._step = parts.interval * UNIT_SECONDS[parts.freq] if _is_plain(parts) else None
-        self._count: int | None = None
-
-    def stop_after(self, count: int) -> None:
-        self._count = count
+        self._count = parts.count
 
     def next(self, after: int) -> int | None:
         if self._count is not None:

@@ -129,8 +129,7 @@ class Daily(Pattern):
             return None
         start, interval, days = self._start, self._interval, self._days
         day = max(day, start)
-        while day < DAY_MAX:
-            day += (start - day) % interval
+        while (day := day + (start - day) % interval) < DAY_MAX:
             allowed = days.next(day)
             if allowed is None or allowed == day:
                 return allowed

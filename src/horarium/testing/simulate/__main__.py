@@ -1,0 +1,34 @@
+"""`python -m horarium.testing.simulate --seeds 1000 [--start N] [--steps M]`: many worlds, and one line about them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from horarium.testing.simulate.world import STEPS, Violation, simulate
+
+
+def main() -> int:
+    """Exit status 0: no violation; 1: at least one, each printed in full."""
+    parser = argparse.ArgumentParser(prog="python -m horarium.testing.simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many worlds (default: 100)")
+    parser.add_argument("--start", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"length of the storm (default: {STEPS})")
+    parser.add_argument("--brief", action="store_true", help="one line a violation, without its trace")
+    given = parser.parse_args()
+    failed = runs = fires = 0
+    for seed in range(given.start, given.start + given.seeds):
+        try:
+            report = simulate(seed, given.steps)
+        except Violation as violation:
+            failed += 1
+            print(str(violation).split("\n")[0] if given.brief else violation, flush=True)
+        else:
+            runs += report.runs
+            fires += report.fires
+    print(f"{given.seeds} seeds, {failed} with a violation; {runs} runs, {fires} fire times checked")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Virtual time: an event loop that never waits, and the clocks that it moves.
+
+The loop runs callbacks exactly as asyncio does. Where asyncio would sleep, it moves the time on instead, so that
+minutes pass in milliseconds and the order of events depends on nothing but the program and its seed. It has no sockets,
+no threads and no signals, and must never get any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+from horarium.clock import SECOND, Instant
+
+
+class Time:
+    """The one time of a simulated world: `elapsed` never goes back, the wall clock is that plus an offset."""
+
+    def __init__(self, start: Instant) -> None:
+        self.elapsed = 0
+        self.offset = start
+
+    @property
+    def wall(self) -> Instant:
+        return self.elapsed + self.offset
+
+
+class NodeClock:
+    """A node's own view of the time: as the world's, give or take its skew."""
+
+    def __init__(self, time: Time, skew: int = 0) -> None:
+        self._time = time
+        self._skew = skew
+
+    def now(self) -> Instant:
+        return self._time.wall + self._skew
+
+    def monotonic(self) -> float:
+        return self._time.elapsed / SECOND
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An asyncio loop in virtual time. `task_made` is told of every task."""
+
+    def __init__(self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None]) -> None:
+        super().__init__()
+        self._virtual = time
+        self._selector = self
+        self._task_made = task_made
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        return self._virtual.elapsed / SECOND
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """What asyncio calls to wait: time passes, nothing is waited for."""
+        if timeout is None:
+            raise RuntimeError("the simulated world stands still: nothing is scheduled any more")
+        if timeout > 0:
+            self._virtual.elapsed += max(1, math.ceil(timeout * SECOND))
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody calls from another thread."""
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
+        self._task_made(task, context)
+        return task

@@ -1,0 +1,101 @@
+"""What ought to have happened, worked out a second time: every fire time of every job, by its trigger alone.
+
+The books say how the owner's part of each job changed, and when. From that follows which fire times were owed, and by
+which rule; the cursor, the plans and the policies are not looked at. Each fire time must then stand in exactly one row:
+a run of its own, or a skipped run whose range covers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from horarium.clock import Instant
+from horarium.model import Cause, Disposition, Job, Run, State
+from horarium.planning import trigger_of
+from horarium.testing.simulate.watch import PLANNED, Books
+
+FIRES_MAX = 20_000
+
+
+def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
+    """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock went
+    back: then a fire time may be covered twice, once by a range that a wrong clock made."""
+    return sum(
+        _check_job(versions, books.rows_of(job_id), now, exact, fail) for job_id, versions in books.versions.items()
+    )
+
+
+def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
+    job = versions[-1]
+    asked = _cover([row for row in rows if row.cause is Cause.BACKFILL])
+    rows = [row for row in rows if row.cause in PLANNED]
+    ran = [row for row in rows if row.state is not State.SKIPPED and row.disposition is not Disposition.WITHDRAWN]
+    limits = [version.fires_max for version in versions]
+    if None not in limits and len(ran) > max(limit or 0 for limit in limits):
+        fail(f"job {job.name}: {len(ran)} runs, fires_max is {job.fires_max}")
+    covered = _cover(rows)
+    expected = {fire for stretch in _owed(versions, now) for fire in stretch}
+    for fire in sorted(expected):
+        count = covered(fire) or asked(fire)
+        if count == 0:
+            fail(f"job {job.name}: nothing accounts for its fire time {fire}")
+        elif count > 1 and exact:
+            fail(f"job {job.name}: {count} rows account for its fire time {fire}")
+    if exact:
+        _check_rows(job, rows, expected, fail)
+    return len(expected)
+
+
+def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
+    """No row without a fire time, but for those planned ahead and ended before their time."""
+    for row in rows:
+        if row.state is State.CANCELLED:
+            continue
+        if row.fire_at not in expected:
+            fail(f"job {job.name}: row {row.id} ({row.state}) stands for {row.fire_at}, which is no fire time")
+        if row.fires > 1 and row.disposition is not Disposition.SKIPPED_OVERLAP:
+            counted = sum(row.fire_at <= fire <= (row.last_fire_at or 0) for fire in expected)
+            if counted != row.fires:
+                fail(f"job {job.name}: row {row.id} counts {row.fires} fire times, there are {counted}")
+
+
+def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
+    """For each stretch between two changes what its rule yields in it. With `fires_max` reached, nothing more is owed;
+    a pause counts only once it has ended."""
+    for index, (version, following) in enumerate(zip(versions, [*versions[1:], None], strict=True)):
+        start = version.created_at if version is versions[0] else version.updated_at
+        end = now if following is None else following.updated_at
+        if version.deleted_at is not None:
+            return
+        if following is not None and following.deleted_at is not None:
+            end = min(end, version.planned_until)
+        if not version.enabled and not _goes_on(version, versions[index + 1 :]):
+            continue
+        end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
+        if version.fires_max is not None and version.fires_count >= version.fires_max:
+            end = min(end, version.planned_until)
+        yield _fires(version, start, end)
+
+
+def _goes_on(paused: Job, later: list[Job]) -> bool:
+    """Whether the pause came to its account: the job was resumed, or its rule changed meanwhile."""
+    rule = (paused.trigger, paused.starts_at, paused.ends_at)
+    alive = [version for version in later if version.deleted_at is None]
+    return any(version.enabled or (version.trigger, version.starts_at, version.ends_at) != rule for version in alive)
+
+
+def _fires(job: Job, after: Instant, until: Instant) -> list[Instant]:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    end = until if job.ends_at is None else min(until, job.ends_at - 1)
+    return trigger_of(job).list_fires(start, end, FIRES_MAX) if start < end else []
+
+
+def _cover(rows: list[Run]) -> Callable[[Instant], int]:
+    singles: dict[Instant, int] = {}
+    ranges: list[tuple[Instant, Instant]] = []
+    for row in rows:
+        if row.last_fire_at is None:
+            singles[row.fire_at] = singles.get(row.fire_at, 0) + 1
+        else:
+            ranges.append((row.fire_at, row.last_fire_at))
+    return lambda fire: singles.get(fire, 0) + sum(first <= fire <= last for first, last in ranges)

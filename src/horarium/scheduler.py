@@ -24,15 +24,17 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from horarium.clock import Clock, Instant, to_instant, to_micros
+from horarium.backends import Backend, make_backend
+from horarium.clock import Clock, Instant, SystemClock, to_instant, to_micros
 from horarium.definitions import read_definition
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
 from horarium.ports import JobFilter, Page, RunFilter, Stats, Store
+from horarium.services.signals import LocalSignal
 from horarium.triggers import Trigger
-from horarium.wiring import ROLES, Options, Runtime, make_store
+from horarium.wiring import ROLES, Options, Runtime
 
 Function = TypeVar("Function", bound=HandlerFunction)
 
@@ -50,8 +52,16 @@ class Scheduler:
         clock: Clock | None = None,
         **options: Any,
     ) -> None:
-        made = make_store(store, namespace) if isinstance(store, str) else store
-        self._runtime = Runtime(made, Options(**{"roles": LIBRARY_ROLES, **options}), clock=clock)
+        backend = (
+            make_backend(store, namespace) if isinstance(store, str) else Backend(store, SystemClock(), LocalSignal())
+        )
+        self._runtime = Runtime(
+            backend.store,
+            Options(**{"roles": LIBRARY_ROLES, **options}),
+            clock=clock or backend.clock,
+            signal=backend.signal,
+            parts=backend.parts,
+        )
         self._operations = self._runtime.operations
         self._opened = False
 

@@ -14,7 +14,7 @@ from horarium import errors
 from horarium.api.problems import PROBLEMS, problem_of
 from horarium.errors import HorariumError
 
-from .conftest import Api, a_definition
+from .conftest import Api, a_definition, ask
 
 DOCS = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -141,6 +141,19 @@ async def test_a_body_must_be_json(refusing: Api, kind: str) -> None:
     for method, path in (("POST", "/jobs"), ("PUT", "/jobs/x"), ("POST", "/runs/claim"), ("POST", "/jobs/x/pause")):
         reply = await refusing.send(method, path, b"{}", headers={"content-type": kind})
         assert (reply.status, reply.code) == (415, "unsupported_media_type")
+
+
+async def test_a_body_without_a_type_is_not_taken_for_json(api: Api) -> None:
+    for headers in ({"content-length": "2"}, {"transfer-encoding": "chunked"}):
+        reply = await ask(api.app, "POST", "/api/v1/jobs", {"host": "x", **headers}, [b"{}"])
+        assert reply.code == "unsupported_media_type"
+
+
+async def test_no_body_is_of_any_type(api: Api) -> None:
+    await api.add_job()
+    for path in ("pause", "resume", "trigger"):
+        reply = await api.post(f"/jobs/job/{path}", headers={"content-type": "application/octet-stream"})
+        assert reply.status in (200, 201)
 
 
 async def test_a_merge_patch_is_for_patch_only(api: Api) -> None:

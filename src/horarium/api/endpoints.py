@@ -62,7 +62,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     examples: Sequence[Example] = ()
     media_type: str = "application/json"
     open: bool = False
-    """Whether it is answered without an API key."""
+    """Documented as answered without an API key (it stands outside of /api)."""
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
@@ -93,7 +93,6 @@ def route(endpoint: Endpoint) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"open": endpoint.open},
     )(handle)
 
 

@@ -54,11 +54,11 @@ class Jobs:
         self._operations = operations
 
     async def create(self, call: Call) -> Answer:
-        definition = to_definition(call.body)
+        definition, key = to_definition(call.body), idempotency_key(call.request)
         try:
             job = await self._operations.create_job(definition)
         except AlreadyExists:
-            if idempotency_key(call.request) is None:
+            if key is None:
                 raise
             return answer(shown_job(await self._same(definition)))
         return answer(shown_job(job), 201, [("location", f"/api/v1/jobs/{job.name}")])

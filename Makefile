@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo serve test quick check bench clean
+.PHONY: demo serve test quick check bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,8 +24,11 @@ demo: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/horarium serve
 
-test: check
+test: check servers
 	$(BIN)/python -m pytest
+
+servers: $(STAMP)
+	$(BIN)/python tools/install_servers.py
 
 quick: $(STAMP)
 	@$(BIN)/python -m pytest -q -m "not slow"

@@ -2,7 +2,7 @@
 
 Starts `horarium serve` on a free port with a temporary database, and a small receiver on another; defines sample jobs;
 prints each callback as it arrives, with how late it was; kills the server once in the middle (kill -9) and starts it
-again, to show that nothing is lost. HORARIUM_DEMO_SECONDS sets how long it goes on (default 20).
+again, to show that nothing is lost. DEMO_SECONDS sets how long it goes on (default 20).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-SECONDS = float(os.environ.get("HORARIUM_DEMO_SECONDS", "20"))
+SECONDS = float(os.environ.get("DEMO_SECONDS", "20"))
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 arrived: list[tuple[str, str, float]] = []

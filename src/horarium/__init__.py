@@ -1,24 +1,53 @@
 """Horarium: a durable, distributed job scheduler.
 
 from horarium import Scheduler, cron, rrule, every, at, when
+
+Names are imported when they are first used: the command line and the client start without the scheduler.
 """
 
 from __future__ import annotations
 
-from horarium.delivery.handler import Defer, Discard, Retry, RunContext
-from horarium.errors import (
-    Conflict,
-    HorariumError,
-    InvalidJob,
-    InvalidRequest,
-    InvalidSetting,
-    InvalidTrigger,
-    LeaseLost,
-    NotFound,
-    StoreUnavailable,
-)
-from horarium.scheduler import Scheduler
-from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, when
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from horarium.delivery.handler import Defer, Discard, Retry, RunContext
+    from horarium.errors import (
+        Conflict,
+        HorariumError,
+        InvalidJob,
+        InvalidRequest,
+        InvalidSetting,
+        InvalidTrigger,
+        LeaseLost,
+        NotFound,
+        StoreUnavailable,
+    )
+    from horarium.scheduler import Scheduler
+    from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, rrule, when
+
+_PLACES = {
+    "horarium.delivery.handler": ("Defer", "Discard", "Retry", "RunContext"),
+    "horarium.errors": (
+        "Conflict", "HorariumError", "InvalidJob", "InvalidRequest", "InvalidSetting", "InvalidTrigger", "LeaseLost",
+        "NotFound", "StoreUnavailable",
+    ),
+    "horarium.scheduler": ("Scheduler",),
+    "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "when"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})
+
 
 __all__ = [
     "Conflict",
@@ -42,5 +71,6 @@ __all__ = [
     "cron",
     "every",
     "except_",
+    "rrule",
     "when",
 ]

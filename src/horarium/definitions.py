@@ -45,7 +45,7 @@ SECRET_SHOWN = "********"
 """What stands in place of a secret. Sent back in an update, it keeps the secret that is stored."""
 
 LabelText = Annotated[str, Meta(max_length=200)]
-LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
+LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$")]
 Labels = Annotated[dict[LabelName, LabelText], Meta(max_length=LABELS_MAX)]
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 Moment = Annotated[datetime, Meta(tz=True)]

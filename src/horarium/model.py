@@ -110,7 +110,7 @@ class Cause(StrEnum):
 
 # ---- targets ----------------------------------------------------------------------------------------------------
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")]
 StatusCode = Annotated[int, Meta(ge=100, le=599)]
 
 
@@ -125,7 +125,7 @@ class HttpTarget(Struct, frozen=True, tag="http", tag_field="type", omit_default
     """An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only."""
 
     url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
-    method: Annotated[str, Meta(pattern=r"^[A-Z]{1,16}$")] = "POST"
+    method: Annotated[str, Meta(pattern=r"^[A-Z]{1,16}(?!\n)$")] = "POST"
     headers: dict[str, str] = {}
     body: Any = None
     timeout_seconds: Annotated[float, Meta(gt=0, le=3600)] = 30.0

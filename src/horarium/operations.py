@@ -7,6 +7,7 @@ after the write, so that whoever waits need not poll.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -59,6 +60,8 @@ from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 
 RACES_MAX = 50
 """How often an operation that lost a race reads again before it gives up."""
+BATCHES_AT_ONCE = 4
+"""Batches of runs that are handed to the store without waiting for one another."""
 NODES_SHOWN_SECONDS = 24 * 3600
 
 Entropy = Callable[[int], bytes]
@@ -321,11 +324,14 @@ class Operations:
     # ---- runs
 
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        """Add one-off runs, in batches. False: the unique key is taken."""
+        """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken."""
         added: list[bool] = []
-        for start in range(0, len(runs), BATCH_MAX):
-            added += await self.store.add_runs(runs[start : start + BATCH_MAX])
-        self._signal_runs(runs)
+        for start in range(0, len(runs), BATCH_MAX * BATCHES_AT_ONCE):
+            stop = min(start + BATCH_MAX * BATCHES_AT_ONCE, len(runs))
+            batches = [runs[first : min(first + BATCH_MAX, stop)] for first in range(start, stop, BATCH_MAX)]
+            for answer in await asyncio.gather(*map(self.store.add_runs, batches)):
+                added += answer
+            self._signal_runs(runs[start:stop])
         return added
 
     async def get_run(self, run_id: str) -> Run:

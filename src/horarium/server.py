@@ -35,7 +35,7 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start."""
     configure_logging(settings.log_format, settings.log_level)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings))
     except HorariumError as error:
         log.error("%s", error)
@@ -43,10 +43,14 @@ def run_server(settings: Settings) -> int:
     return 0
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if wanted == "off":
+        return None
     try:
         import uvloop
     except ImportError:
+        if wanted == "on":
+            raise InvalidSetting("uvloop: is on, but uvloop is not installed; pip install 'horarium[uvloop]'") from None
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
@@ -112,7 +116,8 @@ def _listen(host: str, port: int) -> socket.socket:
     """A listening socket, or a clear error."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sets TCP_NODELAY only on sockets that name their protocol.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)

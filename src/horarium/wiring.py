@@ -63,6 +63,10 @@ def make_store(url: str, namespace: str = "default") -> Store:
         from horarium.stores.sqlite import SqliteStore
 
         return SqliteStore(url, namespace=namespace)
+    if scheme in ("redis", "rediss", "valkey", "valkeys"):
+        from horarium.stores.redis import RedisStore
+
+        return RedisStore(url, namespace=namespace)
     if scheme in STORE_SCHEMES:
         raise InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
     known = ", ".join(f"{known}://" for known in STORE_SCHEMES)
@@ -124,7 +128,7 @@ class Runtime:
         self.operations = Operations(
             store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
         )
-        self.claims = Claims(store, self.clock, self.signal)
+        self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
         self._dispatchers: tuple[Dispatcher, ...] = ()
         self._targets: list[Target] = []
@@ -259,8 +263,9 @@ class Runtime:
         )
 
     def _http(self) -> Target:
-        from horarium.delivery.http import HttpDelivery
+        from horarium.delivery.http import HttpDelivery, load_client
 
+        load_client()
         options = self.options
         target = HttpDelivery(
             clock=self.clock,

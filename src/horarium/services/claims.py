@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from horarium.clock import Clock, Instant
-from horarium.model import Released, RunChange
+from horarium.model import Released, Run, RunChange
 from horarium.ports import BATCH_MAX, Claimed, Signal, Store
 from horarium.settling import settle
 
@@ -39,7 +39,14 @@ class Claims:
     name = "claims"
     topics: tuple[str, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        taken: Callable[[Sequence[Run]], None] = lambda runs: None,
+    ) -> None:
+        self._taken = taken
         self._store = store
         self._clock = clock
         self._signal = signal
@@ -58,14 +65,28 @@ class Claims:
         line = tuple(sorted(set(queues)))
         may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
         if not may_wait or not self._lines.get(line):
-            claimed = await self._take(line, limit, worker)
+            claimed = await self._take_for_caller(line, limit, worker)
             if claimed.runs or not may_wait or self._closed:
                 return claimed
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
 
+    async def _take_for_caller(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+        """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
+        taking = asyncio.ensure_future(self._take(line, limit, worker))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            claimed = await taking
+            if claimed.runs:
+                await self._release(claimed)
+            raise
+
     async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
-        return await self._store.claim_runs(line, min(limit, CLAIM_MAX), worker, now, now)
+        claimed = await self._store.claim_runs(line, min(limit, CLAIM_MAX), worker, now, now)
+        if claimed.runs:
+            self._taken(claimed.runs)
+        return claimed
 
     async def _wait(self, line: tuple[str, ...], limit: int, worker: str, seconds: float) -> Claimed:
         loop = asyncio.get_running_loop()

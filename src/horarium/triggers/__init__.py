@@ -14,6 +14,7 @@ from horarium.triggers.interval import Interval, every
 from horarium.triggers.once import Once, at
 from horarium.triggers.phrase import Phrase, when
 from horarium.triggers.registry import GROUP, parse_trigger
+from horarium.triggers.rrule import RRule, rrule
 from horarium.triggers.spec import Spec
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Interval",
     "Once",
     "Phrase",
+    "RRule",
     "Spec",
     "Trigger",
     "any_of",
@@ -35,5 +37,6 @@ __all__ = [
     "every",
     "except_",
     "parse_trigger",
+    "rrule",
     "when",
 ]

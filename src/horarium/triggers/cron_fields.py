@@ -280,7 +280,7 @@ class _FieldReader:
             self.values.nth.add((self._value(name, term, position) % 7, int(nth)))
         elif term.endswith("L"):
             if term == "L":
-                self._refuse(term, position, "L needs a weekday: 5L or FRIL is the last Friday of the month")
+                self._refuse(term, position, "expected a weekday before L: 5L or FRIL is the last Friday of the month")
             self.values.nth.add((self._value(term[:-1], term, position) % 7, -1))
         else:
             return False

@@ -16,6 +16,7 @@ from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,
     DAY_PLURALS,
+    LONGEST,
     MONTH_NAMES,
     TIMES,
     UNITS,
@@ -51,8 +52,7 @@ class _Parser(Reader):
             **dict.fromkeys(("starting", "beginning", "since"), self._start),
             **dict.fromkeys(("until", "till", "through", "ending"), self._until),
             **dict.fromkeys(("except", "excluding", "but"), self._except),
-            **dict.fromkeys(("today", "tomorrow", "tonight"), self._near_day),
-            **dict.fromkeys(("next", "this"), self._next_weekday),
+            **dict.fromkeys(("today", "tomorrow", "tonight", "next", "this"), self._near_day),
         }
 
     # --- clauses
@@ -92,7 +92,7 @@ class _Parser(Reader):
         if first.text in MONTH_NAMES:
             self._once_only("rhythm", token)
             self._every_month(self._take())
-        elif first.text in DAY_NAMES or first.text in DAY_PLURALS or first.text in WEEKDAY_GROUPS:
+        elif self._is_weekday(first):
             self._once_only("rhythm", token)
             self.parts.recurring = True
             self._weekdays()
@@ -221,19 +221,20 @@ class _Parser(Reader):
         if first.text in ("hour", "half") and (first.text == "hour" or self._peek(1).text == "hour"):
             self._at += 1 if first.text == "hour" else 2
             self._minute_past(first, 0 if first.text == "hour" else 30)
-        elif first.text in DAY_NAMES or first.text in DAY_PLURALS or first.text in WEEKDAY_GROUPS:
+        elif self._is_weekday(first):
             self._weekdays()
-        elif (
-            self._ordinal(first) is not None and self._peek(1).text not in MONTH_NAMES and not self._day_of_month_name()
-        ):
+        elif self._ordinal(first) is not None and not self._is_date():
             self._ordinals(token)
         else:
             self._once_only("date", token)
             self.parts.day = self._day()
 
-    def _day_of_month_name(self) -> bool:
+    def _is_date(self) -> bool:
         """`24th of december`: a date, where `last friday of march` is a rule."""
-        return self._peek(1).text == "of" and self._peek(2).text in MONTH_NAMES and self._peek().kind == "ordinal"
+        first, second, third = self._peek(), self._peek(1), self._peek(2)
+        return second.text in MONTH_NAMES or (
+            second.text == "of" and third.text in MONTH_NAMES and first.kind == "ordinal"
+        )
 
     def _weekdays(self) -> None:
         self._once_only("list of weekdays", self._peek())
@@ -336,25 +337,8 @@ class _Parser(Reader):
         elif first.text == "the" and UNITS.get(self._peek(1).text) in ("month", "quarter", "year"):
             self._of(first)
         else:
-            self._offset(token)
-
-    def _offset(self, token: Token) -> None:
-        self._once_only("date", token)
-        if self._accept("half"):
-            if not (self._accept("an", "a") and self._accept("hour")):
-                self._fail(self._peek(), "expected 'in half an hour'")
-            self.parts.offset = (30, "minute")
-            return
-        first = self._take()
-        count = 1 if first.text in ("a", "an") else self._number(first)
-        if count is None:
-            self._fail(
-                first, "expected a number and a unit (in 20 minutes), a month or a time zone such as Europe/Berlin"
-            )
-        unit = self._take()
-        if unit.text not in UNITS or UNITS[unit.text] == "quarter":
-            self._fail(unit, "expected a unit: seconds, minutes, hours, days, weeks, months or years")
-        self.parts.offset = (self._bounded(first, count), UNITS[unit.text])
+            self._once_only("date", token)
+            self.parts.offset = self._offset()
 
     def _between(self, token: Token) -> None:
         if not self._starts_time(self._peek()) and self._peek().kind != "number" and token.text == "from":
@@ -396,7 +380,7 @@ class _Parser(Reader):
     def _except_date(self) -> None:
         if self._peek().text in MONTH_NAMES and self._day_number(self._peek(1)) is None:
             month = MONTH_NAMES[self._take().text]
-            self.parts.except_dates += [f"{month:02}-{day:02}" for day in range(1, _longest(month) + 1)]
+            self.parts.except_dates += [f"{month:02}-{day:02}" for day in range(1, LONGEST[month] + 1)]
             return
         token = self._peek()
         day = self._day()
@@ -409,15 +393,7 @@ class _Parser(Reader):
         self._once_only("date", token)
         self.parts.day = self._day_of(token)
 
-    def _next_weekday(self, token: Token) -> None:
-        self._once_only("date", token)
-        self.parts.day = self._day_of(token)
-
     def _zone(self, token: Token) -> None:
         self._once_only("time zone", token)
         title = re.sub(r"(?<![a-z])[a-z]", lambda letter: letter.group().upper(), token.given)
         self.parts.zone = _KNOWN_ZONES.get(token.text) or (title if token.given == token.text else token.given)
-
-
-def _longest(month: int) -> int:
-    return 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31

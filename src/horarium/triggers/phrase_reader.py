@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_parts import DayRef, Moment, Time
-from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, TIMES, Token
+from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, TIMES, UNITS, Token
 from horarium.triggers.words import quote
 
 STEP_MAX = 10_000
@@ -200,3 +200,20 @@ class Reader:
         if not 1 <= count <= STEP_MAX:
             self._refuse(token, f"expected a number from 1 to {STEP_MAX}")
         return count
+
+    def _offset(self) -> tuple[int, str]:
+        """`20 minutes`, `an hour`, `half an hour`."""
+        if self._accept("half"):
+            if not (self._accept("an", "a") and self._accept("hour")):
+                self._fail(self._peek(), "expected 'in half an hour'")
+            return 30, "minute"
+        first = self._take()
+        count = 1 if first.text in ("a", "an") else self._number(first)
+        if count is None:
+            self._fail(
+                first, "expected a number and a unit (in 20 minutes), a month or a time zone such as Europe/Berlin"
+            )
+        unit = self._take()
+        if unit.text not in UNITS or UNITS[unit.text] == "quarter":
+            self._fail(unit, "expected a unit: seconds, minutes, hours, days, weeks, months or years")
+        return self._bounded(first, count), UNITS[unit.text]

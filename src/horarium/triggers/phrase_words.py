@@ -63,6 +63,9 @@ DAY_NAMES = (
     | _SHORT
 )
 DAY_PLURALS = {f"{name.lower()}s": n for n, name in enumerate(WEEKDAYS)}
+LONGEST = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Days of each month, in a leap year."""
+
 WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
 TIMES = {"noon": (12, 0, 0), "midday": (12, 0, 0), "midnight": (0, 0, 0)}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import zoneinfo
 from bisect import bisect_right
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module, resources
@@ -28,7 +28,6 @@ _CHUNK_BITS = 25  # 2**25 s, about 388 days, are probed at once
 _PROBE_BITS = 19  # one probe every 6.07 days: no zone has changed twice within less than 6.9 days since 1970
 _REACH = 26 * 3600  # no zone is farther from UTC than this, and no change (Apia, Kwajalein) larger
 _FOREVER = 1 << 62
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UTC_NAMES = frozenset(("UTC", "Etc/UTC", "Etc/UCT", "UCT", "Etc/Universal", "Universal", "Etc/Zulu", "Zulu"))
 _NOT_ZONES = frozenset(("localtime", "posixrules", "Factory"))
 _NOT_TREES = ("posix/", "right/")
@@ -145,9 +144,9 @@ class Zone:
         return high
 
     def _offset(self, utc: int) -> int:
-        offset = (_EPOCH + timedelta(seconds=utc)).astimezone(self._tz).utcoffset()
+        offset = datetime.fromtimestamp(utc, self._tz).utcoffset()
         assert offset is not None
-        return offset // timedelta(seconds=1)
+        return offset.days * 86_400 + offset.seconds
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Zone) and other.key == self.key

@@ -10,11 +10,12 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
+from random import Random
 from typing import Any, TypeVar, cast
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MIN, SECOND, Instant
@@ -96,7 +97,34 @@ def changes(draw: st.DrawFn, run: Run, now: Instant) -> RunChange:
     )
     token = run.token + draw(st.sampled_from((0, 0, 0, 0, 1, -1)))
     expected = draw(st.sampled_from((run.state, run.state, run.state, State.RUNNING)))
-    return RunChange(changed, token, expected, draw(st.sampled_from((None, None, True, False))))
+    return RunChange(changed, token, expected, draw(st.sampled_from((None, True, False))))
+
+
+def population(random: Random) -> list[Run]:
+    """Runs in every state to begin with, since a few calls alone seldom bring a run to its end."""
+    return [_inhabitant(random, number) for number in range(2 * RUN_NUMBERS)]
+
+
+def _inhabitant(random: Random, number: int) -> Run:
+    state = random.choice((State.PENDING, State.PENDING, *State))
+    instant = NOW + random.randint(0, 3) * SECOND
+    job = a_job(name := random.choice(JOB_NAMES), id=f"{name}-0")
+    run = a_run(number, of=job if random.random() < 0.7 else None)
+    return replace(
+        run,
+        state=state,
+        due_at=NOW + random.randint(-2, 2) * SECOND,
+        queue=random.choice(QUEUES),
+        priority=random.randint(0, 1),
+        concurrency_key=random.choice((None, "k", "l")),
+        concurrency_max=random.randint(1, 3),
+        serial=random.random() < 0.5,
+        start_by=random.choice((None, instant)),
+        lease_seconds=2.0,
+        lease_expires_at=instant if state in CLAIMED else None,
+        finished_at=None if state in UNFINISHED else NOW,
+        prune_at=None if state in UNFINISHED else random.choice((None, instant)),
+    )
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -128,7 +156,8 @@ class StoreMachine(RuleBasedStateMachine):
         return [run for run in found if run is not None]
 
     def draw_changes(self, data: st.DataObject, count: int) -> list[RunChange]:
-        known = self.known_runs()
+        # A finished run has nothing to change; of these a few are enough.
+        known = [run for number, run in enumerate(self.known_runs()) if not run.finished or number % 4 == 0]
         if not known:
             return []
         picked = data.draw(st.lists(st.sampled_from(known), max_size=count))
@@ -141,7 +170,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- what time and callers do
 
-    @rule(passed=st.integers(0, 2 * SECOND) | seconds.map(lambda whole: whole * SECOND))
+    @initialize(seed=st.integers(0, 1_000))
+    def begin(self, seed: int) -> None:
+        inhabitants = population(Random(seed))
+        self.asked.update(run.id for run in inhabitants)
+        self.both(lambda store: store.add_jobs([a_job(name, id=f"{name}-0", next_fire_at=NOW) for name in JOB_NAMES]))
+        self.both(lambda store: store.add_runs(inhabitants))
+
+    @rule(passed=st.sampled_from((1, SECOND - 1, SECOND, SECOND, 2 * SECOND)))
     def time_passes(self, passed: int) -> None:
         self.now += passed
 
@@ -173,7 +209,10 @@ class StoreMachine(RuleBasedStateMachine):
         )
         known = self.known_runs()
         withdrawals = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
-        return Plan(planned, tuple(self.draw_runs(data, 3)), tuple(self.draw_changes(data, 2)), tuple(withdrawals))
+        added = self.draw_runs(data, 3)
+        if data.draw(st.booleans()):
+            added += [replace(run, payload=b"again") for run in withdrawals if run.state is State.PENDING]
+        return Plan(planned, tuple(added), tuple(self.draw_changes(data, 2)), tuple(withdrawals))
 
     @rule(data=st.data())
     def add_runs(self, data: st.DataObject) -> None:
@@ -191,9 +230,10 @@ class StoreMachine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         drawn = self.draw_changes(data, 4)
         self.both(lambda store: store.settle_runs(drawn, self.now))
+        self.both(lambda store: store.get_runs([change.run.id for change in drawn]))
 
-    @rule(data=st.data(), stale=st.booleans())
-    def heartbeat(self, data: st.DataObject, stale: bool) -> None:
+    @rule(data=st.data(), stale=st.sampled_from((0, 0, 0, 1)))
+    def heartbeat(self, data: st.DataObject, stale: int) -> None:
         known = self.known_runs()
         if not known:
             return
@@ -257,7 +297,9 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         since, until = (None if number is None else a_run(number).fire_at for number in bounds)
         where = RunFilter(job, states, queue, since, until)
-        self.both(lambda store: store.list_runs(where, None if after is None else a_run(after).id, limit))
+        page = self.both(lambda store: store.list_runs(where, None if after is None else a_run(after).id, limit))
+        if page.next_after is not None:
+            self.both(lambda store: store.list_runs(where, page.next_after, limit))
 
     @rule(key=st.sampled_from(("u", "v")))
     def counts_and_keys(self, key: str) -> None:

@@ -1,0 +1,146 @@
+"""HTTP delivery against the bare client: requests per second and CPU for each request, 50 in flight, one local server.
+
+    PYTHONPATH=src python bench/http_delivery.py [--requests 2000] [--rounds 7]
+
+The server runs in a process of its own. Rounds of both alternate, so that whatever else the machine does hits both; the
+median round counts. Exit status 1 if delivery does less than 60% of the bare client's requests per CPU second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+
+import aiohttp
+from aiohttp import web
+
+from horarium.clock import SystemClock
+from horarium.delivery.http import HttpDelivery
+from horarium.delivery.signing import new_secret
+from horarium.model import HttpTarget, Job, Run, Succeeded, run_id
+from horarium.ports import Delivery
+
+IN_FLIGHT = 50
+SHARE_MIN = 0.6
+SECRET = new_secret(bytes(range(32)))
+BODY = {"report": "nightly", "run": "{{run.id}}"}
+
+Send = Callable[[int], Awaitable[None]]
+
+
+class Uncancelled:
+    cancelled = False
+
+    async def wait_cancelled(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def heartbeat(self, progress: bytes | None = None) -> None:
+        """Nobody listens."""
+
+
+async def _serve(pipe: Connection) -> None:
+    async def accept(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(text="ok")
+
+    application = web.Application()
+    application.router.add_post("/", accept)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    pipe.send(runner.addresses[0][1])
+    await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+    await runner.cleanup()
+
+
+def serve(pipe: Connection) -> None:
+    asyncio.run(_serve(pipe))
+
+
+async def measure(send: Send, requests: int) -> tuple[float, float]:
+    """Requests per second, and CPU microseconds for each."""
+    numbers = iter(range(requests))
+
+    async def worker() -> None:
+        for number in numbers:
+            await send(number)
+
+    wall, used = time.perf_counter(), _cpu()
+    await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
+    return requests / (time.perf_counter() - wall), (_cpu() - used) / requests * 1e6
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def owed_run(number: int) -> Run:
+    identity = run_id("bench", number)
+    return Run(id=identity, queue="http", fire_at=number, due_at=number, created_at=0, job="bench", attempt=1)
+
+
+async def compare(port: int, requests: int, rounds: int) -> float:
+    url = f"http://127.0.0.1:{port}/"
+    clock = SystemClock()
+    delivery = HttpDelivery(clock, allow_private=True, signing_secret=SECRET)
+    job = Job(name="bench", trigger={}, target=HttpTarget(url, body=BODY), id="bench")
+    control = Uncancelled()
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=IN_FLIGHT)) as session:
+
+        async def bare(number: int) -> None:
+            async with session.post(url, json=BODY) as response:
+                await response.read()
+
+        # Made beforehand: runs come from the store, not from delivery.
+        owed = [Delivery(owed_run(number), job) for number in range(requests)]
+
+        async def ours(number: int) -> None:
+            outcome = await delivery.deliver(owed[number], control)
+            assert isinstance(outcome, Succeeded), outcome
+
+        figures: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}
+        for send in (bare, ours):
+            await measure(send, min(IN_FLIGHT * 4, requests))
+        for _ in range(rounds):
+            figures["bare"].append(await measure(bare, requests))
+            figures["ours"].append(await measure(ours, requests))
+    await delivery.close()
+    return report(figures)
+
+
+def report(figures: dict[str, list[tuple[float, float]]]) -> float:
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in figures.items()
+    }
+    for name, (rate, cpu) in medians.items():
+        print(f"{name:5} {rate:7.0f} requests/s   {cpu:5.0f} us CPU/request")
+    rates = statistics.median(o[0] / b[0] for o, b in zip(figures["ours"], figures["bare"], strict=True))
+    share = statistics.median(b[1] / o[1] for o, b in zip(figures["ours"], figures["bare"], strict=True))
+    print(f"share {rates:7.2f} of the requests/s, {share:.2f} of the requests per CPU second (at least {SHARE_MIN})")
+    return min(rates, share)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    near, far = multiprocessing.get_context("spawn").Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
+    server.start()
+    share = asyncio.run(compare(near.recv(), options.requests, options.rounds))
+    near.send(None)
+    server.join(5)
+    return 0 if share >= SHARE_MIN else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

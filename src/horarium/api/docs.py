@@ -1,0 +1,139 @@
+"""The document and the page that shows it. All that the page loads is served from here: it works without a network.
+
+Swagger UI is not part of the source: the build puts it into `assets/` (see hatch_build.py). Where it is missing, the
+page says so, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from litestar import Request, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+
+from horarium.errors import NotFound
+
+HERE = Path(__file__).parent
+ASSETS = HERE / "assets"
+SCRIPT_TYPE = "text/javascript"
+FILES = {
+    "swagger-ui-bundle.js": SCRIPT_TYPE,
+    "swagger-ui.css": "text/css",
+    "LICENSE": "text/plain",
+    "NOTICE": "text/plain",
+}
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Horarium API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="swagger-ui/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="swagger-ui/swagger-ui-bundle.js"></script>
+<script src="swagger-ui/initializer.js"></script>
+<noscript>Swagger UI needs JavaScript. The document itself is at <a href="docs/openapi.json">docs/openapi.json</a>.
+</noscript>
+</body>
+</html>
+"""
+MISSING = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Horarium API</title><link rel="icon" href="data:,"></head>
+<body>
+<h1>Swagger UI is not installed</h1>
+<p>Its files are taken from npm when Horarium is built; this copy was built where that was not possible. Missing:
+<code>horarium/api/assets/swagger-ui-bundle.js</code> and <code>swagger-ui.css</code>.</p>
+<p>With a network, <code>python tools/build_assets.py</code> in a clone, or installing Horarium again, brings them.</p>
+<p>The OpenAPI document is complete: <a href="docs/openapi.json">docs/openapi.json</a>,
+<a href="docs/openapi.yml">docs/openapi.yml</a>.</p>
+</body>
+</html>
+"""
+
+
+class Docs:
+    """Serves the document as JSON and YAML, and the page. `build` is called once, when first asked."""
+
+    def __init__(self, build: Callable[[], dict[str, Any]], assets: Path = ASSETS) -> None:
+        self._build = build
+        self._assets = assets
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        return self._build()
+
+    @cached_property
+    def as_json(self) -> bytes:
+        """The document as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self.document), indent=2)
+
+    @cached_property
+    def as_yaml(self) -> bytes:
+        """The document as YAML 1.2."""
+        from ruamel.yaml import YAML
+
+        writer: Any = YAML(typ="safe")
+        text = StringIO()
+        writer.default_flow_style = False
+        writer.sort_base_mapping_type_on_output = False
+        writer.width = 120
+        writer.representer.ignore_aliases = lambda *_: True
+        writer.dump(self.document, text)
+        return text.getvalue().encode()
+
+    def page(self) -> bytes:
+        """The page, or why there is none."""
+        complete = all((self._assets / name).is_file() for name in ("swagger-ui-bundle.js", "swagger-ui.css"))
+        return (PAGE if complete else MISSING).encode()
+
+    def file(self, name: str) -> tuple[bytes, str]:
+        """One file of the page and its type. Raises NotFound."""
+        if name == "initializer.js":
+            return (HERE / "swagger.js").read_bytes(), SCRIPT_TYPE
+        if name not in FILES or not (self._assets / name).is_file():
+            raise NotFound(f"there is no file {name[:100]!r} here")
+        return (self._assets / name).read_bytes(), FILES[name]
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The routes."""
+
+        @get("/docs/openapi.json", name="openapiJson", include_in_schema=False)
+        async def openapi_json() -> ASGIResponse:
+            return ASGIResponse(body=self.as_json, media_type="application/json")
+
+        @get("/docs/openapi.yml", name="openapiYaml", include_in_schema=False)
+        async def openapi_yaml() -> ASGIResponse:
+            return ASGIResponse(body=self.as_yaml, media_type="application/yaml")
+
+        @get("/swagger-ui", name="swaggerUi", include_in_schema=False)
+        async def swagger_ui(request: Request[Any, Any, Any]) -> ASGIResponse:
+            if request.scope.get("raw_path", b"").endswith(b"/"):
+                return ASGIResponse(status_code=302, headers=[("location", "../swagger-ui")])
+            policy = [("content-security-policy", PAGE_POLICY)]
+            return ASGIResponse(body=self.page(), media_type="text/html", headers=policy)
+
+        @get("/swagger-ui/{file:str}", name="swaggerFile", include_in_schema=False)
+        async def swagger_file(request: Request[Any, Any, Any]) -> ASGIResponse:
+            body, media_type = self.file(request.path_params["file"])
+            return ASGIResponse(body=body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
+
+        @get("/", name="home", include_in_schema=False)
+        async def home() -> ASGIResponse:
+            return ASGIResponse(status_code=302, headers=[("location", "swagger-ui")])
+
+        return [openapi_json, openapi_yaml, swagger_ui, swagger_file, home]

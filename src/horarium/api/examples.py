@@ -1,0 +1,60 @@
+"""What the document shows as examples. Each is sent to the real API by a test."""
+
+from __future__ import annotations
+
+from horarium.api.endpoints import Example
+from horarium.api.limits import KEY_CHARS_MAX
+
+IDEMPOTENCY = {
+    "Idempotency-Key": f"Makes it safe to send the request again: 1 to {KEY_CHARS_MAX} visible ASCII characters."
+}
+
+RUN_ID = "0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37"
+
+JOBS = (
+    Example(
+        "cron and a worker",
+        {
+            "name": "nightly-report",
+            "trigger": {"type": "cron", "expression": "0 3 * * *", "timezone": "Europe/Berlin"},
+            "target": {"type": "queue", "queue": "reports", "payload": {"format": "pdf"}},
+            "labels": {"team": "billing"},
+            "retry": {"attempts_max": 5, "backoff_seconds": 30},
+        },
+    ),
+    Example(
+        "interval and HTTP",
+        {
+            "name": "ping",
+            "trigger": {"type": "interval", "every_seconds": 60},
+            "target": {"type": "http", "url": "https://example.com/hooks/ping", "timeout_seconds": 10},
+            "overlap": "skip",
+        },
+    ),
+)
+PATCHES = (Example("another priority", {"priority": 10, "labels": {"team": "sales"}}),)
+REASONS = (Example("a reason", {"reason": "wrong customer"}),)
+BACKFILLS = (Example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),)
+PREVIEWS = (
+    Example(
+        "cron",
+        {
+            "trigger": {"type": "cron", "expression": "30 9 * * MON-FRI", "timezone": "America/New_York"},
+            "after": "2026-01-01T00:00:00Z",
+            "count": 3,
+        },
+    ),
+)
+CLAIMS = (Example("long poll", {"queues": ["reports"], "limit": 10, "wait_seconds": 30, "worker": "worker-1"}),)
+HEARTBEATS = (Example("with progress", {"token": 1, "progress": {"percent": 40}}),)
+COMPLETIONS = (Example("with a result", {"token": 1, "result": {"pages": 12}}),)
+FAILURES = (Example("try again", {"token": 1, "error": "the printer is on fire", "retryable": True}),)
+SETTLEMENTS = (
+    Example(
+        "two runs",
+        [
+            {"id": RUN_ID, "token": 1, "outcome": "completed", "result": {"pages": 12}},
+            {"id": "0193a5c2-7b01-7a10-8d77-2f6b3c90d4e5", "token": 3, "outcome": "failed", "error": "no paper"},
+        ],
+    ),
+)

@@ -1,0 +1,249 @@
+"""The endpoints under /jobs, and /preview."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from horarium.api import examples
+from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.faults import find_faults
+from horarium.api.problems import Fault, InvalidContent
+from horarium.api.reading import (
+    PATCH_TYPES,
+    BodyReader,
+    check_rule,
+    idempotency_key,
+    is_name,
+    job_name,
+    read_cursor,
+    read_job,
+    read_object,
+    to_definition,
+    write_cursor,
+)
+from horarium.api.schemas import (
+    BackfillRequest,
+    Fires,
+    FiresQuery,
+    JobPage,
+    JobPatch,
+    JobQuery,
+    JobReplacement,
+    PauseRequest,
+    PreviewRequest,
+    RunBatch,
+    TriggerRequest,
+)
+from horarium.api.shown import shown_job
+from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
+from horarium.errors import AlreadyExists, CallerError, InvalidJob
+from horarium.model import Job, encode_payload
+from horarium.operations import Operations, merge_patch
+from horarium.ports import JobFilter
+
+INVALID_JOB = ("invalid_job", "invalid_trigger")
+
+
+class Jobs:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def create(self, call: Call) -> Answer:
+        definition = to_definition(call.body)
+        try:
+            job = await self._operations.create_job(definition)
+        except AlreadyExists:
+            if idempotency_key(call.request) is None:
+                raise
+            return answer(shown_job(await self._same(definition)))
+        return answer(shown_job(job), 201, [("location", f"/api/v1/jobs/{job.name}")])
+
+    async def _same(self, definition: JobDefinition) -> Job:
+        """The stored job, if it has this content: the earlier answer to the same request was lost on its way."""
+        job = await self._operations.get_job(definition.name)
+        try:
+            same = redefine(job, definition, now=job.anchor_at, check_target=_unchecked) == job
+        except CallerError:
+            same = False
+        if not same:
+            raise AlreadyExists(
+                f"job {job.name!r} exists already, with other content; use PUT to replace it", field="name"
+            )
+        return job
+
+    async def list_jobs(self, call: Call) -> Answer:
+        query: JobQuery = call.query
+        where = JobFilter(
+            labels=dict(pair.split("=", 1) for pair in query.label),
+            enabled=None if query.enabled is UNSET else query.enabled,
+            name_prefix=None if query.prefix is UNSET else query.prefix or None,
+        )
+        after = read_cursor("jobs", query.cursor, is_name)
+        page = await self._operations.list_jobs(where, after, query.limit)
+        return answer(JobPage([shown_job(job) for job in page.items], write_cursor("jobs", page.next_after)))
+
+    async def get(self, call: Call) -> Answer:
+        return answer(shown_job(await self._operations.get_job(job_name(call.request))))
+
+    async def put(self, call: Call) -> Answer:
+        name = call.request.path_params["name"]
+        given = call.body.setdefault("name", name)
+        if given != name:
+            raise InvalidContent([Fault("name", f"is not {name!r}, the name in the path; a job can't be renamed")])
+        job, created = await self._operations.put_job(to_definition(call.body))
+        location = [("location", f"/api/v1/jobs/{job.name}")] if created else []
+        return answer(shown_job(job), 201 if created else 200, location)
+
+    async def patch(self, call: Call) -> Answer:
+        name, changes = job_name(call.request), call.body
+        check_rule(changes.get("trigger"))
+        try:
+            return answer(shown_job(await self._operations.patch_job(name, changes)))
+        except InvalidJob:
+            patched = merge_patch(msgspec.to_builtins(definition_of(await self._operations.get_job(name))), changes)
+            faults = find_faults(patched, JobDefinition)
+            if not faults:
+                raise
+            raise InvalidContent(faults, InvalidJob.code) from None
+
+    async def delete(self, call: Call) -> Answer:
+        await self._operations.delete_job(job_name(call.request))
+        return no_content()
+
+    async def pause(self, call: Call) -> Answer:
+        reason = call.body.reason if call.body else None
+        return answer(shown_job(await self._operations.pause_job(job_name(call.request), reason)))
+
+    async def resume(self, call: Call) -> Answer:
+        return answer(shown_job(await self._operations.resume_job(job_name(call.request))))
+
+    async def trigger(self, call: Call) -> Answer:
+        name = job_name(call.request)
+        payload = encode_payload(call.body.payload) if call.body else None
+        key = idempotency_key(call.request)
+        run = await self._operations.trigger_job(name, payload, None if key is None else f"{name}/{key}")
+        return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
+
+    async def backfill(self, call: Call) -> Answer:
+        asked: BackfillRequest = call.body
+        runs = await self._operations.backfill_job(job_name(call.request), asked.start, asked.end)
+        return answer(RunBatch([run_view(run) for run in runs]), 201)
+
+    async def fires(self, call: Call) -> Answer:
+        fires, words = await self._operations.fires(job_name(call.request), call.query.count)
+        return answer(Fires(fires, words))
+
+    async def preview(self, call: Call) -> Answer:
+        asked: PreviewRequest = call.body
+        check_rule(asked.trigger)
+        fires, words = self._operations.preview(asked.trigger, asked.after, asked.count)
+        return answer(Fires(fires, words))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [*self._collection(), *self._item(), *self._actions(), *self._looking_ahead()]
+
+    def _collection(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="POST", path="/jobs", name="createJob", tag="jobs", handle=self.create,
+                summary="Define a job",
+                description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
+                "very same content is the answer (200): so a request whose answer was lost can be sent again.",
+                body=JobDefinition, read=read_job, examples=examples.JOBS, headers=examples.IDEMPOTENCY,
+                answers={201: (JobView, "The job"), 200: (JobView, "The job existed with this content already")},
+                problems=("already_exists", *INVALID_JOB),
+            ),
+            Endpoint(
+                method="GET", path="/jobs", name="listJobs", tag="jobs", handle=self.list_jobs,
+                summary="List jobs by name", query=JobQuery,
+                answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
+            ),
+        ]  # fmt: skip
+
+    def _item(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="GET", path="/jobs/{name}", name="getJob", tag="jobs", handle=self.get,
+                summary="Show a job", answers={200: (JobView, "The job")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="PUT", path="/jobs/{name}", name="putJob", tag="jobs", handle=self.put,
+                summary="Define a job, or replace its definition",
+                description="Idempotent: content that does not change never moves the next fire time. `name` may be "
+                "left out of the body; if it stands there it must be the one in the path. Fields that are ours (`id`, "
+                "`next_fire_at`, ...) are ignored, so what GET gave can be edited and put back.",
+                body=JobReplacement, read=read_job, examples=examples.JOBS,
+                answers={200: (JobView, "The job as it now is"), 201: (JobView, "The job is new")},
+                problems=("conflict", *INVALID_JOB),
+            ),
+            Endpoint(
+                method="PATCH", path="/jobs/{name}", name="patchJob", tag="jobs", handle=self.patch,
+                summary="Change parts of a job",
+                description="A JSON merge patch (RFC 7396): null takes a field back to its default, objects merge.",
+                body=JobPatch, read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
+                answers={200: (JobView, "The job as it now is")}, problems=("not_found", "conflict", *INVALID_JOB),
+            ),
+            Endpoint(
+                method="DELETE", path="/jobs/{name}", name="deleteJob", tag="jobs", handle=self.delete,
+                summary="Delete a job",
+                description="Its pending runs are cancelled, running ones asked to stop; its history stays a while.",
+                answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+    def _actions(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="POST", path="/jobs/{name}/pause", name="pauseJob", tag="jobs", handle=self.pause,
+                summary="Pause a job", description="A job that is paused stays as it is.",
+                body=PauseRequest, read=BodyReader(PauseRequest), optional_body=True,
+                answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/jobs/{name}/resume", name="resumeJob", tag="jobs", handle=self.resume,
+                summary="Resume a job", description="It goes on with the fire times from now on.",
+                body=dict[str, Any], read=read_object, optional_body=True,
+                answers={200: (JobView, "The job, going on")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/jobs/{name}/trigger", name="triggerJob", tag="jobs", handle=self.trigger,
+                summary="Run a job now",
+                description="The run obeys the job's overlap policy, so it may come back `skipped`. With an "
+                "`Idempotency-Key`, asking again gives the run that was made the first time.",
+                body=TriggerRequest, read=BodyReader(TriggerRequest, nul=True), optional_body=True,
+                headers=examples.IDEMPOTENCY,
+                answers={201: (RunView, "The run")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/jobs/{name}/backfill", name="backfillJob", tag="jobs", handle=self.backfill,
+                summary="Make runs for fire times of the past",
+                description="1,000 at the most. Fire times that have a run already keep theirs.",
+                body=BackfillRequest, read=BodyReader(BackfillRequest), examples=examples.BACKFILLS,
+                answers={201: (RunBatch, "The runs that were made")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+    def _looking_ahead(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="GET", path="/jobs/{name}/fires", name="listFires", tag="jobs", handle=self.fires,
+                summary="The next fire times of a job", query=FiresQuery,
+                answers={200: (Fires, "Fire times")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="POST", path="/preview", name="previewTrigger", tag="jobs", handle=self.preview,
+                summary="The fire times of a trigger", description="Nothing is stored.",
+                body=PreviewRequest, read=BodyReader(PreviewRequest), examples=examples.PREVIEWS,
+                answers={200: (Fires, "Fire times")}, problems=("invalid_trigger",),
+            ),
+        ]  # fmt: skip
+
+
+def _unchecked(target: object) -> None:
+    """A comparison writes nothing, so the target need not be checked again."""

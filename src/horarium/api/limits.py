@@ -1,0 +1,49 @@
+"""What one request may ask for at the most: every limit of the API by name, with its unit in the name."""
+
+from __future__ import annotations
+
+from horarium.ports import BATCH_MAX, PAGE_MAX
+from horarium.services.claims import WAIT_SECONDS_MAX, WAITERS_MAX
+from horarium.triggers import FIRES_MAX
+
+BODY_BYTES_MAX = 1024 * 1024
+REPORT_BYTES_MAX = 64 * 1024
+"""The body of one heartbeat, complete or fail."""
+JSON_DEPTH_MAX = 64
+"""How many arrays and objects may stand inside one another; `{}` has depth 1."""
+RULE_BYTES_MAX = 8 * 1024
+"""UTF-8 bytes of any one text in a trigger."""
+PAGE_DEFAULT = 50
+QUEUES_MAX = 100
+"""Queues named in one claim."""
+FIRES_DEFAULT = 10
+KEY_CHARS_MAX = 200
+"""Characters of an Idempotency-Key."""
+REASON_CHARS_MAX = 1_000
+WORKER_CHARS_MAX = 200
+QUERY_FIELDS_MAX = 100
+FAULTS_MAX = 20
+"""Faults listed in one answer."""
+RETRY_AFTER_SECONDS = 5
+"""What a client is told to wait when something that we depend on is down."""
+
+__all__ = [
+    "BATCH_MAX",
+    "BODY_BYTES_MAX",
+    "FAULTS_MAX",
+    "FIRES_DEFAULT",
+    "FIRES_MAX",
+    "JSON_DEPTH_MAX",
+    "KEY_CHARS_MAX",
+    "PAGE_DEFAULT",
+    "PAGE_MAX",
+    "QUERY_FIELDS_MAX",
+    "QUEUES_MAX",
+    "REASON_CHARS_MAX",
+    "REPORT_BYTES_MAX",
+    "RETRY_AFTER_SECONDS",
+    "RULE_BYTES_MAX",
+    "WAITERS_MAX",
+    "WAIT_SECONDS_MAX",
+    "WORKER_CHARS_MAX",
+]

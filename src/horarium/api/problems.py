@@ -1,0 +1,238 @@
+"""Errors as RFC 9457 problem details: the one place where an error meets a status.
+
+Every error has a `code` (see `errors`, and the refusals of HTTP itself below); `PROBLEMS` gives each code its status
+and title. docs/api.md lists the same codes, and a test compares the two. Nothing of an unexpected exception is ever
+shown: its text may hold a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.exceptions import HTTPException
+from litestar.response.base import ASGIResponse, Response
+from msgspec import UNSET, Struct, UnsetType
+
+from horarium.api.limits import RETRY_AFTER_SECONDS
+from horarium.errors import HorariumError, InvalidRequest, Outage
+
+PROBLEM_TYPE = "urn:horarium:problem:"
+MEDIA_TYPE = "application/problem+json"
+
+log = logging.getLogger("horarium.api")
+
+
+class Fault(Struct, frozen=True):
+    """One thing that is wrong with what was given: where, and what was expected."""
+
+    field: str
+    message: str
+
+
+class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found;
+    `position` says where in a rule's text."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | UnsetType = UNSET
+    position: int | UnsetType = UNSET
+    errors: list[Fault] | UnsetType = UNSET
+
+
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "malformed_body": (400, "The body can't be read"),
+    "malformed_request": (400, "The request can't be read"),
+    "invalid_cursor": (400, "The cursor can't be used"),
+    "unauthorized": (401, "An API key is needed"),
+    "cross_site": (403, "Requests from other sites are refused"),
+    "no_such_route": (404, "There is nothing at this address"),
+    "not_found": (404, "There is no such thing"),
+    "method_not_allowed": (405, "This address does not take that method"),
+    "conflict": (409, "The present state does not allow this"),
+    "already_exists": (409, "The name is taken"),
+    "lease_lost": (409, "The lease is lost"),
+    "state_conflict": (409, "The present state does not allow this"),
+    "body_too_large": (413, "The body is too large"),
+    "unsupported_media_type": (415, "The body must be JSON"),
+    "invalid": (422, "The content is invalid"),
+    "invalid_job": (422, "The job is invalid"),
+    "invalid_trigger": (422, "The trigger is invalid"),
+    "invalid_request": (422, "The content is invalid"),
+    "invalid_setting": (422, "The setting is invalid"),
+    "too_many_waiters": (429, "Too many workers are waiting"),
+    "internal_error": (500, "Something went wrong here"),
+    "outage": (503, "Something that we depend on does not answer"),
+    "store_unavailable": (503, "The store does not answer"),
+    "bus_unavailable": (503, "The message bus does not answer"),
+}
+"""Code -> status, title."""
+
+INTERNAL_DETAIL = "The request met a fault of the server. It is in the server's log; trying again may help."
+
+
+# ---- refusals of HTTP itself ------------------------------------------------------------------------------------
+
+
+class MalformedBody(InvalidRequest):
+    """Not JSON, not UTF-8, or nested too deeply."""
+
+    code = "malformed_body"
+
+
+class MalformedRequest(InvalidRequest):
+    """A query string or a header that can't be read."""
+
+    code = "malformed_request"
+
+
+class InvalidCursor(InvalidRequest):
+    """Not a cursor of this list."""
+
+    code = "invalid_cursor"
+
+
+class Unauthorized(InvalidRequest):
+    """No API key, or a wrong one."""
+
+    code = "unauthorized"
+
+
+class CrossSite(InvalidRequest):
+    """A browser sends this for a page of another site."""
+
+    code = "cross_site"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The body is of another type than JSON."""
+
+    code = "unsupported_media_type"
+
+
+class TooManyWaiters(Outage):
+    """As many workers wait as one process serves."""
+
+    code = "too_many_waiters"
+
+
+class InvalidContent(InvalidRequest):
+    """Content with one or more faults, all of them listed. `code`: `invalid_request`, or `invalid_job` for a job."""
+
+    def __init__(self, faults: Sequence[Fault], code: str = "invalid_request") -> None:
+        first = faults[0]
+        super().__init__(f"{first.field}: {first.message}" if first.field else first.message, field=first.field or None)
+        self.faults = list(faults)
+        self.code = code
+
+
+# ---- error -> answer --------------------------------------------------------------------------------------------
+
+
+def problem_of(error: HorariumError) -> Problem:
+    """What is shown of one of our errors."""
+    code = error.code
+    if code not in PROBLEMS:
+        return internal_problem()
+    position = getattr(error, "position", None)
+    return _problem(
+        code,
+        error.message,
+        field=error.field or UNSET,
+        position=UNSET if position is None else position,
+        errors=getattr(error, "faults", UNSET),
+    )
+
+
+def internal_problem() -> Problem:
+    """What is shown of everything that should not have happened."""
+    return _problem("internal_error", INTERNAL_DETAIL)
+
+
+def _problem(code: str, detail: str, **more: Any) -> Problem:
+    status, title = PROBLEMS[code]
+    return Problem(type=PROBLEM_TYPE + code, title=title, status=status, detail=detail, code=code, **more)
+
+
+def answer_error(request: Request[Any, Any, Any], error: HorariumError) -> Response[Any]:
+    """The answer to one of our errors."""
+    problem = problem_of(error)
+    if problem.status == 500:
+        log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
+    elif isinstance(error, Outage):
+        log.warning("%s %s: %s", request.method, request.scope["path"], error.message)
+    headers = {}
+    if problem.status in (429, 503):
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    if problem.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="horarium"'
+    return ProblemResponse(problem, headers)
+
+
+_OF_STATUS = {404: "no_such_route", 405: "method_not_allowed", 413: "body_too_large"}
+
+
+def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """The answer to what the framework refused by itself: an unknown route, a wrong method, too large a body."""
+    if error.status_code >= 500:
+        return answer_unexpected(request, error)
+    code = _OF_STATUS.get(error.status_code, "malformed_request")
+    headers = {}
+    detail = f"{request.method} {request.scope['path']}: {PROBLEMS[code][1].lower()}"
+    if code == "method_not_allowed":
+        headers["allow"] = ", ".join(allowed_methods(request))
+        detail = f"{request.method} is not possible here; possible: {headers['allow']}"
+    elif code == "body_too_large":
+        limit = request.route_handler.resolve_request_max_body_size() or 0
+        detail = f"the body is larger than {limit:,} bytes, which is the most that is taken here"
+    elif code == "malformed_request":
+        detail = error.detail
+    return ProblemResponse(_problem(code, detail), headers)
+
+
+def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """The answer to a bug of ours: logged in full, shown not at all."""
+    log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return ProblemResponse(internal_problem(), {})
+
+
+def allowed_methods(request: Request[Any, Any, Any]) -> list[str]:
+    """Which methods the path of this request takes."""
+    path = request.scope["path"].rstrip("/") or "/"
+    found = []
+    for method in ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"):
+        try:
+            request.app.asgi_router.handle_routing(path=path, method=method)
+        except HTTPException:
+            continue
+        found.append(method)
+    return found
+
+
+class ProblemResponse(Response[Any]):
+    """A problem on its way out."""
+
+    def __init__(self, problem: Problem, headers: dict[str, str]) -> None:
+        super().__init__(content=None, status_code=problem.status, headers=headers)
+        self._body = msgspec.json.encode(problem)
+
+    def to_asgi_response(self, *args: Any, **kwargs: Any) -> ASGIResponse:
+        """The bytes."""
+        headers = [(name.lower(), value) for name, value in self.headers.items()]
+        return ASGIResponse(body=self._body, status_code=self.status_code, media_type=MEDIA_TYPE, headers=headers)
+
+
+EXCEPTION_HANDLERS: dict[Any, Any] = {
+    HorariumError: answer_error,
+    HTTPException: answer_http_error,
+    Exception: answer_unexpected,
+}
+
+__all__ = ["EXCEPTION_HANDLERS", "PROBLEMS", "Fault", "Problem", "internal_problem", "problem_of"]

@@ -1,0 +1,294 @@
+"""From bytes to checked values: bodies, query strings, cursors, names.
+
+400 means that it can't be read at all, 422 that it was read and its content is wrong. The hard thing is to be strict
+and cheap at once: a valid body is decoded once, straight into its struct; everything that costs more happens only after
+a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import msgspec
+from litestar import Request
+from msgspec import Struct
+
+from horarium.api.faults import find_faults
+from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
+from horarium.api.problems import (
+    Fault,
+    InvalidContent,
+    InvalidCursor,
+    MalformedBody,
+    MalformedRequest,
+    UnsupportedMediaType,
+)
+from horarium.definitions import JobDefinition, JobView
+from horarium.errors import InvalidTrigger, NotFound
+
+T = TypeVar("T")
+
+JSON_TYPES = ("application/json",)
+PATCH_TYPES = ("application/json", "application/merge-patch+json")
+READ_ONLY = frozenset(JobView.__struct_fields__) - frozenset(JobDefinition.__struct_fields__)
+"""Fields of a job that are ours. Sent back by whoever reads, edits and writes a job, they are ignored."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A JSON text; one that never ends goes to the end of the body, so that no body takes more than one pass."""
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
+_RUN_ID = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
+
+
+# ---- bodies -----------------------------------------------------------------------------------------------------
+
+
+async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...]) -> bytes:
+    """The body's bytes, within the route's limit and of one of these types; an empty body needs none."""
+    kind = request.headers.get("content-type")
+    if kind is not None and kind.partition(";")[0].strip().lower() not in types:
+        given = kind[:100]
+        raise UnsupportedMediaType(f"the body is {given!r}; send {' or '.join(types)}", field="content-type")
+    body = await request.body()
+    if body and kind is None:
+        raise UnsupportedMediaType(f"the body has no Content-Type; send {' or '.join(types)}", field="content-type")
+    return body
+
+
+class BodyReader:
+    """Reads bodies of one type. `nul`: whether text may hold a NUL (reports keep it as JSON text, jobs do not)."""
+
+    def __init__(self, kind: Any, *, code: str = "invalid_request", nul: bool = False) -> None:
+        self.kind = kind
+        self._code = code
+        self._nul = nul
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def __call__(self, body: bytes) -> Any:
+        """Raises MalformedBody or InvalidContent."""
+        check_text(body, nul=self._nul)
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            value = decode_any(body)
+            raise InvalidContent(find_faults(value, self.kind) or [_fault(error)], self._code) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedBody(f"the body is not JSON: {_reason(error)}") from None
+
+
+def check_text(body: bytes, *, nul: bool) -> None:
+    """Refuses an empty body, one that nests too deeply, and (unless `nul`) one with a NUL in a text."""
+    if not body:
+        raise MalformedBody("the body is empty; send a JSON object")
+    if _nests_deeper(body, JSON_DEPTH_MAX):
+        raise MalformedBody(f"the body nests deeper than {JSON_DEPTH_MAX} levels")
+    if not nul and rb"\u0000" in body and _NUL.search(body):
+        raise InvalidContent([Fault("", "a text holds a NUL character (\\u0000), which can't be kept; leave it out")])
+
+
+def _nests_deeper(body: bytes, depth: int) -> bool:
+    """Whether brackets (outside of texts) nest deeper. Each round takes away the innermost pairs."""
+    if body.count(b"[") + body.count(b"{") <= depth:
+        return False
+    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
+    for _ in range(depth):
+        shorter = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(shorter) == len(brackets):
+            return brackets.count(b"[") + brackets.count(b"{") > depth
+        brackets = shorter
+    return bool(brackets)
+
+
+def decode_any(body: bytes) -> Any:
+    """JSON as plain data. Raises MalformedBody, or InvalidContent for a number that is out of range."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidContent([_fault(error)]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {_reason(error)}") from None
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A JSON object as a dict."""
+    check_text(body, nul=False)
+    value = decode_any(body)
+    if not isinstance(value, dict):
+        raise InvalidContent([Fault("", f"expected an object, not {_json_type(value)}")])
+    return value
+
+
+def read_job(body: bytes) -> dict[str, Any]:
+    """A job's fields, without those that are ours."""
+    fields = read_object(body)
+    return {name: value for name, value in fields.items() if name not in READ_ONLY}
+
+
+def to_definition(fields: Mapping[str, Any]) -> JobDefinition:
+    """A checked definition. Raises InvalidContent that lists every fault."""
+    try:
+        definition = msgspec.convert(fields, JobDefinition)
+    except msgspec.ValidationError as error:
+        raise InvalidContent(find_faults(fields, JobDefinition) or [_fault(error)], "invalid_job") from None
+    check_rule(definition.trigger)
+    return definition
+
+
+def check_rule(trigger: Any, field: str = "trigger") -> None:
+    """Refuses a rule with a text of more than 8 KiB."""
+    pending = [trigger]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str) and len(value.encode()) > RULE_BYTES_MAX:
+            raise InvalidTrigger(
+                f"{field}: a text of {len(value.encode()):,} bytes; at most {RULE_BYTES_MAX:,} are read", field=field
+            )
+        if isinstance(value, dict | list):
+            pending.extend(value.values() if isinstance(value, dict) else value)
+
+
+def _fault(error: msgspec.ValidationError) -> Fault:
+    text, _, place = str(error).partition(" - at `$")
+    return Fault(place.rstrip("`").lstrip("."), text.replace("`", ""))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return str(error).removeprefix("JSON is malformed: ").lower()
+
+
+def _json_type(value: Any) -> str:
+    names: dict[type, str] = {list: "an array", str: "a text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+# ---- query strings ----------------------------------------------------------------------------------------------
+
+
+def read_query(request: Request[Any, Any, Any], kind: type[T]) -> T:
+    """The query string as a struct. A list field may be repeated or split by commas; any other may stand once."""
+    shape = cast(Hashable, kind)
+    fields = _split(request.scope["query_string"], _lists(shape))
+    for name in _instants(shape) & fields.keys():
+        if not _DATE.match(fields[name]):
+            raise InvalidContent([Fault(name, "expected an instant such as 2026-12-24T18:00:00+01:00")])
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidContent(find_faults(fields, kind, strict=False) or [_fault(error)]) from None
+
+
+def _split(query: bytes, lists: Mapping[str, bool]) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+        )
+    except ValueError:
+        raise MalformedRequest(f"the query string is not UTF-8, or has over {QUERY_FIELDS_MAX} fields") from None
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in lists:
+            fields.setdefault(name, []).extend(value.split(",") if lists[name] else [value])
+        elif name in fields:
+            raise InvalidContent([Fault(name, "is given twice; give it once")])
+        else:
+            fields[name] = _PLUS.sub(r"\1+\2", value)
+    return fields
+
+
+_PLUS = re.compile(r"(T\d\d:\d\d:\d\d(?:\.\d+)?) (\d\d:\d\d)$")
+"""An instant whose `+` was not escaped, and so arrived as a space."""
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
+"""How an instant begins. Without this look, a bare number would pass as seconds since 1970."""
+
+_SPLIT_BY_COMMA = frozenset({"state"})
+
+
+@cache
+def _lists(kind: Hashable) -> dict[str, bool]:
+    return {
+        field.name: field.name in _SPLIT_BY_COMMA
+        for field in msgspec.structs.fields(cast(type[Struct], kind))
+        if get_origin(get_args(field.type)[0] if hasattr(field.type, "__metadata__") else field.type) is list
+    }
+
+
+@cache
+def _instants(kind: Hashable) -> frozenset[str]:
+    fields = msgspec.structs.fields(cast(type[Struct], kind))
+    return frozenset(field.name for field in fields if "datetime" in repr(field.type))
+
+
+# ---- cursors ----------------------------------------------------------------------------------------------------
+
+_CURSOR_VERSION = "1"
+
+
+def write_cursor(what: str, after: str | None) -> str | None:
+    """An opaque cursor of the list `what`; None stays None."""
+    if after is None:
+        return None
+    return urlsafe_b64encode(f"{_CURSOR_VERSION}:{what}:{after}".encode()).decode().rstrip("=")
+
+
+def read_cursor(what: str, cursor: str | msgspec.UnsetType, fits: Callable[[str], bool]) -> str | None:
+    """The key after which the page begins. Raises InvalidCursor for anything that we did not write for this list."""
+    if not isinstance(cursor, str):
+        return None
+    try:
+        text = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode()
+    except ValueError:
+        text = ""
+    version, _, rest = text.partition(":")
+    list_name, _, after = rest.partition(":")
+    if version != _CURSOR_VERSION or list_name != what or not fits(after):
+        raise InvalidCursor(f"{cursor[:100]!r} is not a cursor of this list; give the `next_cursor` of the page before")
+    return after
+
+
+# ---- names ------------------------------------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """Whether a job or node can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a run can have this id."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def job_name(request: Request[Any, Any, Any]) -> str:
+    """The job that the path names. Raises NotFound for what no job can be called: the store need not be asked."""
+    name: str = request.path_params["name"]
+    if not is_name(name):
+        raise NotFound(f"there is no job named {name[:200]!r}")
+    return name
+
+
+def run_id(request: Request[Any, Any, Any]) -> str:
+    """The run that the path names. Raises NotFound for what no run's id looks like."""
+    given: str = request.path_params["id"]
+    if not is_run_id(given):
+        raise NotFound(f"there is no run {given[:200]!r}")
+    return given
+
+
+def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
+    """The Idempotency-Key header, if there is one."""
+    key: str | None = request.headers.get("idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise InvalidContent(
+            [Fault("Idempotency-Key", f"expected 1 to {KEY_CHARS_MAX} visible ASCII characters without spaces")]
+        )
+    return key

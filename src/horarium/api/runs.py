@@ -1,0 +1,102 @@
+"""The endpoints under /runs that people use: list, show, cancel, retry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from horarium.api import examples
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.problems import Fault, InvalidContent
+from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
+from horarium.api.schemas import CancelRequest, RunPage, RunQuery
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_instant
+from horarium.definitions import RunView, run_view
+from horarium.operations import Operations
+from horarium.ports import RunFilter
+
+CANCEL_REASON = "cancelled by request"
+
+
+def shown_queue(given: str) -> str:
+    """The line that a reader means: `http` and `kind/NAME` as they are, a plain name as `pull/NAME`."""
+    return given if "/" in given or given == "http" else f"pull/{given}"
+
+
+def bounded_instant(moment: datetime | UnsetType, field: str) -> Instant | None:
+    """An instant from 1970 to 2200. Raises InvalidContent for one outside."""
+    if moment is UNSET:
+        return None
+    instant = to_instant(moment)
+    if not 0 <= instant <= INSTANT_MAX:
+        raise InvalidContent([Fault(field, f"{moment.isoformat()} lies outside of the years 1970 to 2200")])
+    return instant
+
+
+def _bound(moment: datetime | UnsetType) -> Instant | None:
+    """An end of the interval that is asked for; no fire time lies outside of the years 1970 to 2200 anyway."""
+    return None if moment is UNSET else min(max(to_instant(moment), INSTANT_MIN), INSTANT_MAX)
+
+
+class Runs:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def list_runs(self, call: Call) -> Answer:
+        query: RunQuery = call.query
+        where = RunFilter(
+            job=None if query.job is UNSET else query.job,
+            states=frozenset(query.state),
+            queue=None if query.queue is UNSET else shown_queue(query.queue),
+            since=_bound(query.since),
+            until=_bound(query.until),
+        )
+        after = read_cursor("runs", query.cursor, is_run_id)
+        page = await self._operations.list_runs(where, after, query.limit)
+        return answer(RunPage([run_view(run) for run in page.items], write_cursor("runs", page.next_after)))
+
+    async def get(self, call: Call) -> Answer:
+        return answer(run_view(await self._operations.get_run(run_id(call.request))))
+
+    async def cancel(self, call: Call) -> Answer:
+        reason = (call.body.reason if call.body else None) or CANCEL_REASON
+        return answer(run_view(await self._operations.cancel_run(run_id(call.request), reason)))
+
+    async def retry(self, call: Call) -> Answer:
+        run = await self._operations.retry_run(run_id(call.request))
+        return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/runs", name="listRuns", tag="runs", handle=self.list_runs,
+                summary="List runs, newest fire time first", query=RunQuery,
+                answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
+                summary="Show a run", answers={200: (RunView, "The run")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="POST", path="/runs/{id}/cancel", name="cancelRun", tag="runs", handle=self.cancel,
+                summary="Cancel a run",
+                description="A pending run is cancelled at once. A running one becomes `cancelling`: its worker is "
+                "told at its next heartbeat, and has a grace period to stop.",
+                body=CancelRequest, read=BodyReader(CancelRequest), optional_body=True, examples=examples.REASONS,
+                answers={200: (RunView, "The run as it now is")},
+                problems=("not_found", "state_conflict", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/runs/{id}/retry", name="retryRun", tag="runs", handle=self.retry,
+                summary="Do the work of a run again",
+                description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is.",
+                body=dict[str, Any], read=read_object, optional_body=True,
+                answers={201: (RunView, "The new run")},
+                problems=("not_found", "state_conflict", "conflict"),
+            ),
+        ]  # fmt: skip

@@ -1,0 +1,293 @@
+"""The shapes of requests and answers that are not jobs or runs themselves (those are in `definitions`).
+
+What stands here is checked: a body or a query that does not fit its struct is refused with 422. The bounds that people
+read in the OpenAPI document are these very annotations.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horarium.api.limits import (
+    BATCH_MAX,
+    FIRES_DEFAULT,
+    FIRES_MAX,
+    PAGE_DEFAULT,
+    PAGE_MAX,
+    QUEUES_MAX,
+    REASON_CHARS_MAX,
+    WAIT_SECONDS_MAX,
+    WORKER_CHARS_MAX,
+)
+from horarium.api.problems import Problem
+from horarium.definitions import JobView, Moment, NodeView, RunView
+from horarium.model import NAME_LENGTH_MAX, Name, State
+from horarium.settling import RETRY_AFTER_SECONDS_MAX
+
+# ---- parts ------------------------------------------------------------------------------------------------------
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._:@-]*"
+
+Cursor = Annotated[str, Meta(max_length=500, description="The `next_cursor` of the page before.")]
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many items a page holds at the most.")]
+Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The fencing token of the claim.")]
+Reason = Annotated[str, Meta(max_length=REASON_CHARS_MAX, description="Why, for whoever reads it later.")]
+WorkQueue = Annotated[
+    str,
+    Meta(
+        max_length=NAME_LENGTH_MAX + 8,
+        pattern=rf"^((pull|handler)/)?{_NAME}(?!\n)$",
+        description="A queue as in the target `{type: queue, queue: NAME}`, or `pull/NAME`, or `handler/NAME`.",
+    ),
+]
+AnyQueue = Annotated[
+    str,
+    Meta(
+        max_length=NAME_LENGTH_MAX + 8,
+        pattern=rf"^((pull|handler|bus)/)?{_NAME}(?!\n)$",
+        description="`http`, `handler/NAME`, `pull/NAME`, `bus/NAME`; a plain name means `pull/NAME`.",
+    ),
+]
+Worker = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=WORKER_CHARS_MAX,
+        pattern=r"^[^\x00-\x1f\x7f]+(?!\n)$",
+        description="Who claims: shown with the run.",
+    ),
+]
+LabelPair = Annotated[
+    str,
+    Meta(
+        max_length=300,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[^\x00]*(?!\n)$",
+        description="`name=value`; given several times, all must match.",
+    ),
+]
+NamePrefix = Annotated[
+    str,
+    Meta(max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9._:@-]*(?!\n)$", description="What the name begins with."),
+]
+FireCount = Annotated[int, Meta(ge=1, le=FIRES_MAX, description="How many fire times.")]
+Since = Annotated[datetime, Meta(tz=True, description="Fire times from this instant on (RFC 3339).")]
+Until = Annotated[datetime, Meta(tz=True, description="Fire times before this instant (RFC 3339).")]
+
+# ---- query strings ----------------------------------------------------------------------------------------------
+
+
+class PageQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where a page begins, and how long it is."""
+
+    limit: PageLimit = PAGE_DEFAULT
+    cursor: Cursor | UnsetType = UNSET
+
+
+class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
+    """Which jobs to list."""
+
+    label: Annotated[list[LabelPair], Meta(max_length=64)] = []
+    enabled: Annotated[bool, Meta(description="Only jobs that are (not) enabled.")] | UnsetType = UNSET
+    prefix: NamePrefix | UnsetType = UNSET
+
+
+class RunQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
+    """Which runs to list."""
+
+    job: Name | UnsetType = UNSET
+    state: Annotated[
+        list[State], Meta(max_length=32, description="Runs in one of these states; repeated, or split by commas.")
+    ] = []
+    queue: AnyQueue | UnsetType = UNSET
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+
+
+class FiresQuery(Struct, forbid_unknown_fields=True):
+    """How far to look ahead."""
+
+    count: FireCount = FIRES_DEFAULT
+
+
+# ---- bodies -----------------------------------------------------------------------------------------------------
+
+
+class JobReplacement(Struct):
+    """A job as its owner writes it; `name` may be left to the path. (Read as a `JobDefinition`.)"""
+
+
+class JobPatch(Struct):
+    """The fields of a job that change. Null takes a field back to its default; objects are merged into what is stored;
+    anything else replaces. (The merged job is read as a `JobDefinition`.)"""
+
+
+class PauseRequest(Struct, forbid_unknown_fields=True):
+    """Why a job is paused."""
+
+    reason: Reason | None = None
+
+
+class TriggerRequest(Struct, forbid_unknown_fields=True):
+    """`payload` stands in for the payload, args or body of the target, for this run only."""
+
+    payload: Any = None
+
+
+class BackfillRequest(Struct, forbid_unknown_fields=True):
+    """The fire times from `start` (included) to `end` (excluded)."""
+
+    start: Moment
+    end: Moment
+
+
+class PreviewRequest(Struct, forbid_unknown_fields=True):
+    """A trigger to try, without a job. `after` left out: now."""
+
+    trigger: dict[str, Any]
+    after: Moment | None = None
+    count: FireCount = FIRES_DEFAULT
+
+
+class CancelRequest(Struct, forbid_unknown_fields=True):
+    """Why a run is cancelled."""
+
+    reason: Reason | None = None
+
+
+class ClaimRequest(Struct, forbid_unknown_fields=True):
+    """Whose work is wanted, how much of it at the most, and how long to wait where there is none."""
+
+    queues: Annotated[list[WorkQueue], Meta(min_length=1, max_length=QUEUES_MAX)]
+    limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
+    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0.0
+    worker: Worker = "a worker"
+
+
+class HeartbeatRequest(Struct, forbid_unknown_fields=True):
+    """A sign of life; `progress` is kept with the run and shown."""
+
+    token: Token
+    progress: Any = None
+
+
+class CompleteRequest(Struct, forbid_unknown_fields=True):
+    """The work is done; `result` is kept with the run."""
+
+    token: Token
+    result: Any = None
+
+
+RetryAfter = Annotated[float, Meta(ge=0, le=RETRY_AFTER_SECONDS_MAX)]
+
+
+class FailRequest(Struct, forbid_unknown_fields=True):
+    """The attempt failed. `retryable` false: no other attempt can help. `error` is kept up to 4,000 characters."""
+
+    token: Token
+    error: str
+    retryable: bool = True
+    retry_after_seconds: RetryAfter | None = None
+
+
+class Report(Struct, forbid_unknown_fields=True):
+    """How one attempt ended. `until` belongs to `deferred`; `error`, `retryable` and `retry_after_seconds` to
+    `failed`; `result` to `completed`; `reason` to the other three."""
+
+    id: Annotated[str, Meta(max_length=100)]
+    token: Token
+    outcome: Literal["completed", "failed", "cancelled", "released", "deferred"]
+    result: Any = None
+    error: str | None = None
+    retryable: bool = True
+    retry_after_seconds: RetryAfter | None = None
+    until: Moment | None = None
+    reason: Reason | None = None
+
+
+Reports = Annotated[list[Report], Meta(max_length=BATCH_MAX)]
+
+# ---- answers ----------------------------------------------------------------------------------------------------
+
+
+class JobPage(Struct):
+    """One page of jobs, by name. `next_cursor`: where the next page begins; null on the last."""
+
+    items: list[JobView]
+    next_cursor: str | None
+
+
+class RunPage(Struct):
+    """One page of runs, newest fire time first."""
+
+    items: list[RunView]
+    next_cursor: str | None
+
+
+class NodePage(Struct):
+    """One page of nodes, by name."""
+
+    items: list[NodeView]
+    next_cursor: str | None
+
+
+class RunBatch(Struct):
+    """Runs that belong together."""
+
+    runs: list[RunView]
+
+
+class Fires(Struct):
+    """Fire times, earliest first, and the rule in plain words."""
+
+    fires: list[datetime]
+    words: str
+
+
+class PulseView(Struct):
+    """Until when the lease now stands, and whether the work should stop."""
+
+    cancel_requested: bool
+    expires_at: datetime
+
+
+class Settled(Struct, omit_defaults=True):
+    """What became of one report: the state in which its run now is, or why nothing was written."""
+
+    id: str
+    state: State | UnsetType = UNSET
+    problem: Problem | UnsetType = UNSET
+
+
+class QueueView(Struct):
+    """One queue: runs due, waiting for later, claimed; since when the oldest due one waits."""
+
+    queue: str
+    due: int
+    scheduled: int
+    running: int
+    oldest_due_at: datetime | None
+
+
+class StatsView(Struct):
+    """Counts of what is not finished."""
+
+    jobs: int
+    jobs_enabled: int
+    queues: list[QueueView]
+    workers_waiting: int
+
+
+class Alive(Struct):
+    """The process lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(Struct):
+    """Whether this node can work, and by part why not."""
+
+    ready: bool
+    problems: dict[str, str]

@@ -1,0 +1,108 @@
+"""What operators ask: nodes, counts, health, metrics."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from litestar.response.base import ASGIResponse
+
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.reading import read_cursor, write_cursor
+from horarium.api.schemas import Alive, NodePage, PageQuery, QueueView, Readiness, StatsView
+from horarium.clock import Instant
+from horarium.definitions import moment, node_view
+from horarium.errors import Outage
+from horarium.operations import Operations
+from horarium.ports import Stats
+from horarium.services.claims import Claims
+
+NODE_NAME_CHARS_MAX = 300
+
+
+class Health(Protocol):
+    """Whether this node can work."""
+
+    def problems(self) -> dict[str, str]:
+        """By part, why not; empty when all is well."""
+
+
+class Telemetry(Protocol):
+    """What can be measured."""
+
+    def render(self, stats: Stats | None = None, now: Instant = 0) -> tuple[bytes, str]:
+        """The text that Prometheus scrapes, and its content type."""
+
+
+class System:
+    """Handlers for nodes, counts, health and metrics."""
+
+    def __init__(self, operations: Operations, claims: Claims, health: Health, telemetry: Telemetry) -> None:
+        self._operations = operations
+        self._claims = claims
+        self._health = health
+        self._telemetry = telemetry
+
+    async def nodes(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        after = read_cursor("nodes", query.cursor, lambda name: 0 < len(name) <= NODE_NAME_CHARS_MAX) or ""
+        nodes = [node for node in await self._operations.nodes() if node.name > after]
+        page = nodes[: query.limit]
+        more = page[-1].name if len(nodes) > len(page) else None
+        return answer(NodePage([node_view(node) for node in page], write_cursor("nodes", more)))
+
+    async def stats(self, call: Call) -> Answer:
+        stats = await self._operations.stats()
+        queues = [
+            QueueView(queue.queue, queue.due, queue.scheduled, queue.running, moment(queue.oldest_due_at))
+            for queue in stats.queues
+        ]
+        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting))
+
+    async def alive(self, call: Call) -> Answer:
+        return answer(Alive())
+
+    async def ready(self, call: Call) -> Answer:
+        problems = self._health.problems()
+        return answer(Readiness(not problems, problems), 503 if problems else 200)
+
+    async def metrics(self, call: Call) -> Answer:
+        try:
+            stats, now = await self._operations.stats(), self._operations.clock.now()
+        except Outage:
+            stats, now = None, 0
+        text, media_type = self._telemetry.render(stats, now)
+        return ASGIResponse(body=text, media_type=media_type, headers=[("content-type", media_type)])
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table, under /api/v1."""
+        return [
+            Endpoint(
+                method="GET", path="/nodes", name="listNodes", tag="system", handle=self.nodes, query=PageQuery,
+                summary="The nodes that gave a sign of life within a day",
+                answers={200: (NodePage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="GET", path="/stats", name="getStats", tag="system", handle=self.stats,
+                summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
+                answers={200: (StatsView, "Counts")},
+            ),
+        ]  # fmt: skip
+
+    def open_endpoints(self) -> list[Endpoint]:
+        """The route table outside of /api/v1, answered without an API key."""
+        return [
+            Endpoint(
+                method="GET", path="/healthz", name="alive", tag="health", handle=self.alive, open=True,
+                summary="Whether the process lives", answers={200: (Alive, "It does")},
+            ),
+            Endpoint(
+                method="GET", path="/readyz", name="ready", tag="health", handle=self.ready, open=True,
+                summary="Whether this node can work",
+                answers={200: (Readiness, "It can"), 503: (Readiness, "It can't, and why")},
+            ),
+            Endpoint(
+                method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=True,
+                summary="Metrics for Prometheus", media_type="text/plain",
+                answers={200: (str, "The text format of Prometheus")},
+            ),
+        ]  # fmt: skip

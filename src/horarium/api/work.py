@@ -1,0 +1,222 @@
+"""The endpoints that workers use: claim, heartbeat, complete, fail, settle. The hot path.
+
+The hard thing is a worker that hangs up. One that leaves while it waits must take no run with it; one that leaves at
+the very moment of the hand-over has its runs given back; one that leaves later loses its lease in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from horarium.api import examples
+from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
+from horarium.api.limits import REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.problems import Fault, InvalidContent, TooManyWaiters, problem_of
+from horarium.api.reading import BodyReader, is_run_id, run_id
+from horarium.api.runs import bounded_instant
+from horarium.api.schemas import (
+    ClaimRequest,
+    CompleteRequest,
+    FailRequest,
+    HeartbeatRequest,
+    PulseView,
+    Report,
+    Reports,
+    RunBatch,
+    Settled,
+)
+from horarium.clock import to_datetime
+from horarium.definitions import RunView, claimed_view, run_view
+from horarium.errors import HorariumError, InvalidRequest, NotFound
+from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
+from horarium.operations import Operations, Settlement
+from horarium.ports import Claimed
+from horarium.services.claims import Claims
+
+LEFT = "its worker left before it was handed over"
+
+
+def claimed_queue(given: str) -> str:
+    """The line that a worker means: `kind/NAME` as it is, a plain name as `pull/NAME`."""
+    return given if "/" in given else f"pull/{given}"
+
+
+def json_text(value: Any, field: str) -> bytes | None:
+    """What a worker reports, as JSON text. Raises InvalidRequest where it is too large to be kept."""
+    if value is None:
+        return None
+    text = msgspec.json.encode(value)
+    if len(text) > RESULT_BYTES_MAX:
+        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {RESULT_BYTES_MAX:,} are kept", field=field)
+    return text
+
+
+def outcome_of(report: Report) -> Outcome:
+    """The outcome that a report tells. Raises InvalidRequest for one that lacks what belongs to it."""
+    match report.outcome:
+        case "completed":
+            return Succeeded(json_text(report.result, "result"))
+        case "failed":
+            return Failed(
+                report.error or "the worker gave no reason",
+                report.retryable,
+                report.retry_after_seconds,
+                json_text(report.result, "result"),
+            )
+        case "cancelled":
+            return Cancelled(report.reason or "stopped by its worker")
+        case "released":
+            return Released(report.reason or "given back by its worker")
+        case "deferred":
+            until = bounded_instant(report.until if report.until is not None else msgspec.UNSET, "until")
+            if until is None:
+                raise InvalidContent([Fault("until", "is missing; a deferred run needs the instant to go on at")])
+            return Deferred(until, report.reason or "deferred by its worker")
+
+
+class Work:
+    """Handlers; what they do is in `Operations` and `Claims`."""
+
+    def __init__(self, operations: Operations, claims: Claims, waiters_max: int = WAITERS_MAX) -> None:
+        self._operations = operations
+        self._claims = claims
+        self._waiters_max = waiters_max
+
+    async def claim(self, call: Call) -> Answer:
+        asked: ClaimRequest = call.body
+        queues = [claimed_queue(queue) for queue in asked.queues]
+        if asked.wait_seconds <= 0:
+            claimed = await self._claims.claim(queues, asked.limit, asked.worker)
+        else:
+            if self._claims.waiting >= self._waiters_max:
+                raise TooManyWaiters(f"{self._waiters_max:,} workers wait already; try again, or ask without waiting")
+            claiming = asyncio.ensure_future(self._claims.claim(queues, asked.limit, asked.worker, asked.wait_seconds))
+            claimed = await self._while_connected(call.request, claiming)
+        if not claimed.runs:
+            return no_content()
+        return answer(RunBatch([claimed_view(run, claimed.jobs.get(run.job_id or "")) for run in claimed.runs]))
+
+    async def _while_connected(self, request: AnyRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
+        """The claim, unless its worker hangs up first: then nothing stays claimed."""
+        leaving = asyncio.ensure_future(_hung_up(request))
+        either: set[asyncio.Future[Any]] = {claiming, leaving}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not leaving.done():
+                return await claiming
+            if claiming.done():
+                await self._give_back(claiming.result())
+            return Claimed()
+        finally:
+            leaving.cancel()
+            if not claiming.done():
+                claiming.cancel()
+                await asyncio.wait({claiming})
+
+    async def _give_back(self, claimed: Claimed) -> None:
+        await self._operations.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])
+
+    async def heartbeat(self, call: Call) -> Answer:
+        beat: HeartbeatRequest = call.body
+        progress = json_text(beat.progress, "progress")
+        pulse = await self._operations.heartbeat(run_id(call.request), beat.token, progress)
+        return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
+
+    async def complete(self, call: Call) -> Answer:
+        report: CompleteRequest = call.body
+        return await self._settle_one(call, report.token, Succeeded(json_text(report.result, "result")))
+
+    async def fail(self, call: Call) -> Answer:
+        report: FailRequest = call.body
+        return await self._settle_one(
+            call, report.token, Failed(report.error, report.retryable, report.retry_after_seconds)
+        )
+
+    async def _settle_one(self, call: Call, token: int, outcome: Outcome) -> Answer:
+        run = await self._operations.settle_one(Settlement(run_id(call.request), token, outcome))
+        return answer(run_view(run))
+
+    async def settle(self, call: Call) -> Answer:
+        reports: Sequence[Report] = call.body
+        settled: list[Settled] = []
+        asked: list[tuple[int, Settlement]] = []
+        for index, report in enumerate(reports):
+            settled.append(Settled(report.id))
+            try:
+                asked.append((index, _settlement(report)))
+            except HorariumError as error:
+                settled[index].problem = problem_of(error)
+        answers = await self._operations.settle([settlement for _, settlement in asked]) if asked else []
+        for (index, _), run in zip(asked, answers, strict=True):
+            if isinstance(run, HorariumError):
+                settled[index].problem = problem_of(run)
+            else:
+                settled[index].state = run.state
+        return answer(settled)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [self._claiming(), *self._reporting(), self._settling()]
+
+    def _claiming(self) -> Endpoint:
+        return Endpoint(
+            method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
+            summary="Claim runs to work on",
+            description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
+            "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
+            "heartbeat or settle it. A worker that hangs up while it waits takes no run.",
+            body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
+            answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
+            problems=("too_many_waiters",),
+        )  # fmt: skip
+
+    def _reporting(self) -> list[Endpoint]:
+        lost = ("not_found", "lease_lost", "conflict")
+        return [
+            Endpoint(
+                method="POST", path="/runs/{id}/heartbeat", name="heartbeatRun", tag="work", handle=self.heartbeat,
+                summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
+                body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
+                answers={200: (PulseView, "The lease stands")}, problems=lost,
+            ),
+            Endpoint(
+                method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
+                summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
+                body=CompleteRequest, read=BodyReader(CompleteRequest, nul=True), examples=examples.COMPLETIONS,
+                answers={200: (RunView, "The run as it now is")}, problems=lost,
+            ),
+            Endpoint(
+                method="POST", path="/runs/{id}/fail", name="failRun", tag="work", handle=self.fail,
+                summary="Report that an attempt failed", body_bytes_max=REPORT_BYTES_MAX,
+                description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
+                "was asked to stop, this ends it as `cancelled`.",
+                body=FailRequest, read=BodyReader(FailRequest, nul=True), examples=examples.FAILURES,
+                answers={200: (RunView, "The run as it now is")}, problems=lost,
+            ),
+        ]  # fmt: skip
+
+    def _settling(self) -> Endpoint:
+        return Endpoint(
+            method="POST", path="/runs/settle", name="settleRuns", tag="work", handle=self.settle,
+            summary="Report how many runs ended, in one request",
+            description="1,000 at the most. Each report is judged by itself: the answers stand in the order of the "
+            "reports, each with the run's state or with the problem that kept it from being written.",
+            body=Reports, read=BodyReader(Reports, nul=True), examples=examples.SETTLEMENTS,
+            answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),
+        )  # fmt: skip
+
+
+def _settlement(report: Report) -> Settlement:
+    if not is_run_id(report.id):
+        raise NotFound(f"there is no run {report.id!r}")
+    return Settlement(report.id, report.token, outcome_of(report))
+
+
+async def _hung_up(request: AnyRequest) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,61 @@
+"""The command `horarium`.
+
+Parses, calls the client (or the server's wiring), prints. It must start fast, so a command's module is imported only
+when that command is called. Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. A user's mistake is one
+clear sentence on stderr (with `--json`, one problem as JSON), never a stack trace.
+"""
+
+from __future__ import annotations
+
+from horarium.cli.shell import Lazy, version_option
+
+COMMANDS = {
+    "serve": "horarium.cli.serve:serve",
+    "api": "horarium.cli.serve:api",
+    "planner": "horarium.cli.serve:planner",
+    "dispatcher": "horarium.cli.serve:dispatcher",
+    "rescuer": "horarium.cli.serve:rescuer",
+    "pruner": "horarium.cli.serve:pruner",
+    "job": "horarium.cli.job:job",
+    "run": "horarium.cli.run:run",
+    "preview": "horarium.cli.preview:preview",
+    "worker": "horarium.cli.worker:worker",
+    "store": "horarium.cli.store:store",
+}
+SUMMARIES = {
+    "serve": "Run a server with all its roles.",
+    "api": "Run only the API.",
+    "planner": "Run only the planner, which turns fire times into runs.",
+    "dispatcher": "Run only the dispatcher, which delivers runs to HTTP targets.",
+    "rescuer": "Run only the rescuer, which takes runs back from workers that fell silent.",
+    "pruner": "Run only the pruner, which forgets old runs.",
+    "job": "Define, show, pause, trigger, import and export jobs.",
+    "run": "List, show, cancel and retry runs.",
+    "preview": "Show when a trigger would fire.",
+    "worker": "Perform runs with a Python function.",
+    "store": "Prepare or check a store.",
+}
+
+cli = Lazy(
+    name="horarium",
+    commands=COMMANDS,
+    summaries=SUMMARIES,
+    help="""Horarium, a durable job scheduler.
+
+\b
+Examples:
+  horarium serve --store sqlite:///horarium.db
+  horarium job add nightly --cron "0 3 * * *" --timezone Europe/Berlin --http https://example.com/report
+  horarium job list
+  horarium preview "every other tuesday at 9:34am"
+""",
+    params=[version_option()],
+)
+
+
+def main() -> None:
+    """The entry point."""
+    cli()
+
+
+__all__ = ["cli", "main"]

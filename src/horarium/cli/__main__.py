@@ -1,0 +1,7 @@
+"""`python -m horarium.cli`."""
+
+from __future__ import annotations
+
+from horarium.cli import main
+
+main()

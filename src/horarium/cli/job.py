@@ -1,0 +1,226 @@
+"""`horarium job`: the group, and what is done to jobs that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from horarium.cli.fields import INSTANT, JSON, body_of, pairs, read_moment
+from horarium.cli.output import moment_text, print_fields, print_json, print_json_list, print_table
+from horarium.cli.shell import Lazy, connect, server_options
+
+if TYPE_CHECKING:
+    from horarium.definitions import JobView
+
+job = Lazy(
+    name="job",
+    commands={
+        "add": "horarium.cli.job_define:add",
+        "list": "horarium.cli.job:list_jobs",
+        "show": "horarium.cli.job:show",
+        "update": "horarium.cli.job_define:update",
+        "delete": "horarium.cli.job:delete",
+        "pause": "horarium.cli.job:pause",
+        "resume": "horarium.cli.job:resume",
+        "trigger": "horarium.cli.job:trigger",
+        "backfill": "horarium.cli.job:backfill",
+        "preview": "horarium.cli.job:preview",
+        "import": "horarium.cli.job_files:import_jobs",
+        "export": "horarium.cli.job_files:export_jobs",
+    },
+    summaries={
+        "add": "Define a job.",
+        "list": "List jobs.",
+        "show": "Show a job.",
+        "update": "Change some fields of a job.",
+        "delete": "Delete a job.",
+        "pause": "Let no fire time run until the job is resumed.",
+        "resume": "Go on with the fire times from now on.",
+        "trigger": "Make a run now.",
+        "backfill": "Make the runs of a time that has passed.",
+        "preview": "Show the next fire times of a job.",
+        "import": "Define jobs from a file: YAML, JSON or a crontab.",
+        "export": "Write jobs as YAML or JSON that import takes back.",
+    },
+    help="Define, show, pause, trigger, import and export jobs.",
+)
+
+NAME = click.argument("name", metavar="NAME")
+
+
+@click.command("list", help="List jobs by name.\n\n\b\nExample:\n  horarium job list --label team=billing --enabled")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
+@click.option("--prefix", metavar="TEXT", help="Only jobs whose name begins so.")
+@click.option("--enabled/--paused", "enabled", default=None, help="Only jobs that are (not) enabled.")
+@click.option("--limit", type=click.IntRange(1), help="How many at the most; left out: all.")
+@server_options
+def list_jobs(
+    labels: tuple[str, ...],
+    prefix: str | None,
+    enabled: bool | None,
+    limit: int | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    with connect(url, api_key) as client:
+        wanted = pairs("--label", labels, "=")
+        jobs = client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, limit=limit)
+        if as_json:
+            print_json_list(jobs)
+        else:
+            columns = ("name", "state", "next_fire_at", "trigger", "target")
+            print_table(columns, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
+
+
+def _rows(jobs: Iterator[JobView]) -> Iterator[tuple[Any, ...]]:
+    for job in jobs:
+        state = "enabled" if job.enabled else "paused"
+        yield job.name, state, job.next_fire_at, job.words, target_text(job)
+
+
+def target_text(job: JobView) -> str:
+    """A target in a few words."""
+    from horarium.model import HttpTarget, queue_of
+
+    target = job.target
+    return f"{target.method} {target.url}" if isinstance(target, HttpTarget) else queue_of(target)
+
+
+@click.command(help="Show a job.\n\n\b\nExample:\n  horarium job show nightly --json")
+@NAME
+@server_options
+def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        print_job(client.get_job(name), as_json)
+
+
+def print_job(job: JobView, as_json: bool) -> None:
+    """A job, for programs or for people."""
+    if as_json:
+        print_json(job)
+        return
+    enabled = "enabled" if job.enabled else f"paused {job.pause_reason or ''}".strip()
+    shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
+    policies = ("catch_up", "overlap", "retry", "timeouts", "concurrency", "jitter_seconds", "retention")
+    print_fields(
+        [
+            ("name", job.name),
+            ("state", enabled),
+            ("fires", job.words),
+            ("trigger", job.trigger),
+            ("target", target_text(job)),
+            *((name, getattr(job, name)) for name in (*shown, *policies)),
+            ("created_at", job.created_at),
+            ("updated_at", job.updated_at),
+        ]
+    )
+
+
+@click.command(
+    help="Delete a job: its pending runs are cancelled, running ones asked to stop.\n\n"
+    "\b\nExample:\n  horarium job delete nightly"
+)
+@NAME
+@server_options
+def delete(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.delete_job(name)
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        click.echo(f"Job {name} is deleted.")
+
+
+@click.command(
+    help="Let no later fire time run until the job is resumed.\n\n"
+    '\b\nExample:\n  horarium job pause nightly --reason "database is moving"'
+)
+@NAME
+@click.option("--reason", metavar="TEXT", help="Why; shown with the job.")
+@server_options
+def pause(name: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        job = client.pause_job(name, reason)
+    if as_json:
+        print_json(job)
+    else:
+        click.echo(f"Job {name} is paused.")
+
+
+@click.command(help="Go on with the fire times from now on.\n\n\b\nExample:\n  horarium job resume nightly")
+@NAME
+@server_options
+def resume(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        job = client.resume_job(name)
+    if as_json:
+        print_json(job)
+    else:
+        click.echo(f"Job {name} is enabled; it fires next at {_when(job)}.")
+
+
+def _when(job: JobView) -> str:
+    return "no time" if job.next_fire_at is None else moment_text(job.next_fire_at)
+
+
+@click.command(
+    help="Make a run now, under the job's overlap policy.\n\n"
+    '\b\nExample:\n  horarium job trigger nightly --payload \'{"day": "2026-12-24"}\''
+)
+@NAME
+@click.option("--payload", type=JSON, metavar="JSON", help="Stands in for the payload, args or body of the target.")
+@click.option("--body-file", metavar="FILE", help="The payload from a file; - is the standard input.")
+@click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run.")
+@server_options
+def trigger(
+    name: str, payload: Any, body_file: str | None, key: str | None, url: str, api_key: str | None, as_json: bool
+) -> None:
+    from msgspec import UNSET
+
+    given = body_of({"body_file": body_file}) if payload is None else payload
+    with connect(url, api_key) as client:
+        run = client.trigger_job(name, UNSET if given is None else given, unique_key=key)
+    if as_json:
+        print_json(run)
+    else:
+        click.echo(f"Run {run.id} is {run.state}.")
+
+
+@click.command(
+    help="Make runs for the fire times from START (included) to END (excluded), 1,000 at the most. Fire times that "
+    "have a run keep theirs.\n\n\b\nExample:\n  horarium job backfill nightly 2026-11-01T00:00:00Z 2026-11-08T00:00:00Z"
+)
+@NAME
+@click.argument("start", type=INSTANT)
+@click.argument("end", type=INSTANT)
+@server_options
+def backfill(name: str, start: str, end: str, url: str, api_key: str | None, as_json: bool) -> None:
+    first, last = read_moment(start), read_moment(end)
+    assert first is not None, "checked by its type"
+    assert last is not None, "checked by its type"
+    with connect(url, api_key) as client:
+        runs = client.backfill_job(name, first, last)
+    if as_json:
+        print_json_list(runs)
+    else:
+        click.echo(f"{len(runs)} runs made.")
+
+
+@click.command(help="Show the next fire times of a job.\n\n\b\nExample:\n  horarium job preview nightly --count 5")
+@NAME
+@click.option("--count", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many fire times.")
+@server_options
+def preview(name: str, count: int, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.fires(name, count)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(found.words)
+    for fire in found.fires:
+        click.echo(f"  {moment_text(fire)}")
+    if not found.fires:
+        click.echo("  never: it is paused, or has no fire time left")

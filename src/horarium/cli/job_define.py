@@ -1,0 +1,192 @@
+"""`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from horarium.cli.documents import read_definitions
+from horarium.cli.fields import DURATION, INSTANT, JSON, policies_of, target_of, trigger_json, trigger_of
+from horarium.cli.job import NAME, print_job
+from horarium.cli.preview import trigger_options
+from horarium.cli.shell import connect, server_options
+
+TARGET_OPTIONS = [
+    click.option("--http", metavar="URL", help="Target: a request to this URL."),
+    click.option("--queue", metavar="NAME", help="Target: a queue from which workers pull."),
+    click.option("--handler", metavar="NAME", help="Target: a registered Python function."),
+    click.option("--bus", metavar="NAME", help="Target: a message bus, by its configured name."),
+    click.option("--method", metavar="METHOD", help="HTTP: the method; POST if left out."),
+    click.option("--header", multiple=True, metavar="NAME:VALUE", help="HTTP: a header; repeatable."),
+    click.option("--body", metavar="TEXT", help="HTTP: the body; JSON where the text is JSON."),
+    click.option("--body-file", metavar="FILE", help="HTTP: the body from a file; - is the standard input."),
+    click.option("--http-timeout", type=DURATION, metavar="DURATION", help="HTTP: how long the answer may take."),
+    click.option(
+        "--expected-status",
+        type=click.IntRange(100, 599),
+        multiple=True,
+        metavar="CODE",
+        help="HTTP: a status that means success; repeatable; any 2xx if left out.",
+    ),
+    click.option("--signing-secret", metavar="SECRET", help="HTTP: signs the request (whsec_...)."),
+    click.option("--callback", is_flag=True, help="HTTP: done when the endpoint calls back, not with its answer."),
+    click.option("--payload", type=JSON, metavar="JSON", help="Queue and bus: what the run carries."),
+    click.option("--args", type=JSON, metavar="JSON", help="Handler: its arguments, an object."),
+]
+POLICY_OPTIONS = [
+    click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
+    click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are let go."),
+    click.option(
+        "--overlap",
+        type=click.Choice(["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]),
+        help="What to do when an earlier run is not finished.",
+    ),
+    click.option("--attempts", type=click.IntRange(1), metavar="N", help="How many attempts a run has."),
+    click.option("--retries", type=click.IntRange(0), metavar="N", help="As --attempts N + 1."),
+    click.option("--backoff", type=DURATION, metavar="DURATION", help="Delay before the second attempt."),
+    click.option("--backoff-factor", type=float, metavar="X", help="How much longer each next delay is."),
+    click.option("--backoff-max", type=DURATION, metavar="DURATION", help="The longest delay."),
+    click.option("--retry-age", type=DURATION, metavar="DURATION", help="No attempt starts later than this after due."),
+    click.option("--start-timeout", type=DURATION, metavar="DURATION", help="A run not taken within this fails."),
+    click.option("--execution-timeout", type=DURATION, metavar="DURATION", help="How long one attempt may take."),
+    click.option("--heartbeat-timeout", type=DURATION, metavar="DURATION", help="Silence for longer loses the lease."),
+    click.option("--label", multiple=True, metavar="NAME=VALUE", help="A label; repeatable."),
+    click.option("--priority", type=int, metavar="N", help="Higher ones are claimed first."),
+    click.option("--concurrency", metavar="KEY=MAX", help="At most MAX runs that share KEY at one time."),
+    click.option("--jitter", type=DURATION, metavar="DURATION", help="Spread runs over this after the fire time."),
+    click.option("--starts-at", type=INSTANT, metavar="INSTANT", help="No fire time before this."),
+    click.option("--ends-at", type=INSTANT, metavar="INSTANT", help="No fire time from this on."),
+    click.option("--fires-max", type=click.IntRange(1), metavar="N", help="How many fire times at the most."),
+    click.option("--keep", type=DURATION, metavar="DURATION", help="How long finished runs are kept."),
+    click.option("--keep-runs", type=click.IntRange(0), metavar="N", help="How many finished runs are kept."),
+    click.option("--enabled/--disabled", "enabled", default=None, help="Whether it fires."),
+]
+
+
+def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Every flag that says something of a job."""
+    for option in reversed(TARGET_OPTIONS + POLICY_OPTIONS):
+        command = option(command)
+    command = click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON.")(command)
+    return trigger_options(command)  # type: ignore[no-any-return]
+
+
+@click.command(
+    help="""Define a job: a trigger, a target and policies, by flags or from a file.
+
+\b
+Examples:
+  horarium job add nightly --cron "0 3 * * *" --timezone Europe/Berlin --http https://example.com/report
+  horarium job add poll --every 5m --queue reports --payload '{"kind": "poll"}' --attempts 5 --backoff 10s
+  horarium job add party --at 2026-12-31T23:59:00Z --handler fireworks --args '{"size": 3}'
+  horarium job add --file job.yaml
+"""
+)
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("--file", metavar="FILE", help="The job as a YAML or JSON file; - is the standard input.")
+@click.option("--replace", is_flag=True, help="Bring a job of that name, if there is one, to this content.")
+@definition_options
+@server_options
+def add(
+    name: str | None, file: str | None, replace: bool, url: str, api_key: str | None, as_json: bool, **flags: Any
+) -> None:
+    definition = {**_from_file(file), **_from_flags(flags)}
+    if name is not None:
+        definition["name"] = name
+    _check_complete(definition)
+    with connect(url, api_key) as client:
+        job = client.put_job(definition)[0] if replace else client.create_job(definition)
+    if as_json:
+        print_job(job, as_json)
+    else:
+        click.echo(f"Job {job.name}: {job.words}.")
+
+
+@click.command(
+    help="""Change some fields of a job; what is not given stays.
+
+\b
+A new trigger or target takes the place of the old one. Labels are added to those that are there.
+\b
+Examples:
+  horarium job update nightly --cron "30 3 * * *" --attempts 5
+  horarium job update nightly --label team=billing --remove-label owner
+  horarium job update nightly --disabled
+"""
+)
+@NAME
+@click.option("--file", metavar="FILE", help="A JSON merge patch as a YAML or JSON file; - is the standard input.")
+@click.option("--remove-label", multiple=True, metavar="NAME", help="A label to take away; repeatable.")
+@definition_options
+@server_options
+def update(
+    name: str,
+    file: str | None,
+    remove_label: tuple[str, ...],
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    changes = {**_from_file(file), **_from_flags(flags)}
+    if remove_label:
+        changes["labels"] = {**changes.get("labels", {}), **dict.fromkeys(remove_label)}
+    if not changes:
+        raise click.UsageError("nothing to change: give at least one flag, or --file")
+    with connect(url, api_key) as client:
+        if "type" in changes.get("trigger", {}) or "type" in changes.get("target", {}):
+            changes = _replacing(client.get_job(name), changes)
+        job = client.patch_job(name, changes)
+    if as_json:
+        print_job(job, as_json)
+    else:
+        click.echo(f"Job {job.name}: {job.words}.")
+
+
+def _from_file(file: str | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    definitions = read_definitions(file)
+    if len(definitions) != 1:
+        raise click.UsageError(f"--file: {file} holds {len(definitions)} jobs; use `horarium job import` for many")
+    return definitions[0]
+
+
+def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    fields = policies_of(flags)
+    text = flags.pop("trigger_text")
+    trigger = trigger_of(flags)
+    if text is not None and trigger is not None:
+        raise click.UsageError("give --trigger or one of the other trigger flags, not both")
+    if text is not None or trigger is not None:
+        fields["trigger"] = trigger if text is None else trigger_json(text)
+    target = target_of(flags)
+    if target:
+        fields["target"] = target
+    return fields
+
+
+def _check_complete(definition: Mapping[str, Any]) -> None:
+    if "name" not in definition:
+        raise click.UsageError("NAME is missing: say how the job is called")
+    if "trigger" not in definition:
+        raise click.UsageError("a trigger is missing: give one of --cron, --every, --at, --when, --rrule and --trigger")
+    if "type" not in definition.get("target", {}):
+        raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus")
+
+
+def _replacing(job: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """The patch that puts a trigger or target in the place of the old one: what the old one had besides is nulled."""
+    import msgspec
+
+    old = msgspec.to_builtins({"trigger": job.trigger, "target": job.target})
+    replaced = {field: _over(old[field], changes[field]) for field in old if "type" in changes.get(field, {})}
+    return {**changes, **replaced}
+
+
+def _over(old: Any, new: Any) -> Any:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**{name: None for name in old if name not in new}, **{k: _over(old.get(k), v) for k, v in new.items()}}

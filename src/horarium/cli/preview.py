@@ -1,0 +1,90 @@
+"""`horarium preview`: when a trigger would fire, worked out here, without a server."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from horarium.cli.fields import guess_trigger, read_moment, trigger_of
+from horarium.cli.output import moment_text, print_json
+from horarium.cli.shell import json_option
+from horarium.clock import INSTANT_MAX, SystemClock, to_datetime, to_instant
+from horarium.triggers import FIRES_MAX, parse_trigger
+
+EXAMPLES = """
+\b
+TRIGGER is a phrase, a cron expression, an RRULE, an instant, a duration or a trigger as JSON; which of them is guessed.
+\b
+Examples:
+  horarium preview "every other tuesday at 9:34am" --timezone Europe/Berlin
+  horarium preview "*/15 9-17 * * MON-FRI"
+  horarium preview "FREQ=MONTHLY;BYDAY=-1FR" --count 3
+  horarium preview --every 90m --after 2026-01-01T00:00:00Z
+"""
+
+
+def trigger_options(command: Any) -> Any:
+    """The flags that give a trigger."""
+    for option in reversed(
+        [
+            click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
+            click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
+            click.option("--every", metavar="DURATION", help="Interval: 30s, 5m, 1h30m, 2d."),
+            click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
+            click.option("--when", metavar="PHRASE", help='Plain English: "every other tuesday at 9:34am".'),
+            click.option("--timezone", metavar="ZONE", help="IANA time zone of the trigger, such as Europe/Berlin."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(help="Show when a trigger would fire. Needs no server.\n" + EXAMPLES)
+@click.argument("trigger", required=False)
+@trigger_options
+@click.option("--count", type=click.IntRange(0, FIRES_MAX), default=10, show_default=True, help="How many fire times.")
+@click.option("--after", metavar="INSTANT", help="Fire times strictly after this instant; left out: now.")
+@json_option
+def preview(trigger: str | None, count: int, after: str | None, as_json: bool, **flags: Any) -> None:
+    spec = _spec(trigger, flags)
+    start = to_instant(_after(after)) if after is not None else SystemClock().now()
+    rule = parse_trigger(spec).anchored(start)
+    fires = [to_datetime(fire) for fire in rule.list_fires(start, INSTANT_MAX, count)]
+    if as_json:
+        print_json({"fires": fires, "words": rule.words(), "trigger": rule.spec()})
+        return
+    click.echo(rule.words())
+    for fire in fires:
+        click.echo(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")
+    if not fires and count:
+        click.echo("  never: it has no fire time after that")
+
+
+def _spec(trigger: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+    if trigger is not None:
+        timezone = flags.pop("timezone")
+        if any(value is not None for value in flags.values()):
+            raise click.UsageError("give TRIGGER or a trigger flag, not both")
+        return guess_trigger(trigger, timezone)
+    spec = trigger_of(flags)
+    if spec is None:
+        raise click.UsageError("give TRIGGER, or one of --rrule, --cron, --every, --at and --when")
+    return spec
+
+
+def _after(text: str) -> datetime:
+    moment = read_moment(text)
+    if moment is None or moment.tzinfo is None:
+        raise click.UsageError(f"--after: {text!r} is not an instant; give one such as 2026-12-24T18:00:00Z")
+    return moment
+
+
+def _local(fire: datetime, timezone: Any) -> str:
+    """The wall time in the trigger's zone, which is what people compare with."""
+    if not isinstance(timezone, str) or timezone == "UTC":
+        return ""
+    from zoneinfo import ZoneInfo
+
+    return f"   {fire.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"

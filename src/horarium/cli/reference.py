@@ -1,0 +1,71 @@
+"""The reference of every command in Markdown, as it stands in docs/cli.md: made from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from horarium.cli import cli
+from horarium.config import ROLES
+
+BEGINS, ENDS = "<!-- reference -->\n", "<!-- end of reference -->\n"
+
+
+def reference() -> str:
+    """All commands and their options, between two marks."""
+    return BEGINS + "\n".join(_sections(cli, "horarium")) + "\n" + ENDS
+
+
+def _sections(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None, f"{name} is listed"
+            yield from _sections(found, f"{path} {name}")
+        return
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"### {path}\n\n    {usage}\n"
+    yield _text(command.help or "") + "\n"
+    if path in _ROLES:
+        yield "Its options are those of `horarium serve`, without `--roles`.\n"
+        return
+    yield "| option | meaning |\n| --- | --- |"
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and record[1]:
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+    yield ""
+
+
+_ROLES = tuple(f"horarium {role}" for role in ROLES)
+
+
+def _text(help: str) -> str:
+    """A command's help, its examples as code."""
+    lines: list[str] = []
+    for line in inspect.cleandoc(help).replace("\b\n", "").splitlines():
+        is_code = line.startswith("  ")
+        if is_code and lines and lines[-1] and not lines[-1].startswith("  "):
+            lines.append("")
+        lines.append(f"  {line}" if is_code else line)
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(path: str) -> None:
+    """Put the reference into a Markdown file, in the place of the one that stands there."""
+    file = Path(path)
+    before, _, rest = file.read_text().partition(BEGINS)
+    file.write_text(before + reference() + rest.partition(ENDS)[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

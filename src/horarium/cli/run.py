@@ -1,0 +1,132 @@
+"""`horarium run`: what was owed, what became of it, and stopping or repeating it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from horarium.cli.fields import since_moment
+from horarium.cli.output import moment_text, print_fields, print_json, print_json_list, print_table
+from horarium.cli.shell import Lazy, connect, server_options
+from horarium.clock import SystemClock, to_datetime
+
+if TYPE_CHECKING:
+    from horarium.definitions import RunView
+
+LIST_DEFAULT = 50
+STATES = ("pending", "running", "cancelling", "completed", "failed", "cancelled", "skipped")
+
+run = Lazy(
+    name="run",
+    commands={name: f"horarium.cli.run:{name}" for name in ("list", "show", "cancel", "retry")}
+    | {"list": "horarium.cli.run:list_runs"},
+    summaries={
+        "list": "List runs, newest fire time first.",
+        "show": "Show a run and its history.",
+        "cancel": "Cancel a run; a running one is asked to stop.",
+        "retry": "Do the work of a failed or cancelled run again.",
+    },
+    help="List, show, cancel and retry runs.",
+)
+
+
+@click.command(
+    "list",
+    help="List runs, newest fire time first.\n\n\b\nExamples:\n  horarium run list --job nightly --state failed\n"
+    "  horarium run list --since 2h --json",
+)
+@click.option("--job", metavar="NAME", help="Only runs of this job.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue: http, NAME, pull/NAME, handler/NAME or bus/NAME.")
+@click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
+@click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
+@click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="How many at the most.")
+@server_options
+def list_runs(
+    job: str | None,
+    states: tuple[str, ...],
+    queue: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    now = to_datetime(SystemClock().now())
+    with connect(url, api_key) as client:
+        runs = client.list_runs(
+            job=job,
+            states=states,
+            queue=queue,
+            since=None if since is None else since_moment(since, now),
+            until=None if until is None else since_moment(until, now),
+            limit=limit,
+        )
+        if as_json:
+            print_json_list(runs)
+        else:
+            columns = ("id", "job", "fire_at", "state", "attempt", "worker", "error")
+            print_table(columns, _rows(runs), "There are no such runs.")
+
+
+def _rows(runs: Iterator[RunView]) -> Iterator[tuple[Any, ...]]:
+    for run in runs:
+        error = (run.error or run.disposition or "").partition("\n")[0][:60]
+        yield run.id, run.job or run.queue, run.fire_at, run.state, run.attempt, run.worker, error
+
+
+@click.command(help="Show a run and its history.\n\n\b\nExample:\n  horarium run show 0196f0c2-...")
+@click.argument("run_id", metavar="ID")
+@server_options
+def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        _print_run(client.get_run(run_id), as_json)
+
+
+@click.command(
+    help="Cancel a pending run at once; ask a running one to stop.\n\n"
+    '\b\nExample:\n  horarium run cancel 0196f0c2-... --reason "wrong input"'
+)
+@click.argument("run_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; kept in the run's history.")
+@server_options
+def cancel(run_id: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        run = client.cancel_run(run_id, reason)
+    if as_json:
+        print_json(run)
+    else:
+        click.echo(f"Run {run.id} is {run.state}.")
+
+
+@click.command(
+    help="Do the work of a failed, cancelled or skipped run again, as a new run.\n\n"
+    "\b\nExample:\n  horarium run retry 0196f0c2-..."
+)
+@click.argument("run_id", metavar="ID")
+@server_options
+def retry(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        run = client.retry_run(run_id)
+    if as_json:
+        print_json(run)
+    else:
+        click.echo(f"Run {run.id} takes over; it is {run.state}.")
+
+
+def _print_run(run: RunView, as_json: bool) -> None:
+    if as_json:
+        print_json(run)
+        return
+    names = (
+        "id", "job", "queue", "state", "disposition", "cause", "fire_at", "due_at", "attempt", "started_at",
+        "finished_at", "worker", "error", "payload", "progress", "result",
+    )  # fmt: skip
+    print_fields((name, getattr(run, name)) for name in names)
+    if run.history:
+        click.echo("history")
+    for event in run.history:
+        click.echo(f"  {moment_text(event.at)}  {event.state:<10}  {event.message}")

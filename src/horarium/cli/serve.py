@@ -1,0 +1,92 @@
+"""`horarium serve` and each role alone: flags to settings, settings to the server's wiring.
+
+The flags are made from the table of settings, so that a setting has a flag as soon as it exists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from horarium.cli.shell import json_option
+from horarium.config import Setting, load_settings, table
+
+EXAMPLES = {
+    "serve": """
+\b
+Examples:
+  horarium serve
+  horarium serve --store postgresql://horarium@db/horarium --host 0.0.0.0 --api-key "$KEY"
+  horarium serve --config horarium.yaml --log-format json
+  horarium serve --roles api,planner
+""",
+    "role": """
+\b
+Example:
+  horarium {role} --store postgresql://horarium@db/horarium
+""",
+}
+
+
+def setting_options(command: Callable[..., Any], without: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """A flag for each setting, and `--config`."""
+    for setting in reversed(table()):
+        if setting.name not in without:
+            command = _option(setting)(command)
+    return click.option(
+        "--config",
+        envvar="HORARIUM_CONFIG",
+        metavar="FILE",
+        help="Settings as a YAML file (HORARIUM_CONFIG); the environment and flags win over it.",
+    )(command)
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    help = f"{setting.help} Expected: {setting.expected}. [{setting.env}{_default(setting)}]"
+    if setting.is_switch:
+        return click.option(f"{setting.flag}/--no-{setting.flag[2:]}", setting.name, default=None, help=help)
+    repeatable = setting.name == "api_keys"
+    return click.option(setting.flag, setting.name, multiple=repeatable, metavar="VALUE", help=help)
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None or setting.default == ():
+        return ""
+    shown = ",".join(setting.default) if setting.is_list else str(setting.default).lower()
+    return f"; default: {shown}"
+
+
+def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
+    if as_json and flags.get("log_format") is None:
+        flags["log_format"] = "json"
+    settings = load_settings(flags, os.environ, config)
+    settings.check()
+    from horarium.server import run_server
+
+    sys.exit(run_server(settings))
+
+
+@click.command(help="Run a server until a signal stops it.\n" + EXAMPLES["serve"])
+@setting_options
+@json_option
+def serve(config: str | None, as_json: bool, **flags: Any) -> None:
+    _run(config, as_json, flags)
+
+
+def _role(name: str, does: str) -> click.Command:
+    def run(config: str | None, as_json: bool, **flags: Any) -> None:
+        _run(config, as_json, {**flags, "roles": name})
+
+    command = setting_options(json_option(run), without=("roles",))
+    return click.command(name, help=f"{does}\n{EXAMPLES['role'].format(role=name)}")(command)
+
+
+api = _role("api", "Run only the API.")
+planner = _role("planner", "Run only the planner, which turns fire times into runs.")
+dispatcher = _role("dispatcher", "Run only the dispatcher, which delivers runs to HTTP targets and buses.")
+rescuer = _role("rescuer", "Run only the rescuer, which takes runs back from workers that fell silent.")
+pruner = _role("pruner", "Run only the pruner, which forgets old runs.")

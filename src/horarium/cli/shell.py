@@ -1,0 +1,151 @@
+"""What every command shares: lazy loading, `--json`, how errors are said and which status they end with."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+import click
+from click.exceptions import Exit
+
+from horarium.errors import HorariumError, InvalidSetting
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are called, and whose errors end in one sentence."""
+
+    def __init__(self, *, commands: Mapping[str, str], summaries: Mapping[str, str], **how: Any) -> None:
+        super().__init__(**how)
+        self._places = commands
+        self._summaries = summaries
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self._places)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in self._places:
+            return None
+        module, _, attribute = self._places[name].partition(":")
+        return cast(click.Command, getattr(importlib.import_module(module), attribute))
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError:
+            raise click.UsageError(_no_command(args[0], self._places), context) from None
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summaries[name]) for name in self._places])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        how["standalone_mode"] = False
+        how.setdefault("prog_name", "horarium")
+        sys.exit(_status(lambda: super(Lazy, self).main(given, *rest, **how), "--json" in given))
+
+
+def _status(command: Callable[[], Any], as_json: bool) -> int:
+    """Run a command; its exit status."""
+    try:
+        answer = command()
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else 0
+    except Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        return _say(_usage(error), "usage", USAGE, as_json)
+    except click.ClickException as error:
+        return _say(error.format_message(), "failed", FAILED, as_json)
+    except InvalidSetting as error:
+        return _say(error.message, error.code, USAGE, as_json, error.field)
+    except HorariumError as error:
+        return _say(error.message, error.code, FAILED, as_json, error.field)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _say(message: str, code: str, status: int, as_json: bool, field: str | None = None) -> int:
+    if as_json:
+        problem = {"type": f"urn:horarium:problem:{code}", "title": code, "detail": message, "code": code}
+        text = json.dumps(problem if field is None else {**problem, "field": field})
+    else:
+        text = f"Error: {message}"
+    click.echo(text, err=True)
+    return status
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message().rstrip()
+    if error.ctx is None:
+        return message
+    end = "" if message.endswith(("?", ".")) else "."
+    return f"{message}{end} Try: {error.ctx.command_path} --help"
+
+
+def _no_command(name: str, known: Mapping[str, str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    return f"There is no command {name!r}; {hint}"
+
+
+def version_option() -> click.Option:
+    """`--version`."""
+
+    def show(context: click.Context, option: click.Parameter, given: bool) -> None:
+        if given and not context.resilient_parsing:
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                click.echo(f"horarium {version('horarium')}")
+            except PackageNotFoundError:
+                click.echo("horarium (not installed)")
+            context.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show the version."
+    )
+
+
+def json_option(command: Function) -> Function:
+    """`--json`, as every command has it."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too, on stderr.")(command)
+
+
+def server_options(command: Function) -> Function:
+    """Which server to talk to, and `--json`."""
+    command = json_option(command)
+    command = click.option(
+        "--api-key", envvar="HORARIUM_API_KEY", metavar="KEY", help="Key of the API (HORARIUM_API_KEY)."
+    )(command)
+    return click.option(
+        "--url",
+        envvar="HORARIUM_URL",
+        default="http://127.0.0.1:8080",
+        show_default=True,
+        metavar="URL",
+        help="The server (HORARIUM_URL).",
+    )(command)
+
+
+def connect(url: str, api_key: str | None) -> Any:
+    """A client of that server."""
+    from horarium.client.api import Client
+
+    return Client(url, api_key or None, attempts_max=3)

@@ -1,0 +1,13 @@
+"""Talking to a Horarium server from Python: `Client` for its API, `Worker` to perform runs.
+
+Needs the standard library and msgspec, nothing of the server's. Both are synchronous and safe to use from many threads.
+"""
+
+from __future__ import annotations
+
+from horarium.client.api import Client, Report
+from horarium.client.claimed import ClaimedRun
+from horarium.client.transport import Cut
+from horarium.client.worker import Worker
+
+__all__ = ["ClaimedRun", "Client", "Cut", "Report", "Worker"]

@@ -1,0 +1,292 @@
+"""Every call of the REST API as a method, typed.
+
+Values come back as the views of `definitions` (instants as aware datetimes), lists as iterators that fetch a page when
+the one before is used up, errors as those of `errors`. Each method says to the transport whether doing it twice is the
+same as doing it once; nothing else is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
+from horarium.definitions import JobDefinition, JobView, NodeView, RunView
+from horarium.errors import HorariumError, InvalidRequest
+
+URL_DEFAULT = "http://127.0.0.1:8080"
+PAGE_SIZE = 200
+WAIT_SECONDS_MAX = 60.0
+CLAIM_MAX = 1_000
+SETTLE_MAX = 1_000
+
+T = TypeVar("T")
+
+
+class Fires(Struct):
+    """Fire times, and the rule in words."""
+
+    fires: list[datetime]
+    words: str
+
+
+class Pulse(Struct):
+    """The answer to a heartbeat: until when the lease now stands, and whether a cancel was asked."""
+
+    cancel_requested: bool
+    expires_at: datetime
+
+
+class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one claimed run ended, for `settle`. `outcome`: completed, failed, deferred, released or cancelled."""
+
+    id: str
+    token: int
+    outcome: str
+    result: Any = UNSET
+    error: str | UnsetType = UNSET
+    retryable: bool = True
+    retry_after_seconds: float | UnsetType = UNSET
+    until: datetime | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+
+class _Runs(Struct):
+    runs: list[RunView]
+
+
+class _JobsPage(Struct):
+    items: list[JobView]
+    next_cursor: str | None = None
+
+
+class _RunsPage(Struct):
+    items: list[RunView]
+    next_cursor: str | None = None
+
+
+class _NodesPage(Struct):
+    items: list[NodeView]
+
+
+class Client:
+    """A server's API. May be shared by threads; close it, or use it in a `with`."""
+
+    def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
+        """`options`: those of `Transport`: timeout_seconds, attempts_max."""
+        self._transport = Transport(url, api_key, **options)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._transport.close()
+
+    # ---- jobs
+
+    def create_job(self, definition: JobDefinition | Mapping[str, Any]) -> JobView:
+        """Define a new job. Raises AlreadyExists if the name is taken."""
+        return _decode(self._post("/jobs", definition, repeatable=False), JobView)
+
+    def put_job(self, definition: JobDefinition | Mapping[str, Any]) -> tuple[JobView, bool]:
+        """Define the job, or bring the existing one to this content; True: it is new."""
+        answer = self._call("PUT", f"/jobs/{segment(_name_of(definition))}", body=definition)
+        return _decode(answer, JobView), answer.status == 201
+
+    def patch_job(self, name: str, changes: Mapping[str, Any]) -> JobView:
+        """Apply a JSON merge patch (RFC 7396) to the job's definition."""
+        return _decode(self._call("PATCH", f"/jobs/{segment(name)}", body=changes), JobView)
+
+    def get_job(self, name: str) -> JobView:
+        """The job of that name. Raises NotFound."""
+        return _decode(self._call("GET", f"/jobs/{segment(name)}"), JobView)
+
+    def list_jobs(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        enabled: bool | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobView]:
+        """Jobs by name, all of them or the first `limit`."""
+        query = {
+            "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
+            "enabled": None if enabled is None else str(enabled).lower(),
+            "prefix": prefix,
+        }
+        return self._pages("/jobs", query, _JobsPage, limit)
+
+    def delete_job(self, name: str) -> None:
+        """End the job: pending runs are cancelled, running ones asked to stop."""
+        self._call("DELETE", f"/jobs/{segment(name)}")
+
+    def pause_job(self, name: str, reason: str | None = None) -> JobView:
+        """No later fire time runs until it is resumed."""
+        body = {} if reason is None else {"reason": reason}
+        return _decode(self._post(f"/jobs/{segment(name)}/pause", body), JobView)
+
+    def resume_job(self, name: str) -> JobView:
+        """Go on with the fire times from now on."""
+        return _decode(self._post(f"/jobs/{segment(name)}/resume", {}), JobView)
+
+    def trigger_job(self, name: str, payload: Any = UNSET, *, unique_key: str | None = None) -> RunView:
+        """A run now, under the job's overlap policy. With a `unique_key`, asking again gives the same run; without
+        one, only what this very call repeats does."""
+        body = {} if payload is UNSET else {"payload": payload}
+        headers = {"Idempotency-Key": unique_key or self._transport.new_key()}
+        path = f"/jobs/{segment(name)}/trigger"
+        return _decode(self._call("POST", path, body=body, headers=headers), RunView)
+
+    def backfill_job(self, name: str, start: datetime, end: datetime) -> list[RunView]:
+        """Runs for the fire times in [start, end), 1,000 at the most. Those that have a run keep theirs."""
+        return _decode(self._post(f"/jobs/{segment(name)}/backfill", {"start": start, "end": end}), _Runs).runs
+
+    def fires(self, name: str, count: int = 10) -> Fires:
+        """The next fire times of a job."""
+        return _decode(self._call("GET", f"/jobs/{segment(name)}/fires", query={"count": count}), Fires)
+
+    def preview(self, trigger: Mapping[str, Any], after: datetime | None = None, count: int = 10) -> Fires:
+        """The fire times that a trigger would yield after an instant (left out: now)."""
+        body = {"trigger": trigger, "count": count}
+        return _decode(self._post("/preview", body if after is None else {**body, "after": after}), Fires)
+
+    # ---- runs
+
+    def list_runs(
+        self,
+        *,
+        job: str | None = None,
+        states: Sequence[str] = (),
+        queue: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RunView]:
+        """Runs, newest fire time first, all of them or the first `limit`."""
+        query = {
+            "job": job,
+            "state": ",".join(states) or None,
+            "queue": queue,
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
+        }
+        return self._pages("/runs", query, _RunsPage, limit)
+
+    def get_run(self, run_id: str) -> RunView:
+        """The run of that id. Raises NotFound."""
+        return _decode(self._call("GET", f"/runs/{segment(run_id)}"), RunView)
+
+    def cancel_run(self, run_id: str, reason: str | None = None) -> RunView:
+        """Cancel a pending run at once; ask a running one to stop."""
+        body = {} if reason is None else {"reason": reason}
+        return _decode(self._post(f"/runs/{segment(run_id)}/cancel", body), RunView)
+
+    def retry_run(self, run_id: str) -> RunView:
+        """A new run for the work of one that failed or was cancelled."""
+        return _decode(self._post(f"/runs/{segment(run_id)}/retry", {}, repeatable=False), RunView)
+
+    # ---- for workers
+
+    def claim(
+        self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0, cut: Cut | None = None
+    ) -> list[RunView]:
+        """Claim up to `limit` (1,000) due runs of these queues; where none is due, wait up to `wait_seconds` (60)."""
+        body = {"queues": list(queues), "limit": limit, "wait_seconds": wait_seconds, "worker": worker}
+        seconds = wait_seconds + 15.0
+        answer = self._call("POST", "/runs/claim", body=body, timeout_seconds=seconds, attempts_max=1, cut=cut)
+        return [] if answer.status == 204 else _decode(answer, _Runs).runs
+
+    def heartbeat(
+        self, run_id: str, token: int, progress: Any = UNSET, *, within_seconds: float | None = None
+    ) -> Pulse:
+        """Renew the lease, and keep `progress` with the run. Raises LeaseLost. `within_seconds`: try only once, and
+        wait no longer than this."""
+        body = {"token": token} if progress is UNSET else {"token": token, "progress": progress}
+        path = f"/runs/{segment(run_id)}/heartbeat"
+        attempts = None if within_seconds is None else 1
+        return _decode(
+            self._call("POST", path, body=body, timeout_seconds=within_seconds, attempts_max=attempts), Pulse
+        )
+
+    def complete(self, run_id: str, token: int, result: Any = UNSET) -> RunView:
+        """The work is done. Raises LeaseLost, and then nothing was written."""
+        body = {"token": token} if result is UNSET else {"token": token, "result": result}
+        return _decode(self._post(f"/runs/{segment(run_id)}/complete", body), RunView)
+
+    def fail(self, run_id: str, token: int, error: str, *, retryable: bool = True) -> RunView:
+        """The attempt failed. Raises LeaseLost, and then nothing was written."""
+        body = {"token": token, "error": error, "retryable": retryable}
+        return _decode(self._post(f"/runs/{segment(run_id)}/fail", body), RunView)
+
+    def settle(self, reports: Sequence[Report]) -> list[str | HorariumError]:
+        """Settle up to 1,000 claimed runs in one go: for each the state in which it now is, or the error."""
+        settled = _decode(self._post("/runs/settle", list(reports)), list[_Settled])
+        return [line.state or error_from(line.problem or Problem(), 409) for line in settled]
+
+    # ---- the rest
+
+    def nodes(self) -> list[NodeView]:
+        """The nodes that gave a sign of life within the last day."""
+        return _decode(self._call("GET", "/nodes"), _NodesPage).items
+
+    def stats(self) -> dict[str, Any]:
+        """Counts by queue."""
+        return _decode(self._call("GET", "/stats"), dict[str, Any])
+
+    # ---- how
+
+    def _call(self, method: str, path: str, **how: Any) -> Answer:
+        return self._transport.request(method, "/api/v1" + path, **how)
+
+    def _post(self, path: str, body: Any, repeatable: bool = True) -> Answer:
+        return self._call("POST", path, body=body, repeatable=repeatable)
+
+    def _pages(self, path: str, query: Mapping[str, Any], kind: type[Any], limit: int | None) -> Iterator[Any]:
+        left = limit
+        cursor: str | None = None
+        while left is None or left > 0:
+            size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
+            page = _decode(self._call("GET", path, query={**query, "limit": size, "cursor": cursor}), kind)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            left = None if left is None else left - len(page.items)
+
+
+class _Settled(Struct):
+    """One line of the answer to a batch: the state in which the run now is, or the problem."""
+
+    id: str
+    state: str | None = None
+    problem: Problem | None = None
+
+
+def _decode(answer: Answer, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
+
+
+def _name_of(definition: JobDefinition | Mapping[str, Any]) -> str:
+    name = definition.name if isinstance(definition, JobDefinition) else definition.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("name: a job needs one", field="name")
+    return name

@@ -1,0 +1,117 @@
+"""A claimed run as its function sees it, and how its end is reported."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from horarium.client.api import Client, Report
+from horarium.clock import to_datetime
+from horarium.definitions import RunView
+from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX
+
+LEASE_SECONDS_MIN = 1.0
+REASON_CHARS_MAX = 1_000
+
+
+class ClaimedRun:
+    """A run as the function that performs it sees it."""
+
+    def __init__(self, view: RunView, client: Client, now: float) -> None:
+        assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
+        self.view = view
+        self.token = view.lease.token
+        self.cancel_requested = threading.Event()
+        self.lease_lost = False
+        self._client = client
+        begun_at = view.started_at or view.lease.expires_at
+        self.lease_seconds = max((view.lease.expires_at - begun_at).total_seconds(), LEASE_SECONDS_MIN)
+        self.lease_ends = now + self.lease_seconds
+        self.beat_at = now + self.lease_seconds / 3
+
+    @property
+    def id(self) -> str:
+        """The run's id: the same for every attempt, so it serves as idempotency key."""
+        return self.view.id
+
+    @property
+    def job(self) -> str | None:
+        """The name of its job; None for a one-off run."""
+        return self.view.job
+
+    @property
+    def payload(self) -> Any:
+        """What the run, or else its job, carries."""
+        return self.view.payload
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.view.attempt
+
+    @property
+    def fire_at(self) -> datetime:
+        """The fire time for which the run is owed."""
+        return self.view.fire_at
+
+    def heartbeat(self, progress: Any = UNSET) -> None:
+        """Keep `progress` with the run, and renew the lease (which also happens by itself). Raises LeaseLost."""
+        if self._client.heartbeat(self.id, self.token, progress).cancel_requested:
+            self.cancel_requested.set()
+
+    def lose(self) -> None:
+        """Its lease is lost: stop, and report nothing."""
+        self.lease_lost = True
+        self.cancel_requested.set()
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self.job or self.view.queue}, attempt {self.attempt}>"
+
+
+def report_of(run: ClaimedRun, outcome: str, **fields: Any) -> Report:
+    return Report(id=run.id, token=run.token, outcome=outcome, **fields)
+
+
+def completed(run: ClaimedRun, result: Any) -> Report:
+    if result is None:
+        return report_of(run, "completed")
+    try:
+        text = msgspec.json.encode(result)
+        text.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return report_of(run, "failed", error=f"its result can't be written as JSON: {error}", retryable=False)
+    if len(text) > RESULT_BYTES_MAX:
+        begins = text[: RESULT_BYTES_MAX // 4].decode(errors="replace")
+        return report_of(run, "completed", result={"truncated": True, "bytes": len(text), "begins": begins})
+    return report_of(run, "completed", result=msgspec.Raw(text))
+
+
+def failed(run: ClaimedRun, error: Exception) -> Report:
+    from horarium import Defer, Discard, Retry
+
+    text = (str(error) or type(error).__name__)[:ERROR_CHARS_MAX]
+    match error:
+        case Retry(after_seconds=None):
+            return report_of(run, "failed", error=text)
+        case Retry(after_seconds=float() | int() as seconds):
+            return report_of(run, "failed", error=text, retry_after_seconds=float(seconds))
+        case Discard():
+            return report_of(run, "failed", error=text, retryable=False)
+        case Defer(until=until):
+            return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
+    if run.cancel_requested.is_set():
+        return report_of(run, "cancelled", reason=f"stopped when asked to: {text}"[:REASON_CHARS_MAX])
+    return report_of(run, "failed", error=_described(error)[:ERROR_CHARS_MAX])
+
+
+def _described(error: Exception) -> str:
+    """The error in one line, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

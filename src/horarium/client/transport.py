@@ -1,0 +1,384 @@
+"""Requests to one server: connections kept and reused, failures told apart, retries where they can do no harm.
+
+The one hard thing is what to repeat. A request that never left (no connection) is always tried again. One that may have
+been carried out is tried again only if doing it twice does the same as doing it once; the caller says so. `503` counts
+as the latter, and its Retry-After is honoured. Silence beyond the time limit is not retried: whoever waited that long
+wants to hear of it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Clock, SystemClock
+from horarium.errors import (
+    CallerError,
+    Conflict,
+    HorariumError,
+    InvalidRequest,
+    InvalidSetting,
+    InvalidTrigger,
+    NotFound,
+    Outage,
+)
+
+TIMEOUT_SECONDS = 30.0
+ATTEMPTS_MAX = 4
+BACKOFF_SECONDS = 0.1
+BACKOFF_SECONDS_MAX = 5.0
+RETRY_AFTER_SECONDS_MAX = 30.0
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+IDLE_CONNECTIONS_MAX = 16
+IDLE_SECONDS_MAX = 4.0
+"""Servers close a connection that has been idle for five seconds or more; one that is older is not reused."""
+
+Entropy = Callable[[int], bytes]
+Wait = Callable[[float], object]
+
+
+class Answer(Struct, frozen=True):
+    """What the server said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Problem(Struct, frozen=True):
+    """RFC 9457 problem details, with what Horarium adds."""
+
+    title: str = ""
+    detail: str = ""
+    code: str = ""
+    field: str | None = None
+    position: int | None = None
+
+
+class Cut:
+    """Ends one waiting request from another thread, and loses nothing that the server has already handed over: only
+    our half of the connection is closed, so an answer that is under way still arrives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self.is_cut = False
+
+    def attach(self, sock: socket.socket | None) -> None:
+        """The connection on which the request now waits; None: it waits no longer."""
+        with self._lock:
+            self._socket = sock
+            if self.is_cut:
+                self._shut()
+
+    def cut(self) -> None:
+        """End the request that waits now, and every later one at once."""
+        with self._lock:
+            self.is_cut = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._socket is None:
+            return
+        how = socket.SHUT_RDWR if isinstance(self._socket, ssl.SSLSocket) else socket.SHUT_WR
+        with suppress(OSError):
+            self._socket.shutdown(how)
+
+
+class _NotSent(Exception):
+    """The request did not leave."""
+
+
+class _Broken(Exception):
+    """The connection broke; the request may have been carried out."""
+
+
+class _Asked(Struct, frozen=True):
+    """One request. `seconds`: how long the server may be silent."""
+
+    method: str
+    target: str
+    content: bytes | None
+    headers: Mapping[str, str]
+    seconds: float
+    repeatable: bool
+    cut: Cut | None
+
+
+class Transport:
+    """Sends requests to one server. May be shared by threads."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        attempts_max: int = ATTEMPTS_MAX,
+        clock: Clock | None = None,
+        entropy: Entropy = os.urandom,
+        wait: Wait | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._secure, self._host, self._port, self._base = _parts(url)
+        self._headers = _headers(api_key)
+        self._timeout_seconds = timeout_seconds
+        self._attempts_max = attempts_max
+        self._clock = clock or SystemClock()
+        self._entropy = entropy
+        self._wait: Wait = wait or threading.Event().wait
+        self._idle: list[tuple[HTTPConnection, float]] = []
+        self._lock = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = msgspec.UNSET,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+        timeout_seconds: float | None = None,
+        attempts_max: int | None = None,
+        cut: Cut | None = None,
+    ) -> Answer:
+        """The answer, if its status is below 400. Raises the error of `errors` that the server's problem stands for,
+        or Outage if there is no answer. `path` is quoted already (see `segment`)."""
+        asked = _Asked(
+            method,
+            self._base + path + _query(query or {}),
+            None if body is msgspec.UNSET else msgspec.json.encode(body),
+            {**self._headers, **(headers or {})},
+            timeout_seconds or self._timeout_seconds,
+            repeatable,
+            cut,
+        )
+        limit = attempts_max or self._attempts_max
+        attempt = 1
+        while True:
+            answer, delay = self._attempt(asked, attempt)
+            if isinstance(answer, Answer):
+                return answer
+            if delay is None or attempt >= limit or (cut is not None and cut.is_cut):
+                raise answer
+            self._wait(delay)
+            attempt += 1
+
+    def _attempt(self, asked: _Asked, attempt: int) -> tuple[Answer | HorariumError, float | None]:
+        """The answer or the error, and after how long to try again (None: never)."""
+        try:
+            answer = self._once(asked)
+        except _NotSent as failure:
+            return self._outage(failure), self._backoff(attempt)
+        except _Broken as failure:
+            return self._outage(failure), self._backoff(attempt) if asked.repeatable else None
+        except TimeoutError:
+            what = f"{asked.method} {asked.target}"
+            return Outage(f"{self.url} did not answer {what} within {asked.seconds:g} s; try again later"), None
+        if answer.status < 300:
+            return answer, None
+        again = answer.status == 503 and asked.repeatable
+        return error_of(answer, self.url), self._retry_after(answer, attempt) if again else None
+
+    def _once(self, asked: _Asked) -> Answer:
+        connection = self._connection(asked.seconds)
+        try:
+            answer, reusable = _exchange(connection, asked)
+        except TimeoutError:
+            connection.close()
+            raise
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise _Broken(_reason(error)) from None
+        except BaseException:
+            connection.close()
+            raise
+        if reusable:
+            self._keep(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _connection(self, seconds: float) -> HTTPConnection:
+        """A kept connection that still stands, or a new one."""
+        with self._lock:
+            while self._idle:
+                connection, since = self._idle.pop()
+                if self._clock.monotonic() - since < IDLE_SECONDS_MAX and _is_quiet(connection):
+                    connection.sock.settimeout(seconds)
+                    return connection
+                connection.close()
+        kind = HTTPSConnection if self._secure else HTTPConnection
+        connection = kind(self._host, self._port, timeout=seconds)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            raise _NotSent(_reason(error)) from None
+        return connection
+
+    def _keep(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_CONNECTIONS_MAX:
+                self._idle.append((connection, self._clock.monotonic()))
+                return
+        connection.close()
+
+    def _outage(self, failure: Exception) -> Outage:
+        return Outage(
+            f"no answer from {self.url}: {failure}; start a server with `horarium serve`, or name another with --url "
+            "or HORARIUM_URL"
+        )
+
+    def _backoff(self, attempt: int) -> float:
+        """Doubling from a tenth of a second, half of it by chance, so that many clients do not come back as one."""
+        chance = int.from_bytes(self._entropy(4), "big") / (1 << 32)
+        return float(min(BACKOFF_SECONDS * 2 ** (attempt - 1), BACKOFF_SECONDS_MAX)) * (0.5 + chance / 2)
+
+    def _retry_after(self, answer: Answer, attempt: int) -> float:
+        text = answer.headers.get("retry-after", "").strip()
+        asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
+        return max(min(asked, RETRY_AFTER_SECONDS_MAX), self._backoff(attempt))
+
+    def new_key(self) -> str:
+        """A key that no other request has."""
+        return self._entropy(16).hex()
+
+    def close(self) -> None:
+        """Let go of the connections that are kept. The transport may be used again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.close()
+
+
+def segment(text: str) -> str:
+    """A name or an id as one segment of a path."""
+    return quote(text, safe=":@")
+
+
+def _parts(url: str) -> tuple[bool, str, int, str]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _bad_url(url) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise _bad_url(url)
+    secure = parts.scheme == "https"
+    return secure, parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/")
+
+
+def _bad_url(url: str) -> InvalidSetting:
+    return InvalidSetting(f"url: {url!r} is no server's address; give one such as http://127.0.0.1:8080", field="url")
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    headers = {"Accept": "application/json", "User-Agent": "horarium-client"}
+    if api_key is None:
+        return headers
+    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
+        raise InvalidSetting("api_key: it is empty, or holds what no header can carry", field="api_key")
+    return {**headers, "Authorization": f"Bearer {api_key}"}
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return "?" + urlencode(given, doseq=True) if given else ""
+
+
+def _is_quiet(connection: HTTPConnection) -> bool:
+    """Whether a kept connection has neither been closed by the server nor received what nobody asked for."""
+    try:
+        return not select.select([connection.sock], [], [], 0)[0]
+    except (OSError, ValueError):
+        return False
+
+
+def _exchange(connection: HTTPConnection, asked: _Asked) -> tuple[Answer, bool]:
+    """Send and receive; also whether the connection may be used again."""
+    headers = asked.headers if asked.content is None else {**asked.headers, "Content-Type": "application/json"}
+    connection.request(asked.method, asked.target, body=asked.content, headers=headers)
+    if asked.cut is None:
+        return _read(connection.getresponse())
+    asked.cut.attach(connection.sock)
+    try:
+        answer, reusable = _read(connection.getresponse())
+    finally:
+        asked.cut.attach(None)
+    return answer, reusable and not asked.cut.is_cut
+
+
+def _read(response: HTTPResponse) -> tuple[Answer, bool]:
+    body = response.read(ANSWER_BYTES_MAX + 1)
+    if len(body) > ANSWER_BYTES_MAX:
+        raise HTTPException(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes")
+    if response.length:
+        raise HTTPException("the answer ended too early")
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, headers, body), response.isclosed() and not response.will_close
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused"
+    if isinstance(error, TimeoutError):
+        return "connecting took too long"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+# ---- problems ---------------------------------------------------------------------------------------------------
+
+
+def _tree(root: type[HorariumError]) -> dict[str, type[HorariumError]]:
+    found = {root.code: root}
+    for branch in root.__subclasses__():
+        if branch.__module__ == root.__module__:
+            found |= _tree(branch)
+    return found
+
+
+_BY_CODE = _tree(HorariumError)
+
+
+def error_of(answer: Answer, url: str) -> HorariumError:
+    """The error that an answer stands for: by its `code`, and by its status where the code is not known here."""
+    try:
+        problem = msgspec.json.decode(answer.body, type=Problem, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = Problem()
+    if not problem.detail:
+        problem = replace(problem, detail=f"{url} answered {answer.status}, and not as a Horarium server does")
+    return error_from(problem, answer.status)
+
+
+def error_from(problem: Problem, status: int) -> HorariumError:
+    """The error that a problem stands for."""
+    message = problem.detail or problem.title
+    kind = _BY_CODE.get(problem.code) or _by_status(status)
+    if issubclass(kind, InvalidTrigger):
+        return kind(message, field=problem.field, position=problem.position)
+    error = kind(message, field=problem.field)
+    if problem.code:
+        error.code = problem.code
+    return error
+
+
+def _by_status(status: int) -> type[HorariumError]:
+    by_status: dict[int, type[HorariumError]] = {404: NotFound, 409: Conflict, 401: CallerError, 403: CallerError}
+    if status in by_status:
+        return by_status[status]
+    return Outage if status >= 500 or status == 429 else InvalidRequest

@@ -1,0 +1,110 @@
+"""What an answer means: the outcome of an attempt, from a status, a few headers and the beginning of a body.
+
+Pure. Whatever a receiver sends is data: it is cut to size, kept as text, and never part of an error message. Every
+status that was not expected may be retried, for the owner said how often, except 410: that receiver asked for an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant, to_instant
+from horarium.model import RESULT_BYTES_MAX, Completion, Failed, HttpTarget, Outcome, Succeeded
+
+BODY_BYTES_MAX = 64 * 1024
+RETRY_AFTER_SECONDS_MAX = 24 * 3600
+HEADER_KEPT_CHARS_MAX = 256
+_KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
+
+
+class Answer(Struct, frozen=True):
+    """What came back. `headers`: see `kept_headers`; `body` is at most its first 64 KiB, `truncated` if there was
+    more."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    truncated: bool = False
+
+
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the headers that are kept, by lower-case name. `headers` must not care for case."""
+    return {name: headers[name][:HEADER_KEPT_CHARS_MAX] for name in _KEPT if name in headers}
+
+
+def outcome(target: HttpTarget, answer: Answer, now: Instant) -> Outcome | None:
+    """None: the endpoint took the run over, and reports later."""
+    if target.completion is Completion.CALLBACK and answer.status == HTTPStatus.ACCEPTED:
+        return None
+    result = _result(answer)
+    if _expected(target, answer.status):
+        return Succeeded(result)
+    error = _words(answer.status)
+    if answer.status == HTTPStatus.GONE:
+        return Failed(f"{error}: the receiver wants no more requests", retryable=False, result=result)
+    if 300 <= answer.status < 400:
+        error += ": redirects are not followed; give the final URL"
+    return Failed(error, retry_after_seconds=retry_after(answer.headers.get("retry-after"), now), result=result)
+
+
+def _expected(target: HttpTarget, status: int) -> bool:
+    return status in target.expected_status if target.expected_status else 200 <= status < 300
+
+
+def _words(status: int) -> str:
+    # The standard phrase, not the receiver's: that is text from outside.
+    try:
+        return f"answered {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"answered {status}"
+
+
+def retry_after(text: str | None, now: Instant) -> float | None:
+    """Seconds to wait, from `Retry-After` (RFC 9110, 10.2.3: seconds, or a date); between none and a day. None: not
+    given, or not readable."""
+    if text is None or len(text) > 64:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text), RETRY_AFTER_SECONDS_MAX))
+    try:
+        seconds = (to_instant(parsedate_to_datetime(text)) - now) / SECOND
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), float(RETRY_AFTER_SECONDS_MAX))
+
+
+def _result(answer: Answer) -> bytes:
+    """JSON text of at most RESULT_BYTES_MAX. An encoded (compressed) body is not opened, only mentioned."""
+    value: dict[str, Any] = {"status": answer.status, "headers": answer.headers, "body": _text(answer)}
+    if answer.truncated:
+        value["truncated"] = True
+    encoded = msgspec.json.encode(value)
+    return encoded if len(encoded) <= RESULT_BYTES_MAX else _shortened(value)
+
+
+def _text(answer: Answer) -> str | None:
+    if answer.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        return None
+    # NUL can't be kept by every store.
+    return answer.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+
+
+def _shortened(value: dict[str, Any]) -> bytes:
+    """The longest beginning of the body that fits: JSON may need up to six bytes for one."""
+    text = value["body"]
+    fits, beyond = 0, len(text)
+    value["truncated"] = True
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        if len(msgspec.json.encode({**value, "body": text[:middle]})) <= RESULT_BYTES_MAX:
+            fits = middle
+        else:
+            beyond = middle
+    return msgspec.json.encode({**value, "body": text[:fits]})

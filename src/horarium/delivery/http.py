@@ -1,0 +1,301 @@
+"""Delivery to HTTP endpoints: one request for each attempt, bounded in time, size and connections.
+
+This module owns the connections and turns whatever happens to one into an outcome. It must never follow a redirect,
+use a proxy from the environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put
+a URL's path or query into an error. What is sent stands in `message`, what an answer means in `answers`, where a
+request may go in `addresses`. The hard thing is ending a request: by its own limit, by a cancel, or by the dispatcher,
+each with its own consequence and none with a connection left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from horarium.clock import SECOND, Clock
+from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
+from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
+from horarium.delivery.message import Request, build, build_cancel, check_headers, check_method
+from horarium.delivery.signing import check_secret
+from horarium.delivery.slots import Slots
+from horarium.errors import CallerError, InvalidJob
+from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run
+from horarium.ports import Control, Delivery
+
+if TYPE_CHECKING:
+    import aiohttp
+
+TOTAL_MAX = 256
+PER_HOST_MAX = 64
+CONNECT_SECONDS = 10.0
+# Below the five seconds after which common servers close an idle connection, so that we rarely meet one closing.
+KEEP_ALIVE_SECONDS = 4.0
+PATIENCE_SECONDS = 2.0
+PUT_OFF_SECONDS = 5
+CANCEL_SECONDS = 5.0
+WATCH_AFTER_SECONDS = 0.02
+HEAD_LINE_BYTES_MAX = 8190
+HEAD_LINES_MAX = 128
+
+_log = logging.getLogger(__name__)
+
+
+def check_target(target: HttpTarget, allow_private: bool) -> None:
+    """Raise InvalidJob, with the field, unless requests can be made of this target."""
+    check_url(target.url, allow_private)
+    if target.cancel_url is not None:
+        check_url(target.cancel_url, allow_private, field="target.cancel_url")
+    check_method(target.method)
+    check_headers(target.headers)
+    if target.signing_secret is not None:
+        check_secret(target.signing_secret, field="target.signing_secret", error=InvalidJob)
+
+
+def load_client() -> None:
+    """Import the HTTP client now (0.4 s), so that the first delivery does not wait for it."""
+    import aiohttp  # noqa: F401
+
+
+class HttpDelivery:
+    """Performs attempts of runs with an `HttpTarget`.
+
+    `signing_secret` signs where a target has none of its own. `report_url` is the base of our own API as endpoints
+    reach it (scheme, host and port), for targets that call back. `lookup` resolves names (default: the system's).
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        allow_private: bool = False,
+        signing_secret: str | None = None,
+        report_url: str | None = None,
+        lookup: Lookup | None = None,
+        total_max: int = TOTAL_MAX,
+        per_host_max: int = PER_HOST_MAX,
+    ) -> None:
+        if signing_secret is not None:
+            check_secret(signing_secret)
+        self._clock = clock
+        self._allow_private = allow_private
+        self._secret = signing_secret
+        self._report_url = report_url
+        self._guard = Guard(allow_private=allow_private, lookup=lookup)
+        self._slots = Slots(total=total_max, per_host=per_host_max)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
+        """See `ports.Target`. Deferred if the host is busy with as many requests as one host may have."""
+        target = _target(delivery)
+        if target is None:
+            return Failed("the run has no HTTP target; its job was changed or deleted", retryable=False)
+        try:
+            endpoint = self._endpoint(target.url)
+        except CallerError as error:
+            return Failed(error.message, retryable=False)
+        host = endpoint.authority
+        if not await self._slots.take(host, PATIENCE_SECONDS):
+            until = self._clock.now() + PUT_OFF_SECONDS * SECOND
+            return Deferred(until, f"{host} is busy with as many requests as one host may have")
+        try:
+            return Cancelled() if control.cancelled else await self._attempt(target, endpoint, delivery.run, control)
+        finally:
+            self._slots.give(host)
+
+    async def notify_cancel(self, target: HttpTarget, run: Run) -> None:
+        """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes five seconds at the most;
+        failing is only logged."""
+        if target.cancel_url is None:
+            return
+        peer = "its cancel_url"
+        try:
+            endpoint = self._endpoint(target.cancel_url, field="target.cancel_url")
+            peer = endpoint.authority
+            secret = target.signing_secret or self._secret
+            request = build_cancel(endpoint.path, run, now=self._clock.now(), secret=secret)
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._exchange(endpoint, request)
+        except Exception as error:
+            _log.warning("run %s: %s did not take the cancel: %s", run.id, peer, type(error).__name__)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        await self._guard.close()
+
+    # -- one attempt
+
+    async def _attempt(self, target: HttpTarget, endpoint: Endpoint, run: Run, control: Control) -> Outcome | None:
+        import aiohttp
+
+        now = self._clock.now()
+        secret = target.signing_secret or self._secret
+        request = build(target, endpoint.path, run, now=now, secret=secret, report_url=self._report_url)
+        seconds = _seconds_left(target, run, now)
+        watch = _Watch(control)
+        try:
+            async with asyncio.timeout(None) as scope:
+                watch.begin(scope, seconds)
+                return outcome(target, await self._exchange(endpoint, request), self._clock.now())
+        except aiohttp.ClientError as error:
+            return _failed(error, endpoint)
+        except TimeoutError:
+            if not watch.asked:
+                return Failed(f"timed out after {seconds:g} s: {endpoint.authority} did not finish its answer")
+            await self.notify_cancel(target, run)
+            return Cancelled()
+        finally:
+            watch.end()
+
+    def _endpoint(self, url: str, *, field: str = "target.url") -> Endpoint:
+        """The URL, read and judged again: what was allowed when the job was defined may not be now."""
+        endpoint = parse_url(url, field=field)
+        if endpoint.literal is not None:
+            reason = refusal(endpoint.literal, endpoint.host, self._allow_private)
+            if reason is not None:
+                raise InvalidJob(reason, field=field)
+        return endpoint
+
+    async def _exchange(self, endpoint: Endpoint, request: Request) -> Answer:
+        import yarl
+
+        url = yarl.URL(endpoint.origin + request.path, encoded=True)
+        async with self._opened().request(
+            request.method, url, headers=request.headers, data=request.body, allow_redirects=False
+        ) as response:
+            body = await _beginning(response.content)
+            truncated = len(body) > BODY_BYTES_MAX
+            if truncated:
+                response.close()
+            return Answer(response.status, kept_headers(response.headers), body[:BODY_BYTES_MAX], truncated)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = _session(self._guard)
+        return self._session
+
+
+class _Watch:
+    """Ends a request's time scope at its limit, or when a cancel is asked. Most requests are over before the watch so
+    much as begins, so that they cost one short timer and no task."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    def begin(self, scope: asyncio.Timeout, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        wait = min(WATCH_AFTER_SECONDS, seconds)
+        self._timer = loop.call_later(wait, self._watch, scope, loop.time() + seconds)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _watch(self, scope: asyncio.Timeout, deadline: float) -> None:
+        scope.reschedule(deadline)
+        self._task = asyncio.ensure_future(self._control.wait_cancelled())
+        self._task.add_done_callback(lambda _: self._stop(scope))
+
+    def _stop(self, scope: asyncio.Timeout) -> None:
+        # The request may have ended in the same turn of the loop.
+        with suppress(RuntimeError):
+            scope.reschedule(0)
+
+
+def _session(guard: Guard) -> aiohttp.ClientSession:
+    # Takes 0.4 s to import, which those who have no HTTP target shall not pay.
+    import aiohttp
+    from aiohttp.abc import AbstractResolver
+
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        resolver=cast(AbstractResolver, guard),
+        use_dns_cache=False,
+        socket_factory=guard.open_socket,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        max_line_size=HEAD_LINE_BYTES_MAX,
+        max_field_size=HEAD_LINE_BYTES_MAX,
+        max_headers=HEAD_LINES_MAX,
+    )
+
+
+def _target(delivery: Delivery) -> HttpTarget | None:
+    if delivery.job is not None:
+        return delivery.job.target if isinstance(delivery.job.target, HttpTarget) else None
+    return delivery.run.policy.target if delivery.run.policy is not None else None
+
+
+def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:
+    if run.execution_seconds is None or run.started_at is None:
+        return target.timeout_seconds
+    left = run.execution_seconds - (now - run.started_at) / SECOND
+    return min(target.timeout_seconds, max(left, 0.0))
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """At most one chunk more than is kept; nothing beyond that is read."""
+    body = bytearray()
+    while len(body) <= BODY_BYTES_MAX and not content.at_eof():
+        body += await content.readany()
+    return bytes(body)
+
+
+# ---- what went wrong, in plain words ----------------------------------------------------------------------------
+
+
+def _failed(error: aiohttp.ClientError, endpoint: Endpoint) -> Failed:
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, RefusedAddress):
+        return Failed(str(cause.strerror), retryable=False)
+    return Failed(_words(error, endpoint.authority))
+
+
+def _words(error: aiohttp.ClientError, peer: str) -> str:
+    """The client's own texts are not used where they may repeat the URL or what the peer sent."""
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            reason = getattr(error.certificate_error, "verify_message", "") or "verification failed"
+            return f"the TLS certificate of {peer} is not accepted: {reason}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the host of {peer} can't be resolved: {error.os_error.strerror or 'no answer'}"
+        case aiohttp.ClientSSLError():
+            return f"no TLS connection to {peer}: {getattr(error.os_error, 'reason', None) or 'handshake failed'}"
+        case aiohttp.ConnectionTimeoutError():
+            return f"no connection to {peer} within {CONNECT_SECONDS:g} s"
+        case aiohttp.ClientConnectorError():
+            return _not_connected(error.os_error, peer)
+        case aiohttp.ClientResponseError():
+            return f"{peer} sent an answer that is not HTTP, or whose head is too large"
+        case aiohttp.ClientPayloadError():
+            return f"the answer of {peer} broke off before its end"
+        case aiohttp.ServerDisconnectedError():
+            return f"{peer} closed the connection without an answer"
+        case _:
+            return f"the connection to {peer} was lost"
+
+
+def _not_connected(cause: OSError, peer: str) -> str:
+    if cause.errno == errno.ECONNREFUSED:
+        return f"connection refused by {peer}"
+    return f"can't connect to {peer}: {cause.strerror or 'no answer'}"

@@ -1,0 +1,226 @@
+"""What is sent: headers and body of one request, made from the run, its job and the target.
+
+Pure: the instant is passed in. What users may put into headers is decided here too, at definition, so that nothing they
+write can change how a request is framed, routed or recognised as ours.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant, to_text
+from horarium.delivery.signing import sign
+from horarium.delivery.template import Values, render, render_text
+from horarium.errors import InvalidJob
+from horarium.model import HEADER_CHARS_MAX, HEADERS_MAX, Completion, HttpTarget, Run
+
+REPORT_PATH = "/api/v1/runs/"
+JSON_TYPE = "application/json"
+TEXT_TYPE = "text/plain; charset=utf-8"
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_METHODS_REFUSED = frozenset({"CONNECT", "TRACE"})
+
+_RESERVED_WORDS = """
+    accept-encoding connection content-length expect host http2-settings idempotency-key keep-alive proxy-authenticate
+    proxy-authorization proxy-connection te trailer transfer-encoding upgrade
+"""
+_RESERVED = frozenset(_RESERVED_WORDS.split())
+_RESERVED_PREFIXES = ("webhook-", "horarium-")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_PATH_SAFE = "/?:@!$&'()*+,;=-._~%[]|"
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+# The cancel message's id differs from the run's: a receiver that drops repeated ids must still see it.
+CANCEL_ID_SUFFIX = "-cancel"
+
+
+class Request(Struct, frozen=True):
+    """All of a request but where it goes. `path`: percent-encoded, with the query."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes | None
+
+
+@cache
+def user_agent() -> str:
+    try:
+        return f"Horarium/{version('horarium')}"
+    except PackageNotFoundError:
+        return "Horarium"
+
+
+# ---- at definition ----------------------------------------------------------------------------------------------
+
+
+def check_method(method: str, *, field: str = "target.method") -> None:
+    """Raise InvalidJob for the two methods that speak to what lies between, not to an endpoint."""
+    if method in _METHODS_REFUSED:
+        raise InvalidJob(f"{field}: {method} can't be sent; give GET, POST, PUT, PATCH or DELETE", field=field)
+
+
+def check_headers(headers: dict[str, str], *, field: str = "target.headers") -> None:
+    """Raise InvalidJob for too many or too long headers, for names that are ours or the connection's, and for values
+    that would break the request apart."""
+    if len(headers) > HEADERS_MAX:
+        raise InvalidJob(f"{field}: {len(headers)} headers; at most {HEADERS_MAX} are possible", field=field)
+    seen: set[str] = set()
+    for name, value in headers.items():
+        reason = _header_fault(name, value, seen)
+        if reason is not None:
+            raise InvalidJob(f"{field}: {name[:100]!r} {reason}", field=field)
+        seen.add(name.lower())
+
+
+def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
+    lower = name.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        return "is not a header name; letters, digits and hyphens are possible"
+    if lower in _RESERVED or lower.startswith(_RESERVED_PREFIXES):
+        return "is set by Horarium; leave it out"
+    if lower in seen:
+        return "is given twice"
+    if len(name) + len(value) > HEADER_CHARS_MAX:
+        return f"is longer than {HEADER_CHARS_MAX} characters, name and value together"
+    if _CONTROL.search(value):
+        return "has a line break or another control character in its value; leave it out"
+    return None
+
+
+# ---- at delivery ------------------------------------------------------------------------------------------------
+
+
+def build(
+    target: HttpTarget, path: str, run: Run, *, now: Instant, secret: str | None, report_url: str | None
+) -> Request:
+    """The request of one attempt. `path`: the target's own, with placeholders."""
+    values = _Values(run)
+    body, content_type = _body(target, run, values)
+    headers = {name: render_text(value, values) for name, value in target.headers.items()}
+    if content_type is not None and not _has(headers, "content-type"):
+        headers["Content-Type"] = content_type
+    headers.update(_own_headers(run, run.id, now, secret, body or b"", _has(headers, "user-agent")))
+    if target.completion is Completion.CALLBACK:
+        headers.update(_lease_headers(run, report_url))
+    return Request(target.method, _escape(path, values), headers, body)
+
+
+def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Request:
+    """The request that tells an endpoint to stop what it does for this run."""
+    body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt})
+    headers = {"Content-Type": JSON_TYPE}
+    headers.update(_own_headers(run, run.id + CANCEL_ID_SUFFIX, now, secret, body, False))
+    return Request("POST", _escape(path, _Values(run)), headers, body)
+
+
+class _Values(dict[str, str]):
+    """The placeholders' values for a run; each is made only when it is asked for."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, name: str) -> str:
+        run = self._run
+        match name:
+            case "run.id":
+                return run.id
+            case "run.fire_at":
+                return to_text(run.fire_at)
+            case "run.due_at":
+                return to_text(run.due_at)
+            case "run.attempt":
+                return str(run.attempt)
+            case "job.name":
+                return run.job or ""
+        raise KeyError(name)
+
+
+def _body(target: HttpTarget, run: Run, values: Values) -> tuple[bytes | None, str | None]:
+    payload = run.payload
+    if payload is None:
+        return _encode(target.body, target.method, run, values)
+    if b"{{" not in payload and not payload.lstrip().startswith(b'"'):
+        return payload, JSON_TYPE
+    return _encode(msgspec.json.decode(payload), target.method, run, values)
+
+
+def _encode(value: Any, method: str, run: Run, values: Values) -> tuple[bytes | None, str | None]:
+    if value is None and method not in _METHODS_WITH_BODY:
+        return None, None
+    if value is None:
+        return msgspec.json.encode(_envelope(run)), JSON_TYPE
+    if isinstance(value, str):
+        return render_text(value, values).encode("utf-8", "replace"), TEXT_TYPE
+    return msgspec.json.encode(render(value, values)), JSON_TYPE
+
+
+def _envelope(run: Run) -> dict[str, Any]:
+    return {"job": run.job, "run_id": run.id, "fire_at": to_text(run.fire_at), "attempt": run.attempt}
+
+
+def _own_headers(
+    run: Run, message_id: str, now: Instant, secret: str | None, body: bytes, named: bool
+) -> dict[str, str]:
+    timestamp = now // SECOND
+    headers = {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "Idempotency-Key": message_id,
+        "Horarium-Run": run.id,
+        "Horarium-Attempt": str(run.attempt),
+        "Horarium-Fire-At": to_text(run.fire_at),
+        "Accept-Encoding": "identity",
+    }
+    if run.job is not None:
+        headers["Horarium-Job"] = run.job
+    if not named:
+        headers["User-Agent"] = user_agent()
+    if secret:
+        headers["webhook-signature"] = sign(secret, message_id, timestamp, body)
+    return headers
+
+
+def _lease_headers(run: Run, report_url: str | None) -> dict[str, str]:
+    headers = {"Horarium-Token": str(run.token)}
+    if report_url is not None:
+        headers["Horarium-Report-Url"] = report_url.rstrip("/") + REPORT_PATH + run.id
+    if run.lease_expires_at is not None:
+        headers["Horarium-Lease-Expires-At"] = to_text(run.lease_expires_at)
+    return headers
+
+
+def _has(headers: dict[str, str], lower: str) -> bool:
+    return any(name.lower() == lower for name in headers)
+
+
+def _escape(path: str, values: Values) -> str:
+    if "{{" not in path:
+        return _quoted(path)
+    # Values first, each made harmless for itself; what else is between braces is quoted with the rest.
+    return _quote(render_text(path, _Quoted(values)))
+
+
+class _Quoted(dict[str, str]):
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, name: str) -> str:
+        return quote(self._values[name], safe="")
+
+
+def _quote(path: str) -> str:
+    return _STRAY_PERCENT.sub("%25", quote(path, safe=_PATH_SAFE, errors="replace"))
+
+
+_quoted = lru_cache(maxsize=4096)(_quote)

@@ -1,0 +1,40 @@
+"""Placeholders in a request: `{{run.id}}` and four others, replaced as plain text.
+
+Only the fixed names below are known. Whatever else stands between braces is data and stays as it is: nothing is ever
+evaluated, and a replaced value is not looked at again. The pattern has no nested repetition, so time is linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = ("run.id", "run.fire_at", "run.due_at", "run.attempt", "job.name")
+DEPTH_MAX = 64
+"""Lists and objects within one another; strings deeper down are sent as they are."""
+
+_PLACEHOLDER = re.compile(r"\{\{ ?(" + "|".join(map(re.escape, NAMES)) + r") ?\}\}")
+
+Values = Mapping[str, str]
+"""A value for every one of `NAMES`."""
+
+
+def render_text(text: str, values: Values) -> str:
+    """The text with every known placeholder replaced."""
+    if "{{" not in text:
+        return text
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def render(value: Any, values: Values, depth: int = DEPTH_MAX) -> Any:
+    """The JSON value with the placeholders in its strings replaced; keys stay as they are."""
+    if isinstance(value, str):
+        return render_text(value, values)
+    if depth == 0:
+        return value
+    if isinstance(value, dict):
+        return {key: render(item, values, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [render(item, values, depth - 1) for item in value]
+    return value

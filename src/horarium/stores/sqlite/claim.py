@@ -1,0 +1,112 @@
+"""The claim: who is next, exactly, at a cost that neither history nor the future changes.
+
+Waiting runs stand in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
+concurrency key or the order of their job may. A level is one priority of one queue in one of the two. First the levels
+are found by probes; then those with something due are walked, highest priority first and merged by (due_at, id), until
+the limit is reached; then the runs taken are written, and read as they now stand, by number.
+
+The hard thing is the gated ones: what this claim took counts for those that follow. Python counts; and each further
+chunk of a level is asked for with the counts so far, so that a full key is skipped inside SQLite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import groupby, islice
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.ports import Claimed
+from horarium.stores.sqlite.rows import load_runs
+from horarium.stores.sqlite.session import Session, carray
+
+CHUNK_MIN = 16
+"""How many gated runs are looked at in one go at the least."""
+
+Level = tuple[int, int, int, Instant]
+"""Minus its priority, whether gated (0 or 1), its queue's number, and when the first run in it is due."""
+
+Candidate = list[Any]
+"""due_at, id, number, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
+
+
+def claim_runs(
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+) -> Claimed:
+    numbers = session.queue_numbers(queues)
+    if not numbers:
+        return Claimed()
+    queue_ids = carray(numbers.values())
+    levels: list[Level] = session.array("claim_levels", queue_ids, -1)
+    due = sorted(level for level in levels if level[3] <= until)
+    if not due:
+        return Claimed(next_due_at=_earliest(levels))
+    taken = list(islice(_Claim(session, limit, now, until).takes(due), limit))
+    if taken:
+        session.change("claim_runs", carray(taken), session.worker_number(worker), now)
+    left = session.array("claim_levels", queue_ids, until if len(taken) < limit else -1)
+    runs = load_runs(session, taken)
+    jobs = session.jobs_by_id({run.job_id for run in runs if run.job_id is not None})
+    return Claimed(tuple(runs), jobs, _earliest(left))
+
+
+def _earliest(levels: Sequence[Level]) -> Instant | None:
+    return min((level[3] for level in levels), default=None)
+
+
+class _Claim:
+    """One claim: which runs may be taken, in claim order, as if each were taken before the next is looked at."""
+
+    def __init__(self, session: Session, limit: int, now: Instant, until: Instant) -> None:
+        self._session, self._limit = session, limit
+        self._now, self._until = now, until
+        self._keys: Counter[str] = Counter()
+        self._owners: set[int] = set()
+
+    def takes(self, levels: Sequence[Level]) -> Iterator[int]:
+        """The numbers of the runs to take. Each one drawn counts as claimed for those that follow."""
+        any_gated = any(is_gated for _, is_gated, _, _ in levels)
+        for _, group in groupby(levels, key=_rank):
+            lanes = [self._gated(level) if level[1] else self._ready(level, any_gated) for level in group]
+            for candidate in lanes[0] if len(lanes) == 1 else merge(*lanes):
+                if len(candidate) > 4 and not self._admits(candidate):
+                    continue
+                if candidate[3] is not None:
+                    self._owners.add(candidate[3])
+                yield candidate[2]
+
+    def _ready(self, level: Level, with_owners: bool) -> Iterator[Candidate]:
+        rank, _, queue_id, _ = level
+        values = queue_id, -rank, self._until, self._now, self._limit, with_owners
+        return iter(self._session.array("claim_ready", *values))
+
+    def _gated(self, level: Level) -> Iterator[Candidate]:
+        rank, _, queue_id, _ = level
+        size = max(self._limit, CHUNK_MIN)
+        values = queue_id, -rank, self._until, self._now, size, self._session.namespace_id
+        after: tuple[Instant, bytes] = (-1, b"")
+        while True:
+            counts = json.dumps(self._keys), json.dumps(list(self._owners))
+            chunk = self._session.array("claim_gated", *values, *after, *counts)
+            yield from chunk
+            if len(chunk) < size:
+                return
+            after = chunk[-1][0], bytes.fromhex(chunk[-1][1])
+
+    def _admits(self, candidate: Candidate) -> bool:
+        _, _, _, owner, serial, key, free = candidate
+        if serial is not None and owner in self._owners:
+            return False
+        if key is None:
+            return True
+        if self._keys[key] >= free:
+            return False
+        self._keys[key] += 1
+        return True
+
+
+def _rank(level: Level) -> int:
+    return level[0]

@@ -1,0 +1,153 @@
+-- Everything that repeats is a small integer: namespaces, queues, workers, owners (the job that a run belongs to).
+-- Instants are microseconds, ids are the 16 bytes of a UUID, states are numbered in the order of a run's life:
+-- 0 pending, 1 running, 2 cancelling (below 3: unfinished), 3 completed, 4 failed, 5 cancelled, 6 skipped.
+
+-- `checks` is counted up to prove that the file can be written.
+CREATE TABLE namespaces (
+    num INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    checks INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE queues (
+    num INTEGER PRIMARY KEY,
+    namespace_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    UNIQUE (namespace_id, name)
+);
+
+CREATE TABLE workers (
+    num INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+);
+
+-- Numbers are never used twice, so that whoever remembers one can't mistake it for another job's.
+CREATE TABLE owners (
+    num INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace_id INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    UNIQUE (namespace_id, job_id)
+);
+
+CREATE INDEX owners_by_name ON owners (namespace_id, name);
+
+-- `num` is the owner's. `definition` is the whole job as JSON; the other columns repeat what queries look at.
+CREATE TABLE jobs (
+    num INTEGER PRIMARY KEY,
+    namespace_id INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    enabled INTEGER NOT NULL,
+    next_fire_at INTEGER,
+    deleted_at INTEGER,
+    labels TEXT,
+    definition TEXT NOT NULL,
+    UNIQUE (namespace_id, id)
+);
+
+CREATE UNIQUE INDEX jobs_by_name ON jobs (namespace_id, name) WHERE deleted_at IS NULL;
+
+-- Planning costs what is due, however many jobs there are.
+CREATE INDEX jobs_due ON jobs (namespace_id, next_fire_at, id) WHERE next_fire_at IS NOT NULL AND deleted_at IS NULL;
+
+CREATE INDEX jobs_deleted ON jobs (namespace_id) WHERE deleted_at IS NOT NULL;
+
+CREATE TABLE job_labels (
+    num INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    namespace_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (num, key)
+) WITHOUT ROWID;
+
+CREATE INDEX job_labels_by_value ON job_labels (namespace_id, key, value, name);
+
+CREATE TRIGGER jobs_label_new AFTER INSERT ON jobs WHEN NEW.labels IS NOT NULL
+BEGIN
+    INSERT INTO job_labels (num, key, value, namespace_id, name)
+    SELECT NEW.num, key, value, NEW.namespace_id, NEW.name FROM json_each(NEW.labels);
+END;
+
+CREATE TRIGGER jobs_label_again AFTER UPDATE OF labels ON jobs WHEN NEW.labels IS NOT OLD.labels
+BEGIN
+    DELETE FROM job_labels WHERE num = NEW.num;
+    INSERT INTO job_labels (num, key, value, namespace_id, name)
+    SELECT NEW.num, key, value, NEW.namespace_id, NEW.name FROM json_each(NEW.labels);
+END;
+
+-- The two `_micros` are the durations as `ports.lease_end` rounds them, which SQLite's round() would not.
+-- `gated` is 1 if a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
+CREATE TABLE runs (
+    num INTEGER PRIMARY KEY,
+    namespace_id INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    queue_id INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    fire_at INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    owner_id INTEGER,
+    cause INTEGER NOT NULL,
+    lease_seconds REAL NOT NULL,
+    lease_micros INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    worker_id INTEGER,
+    lease_expires_at INTEGER,
+    started_at INTEGER,
+    finished_at INTEGER,
+    disposition INTEGER,
+    prune_at INTEGER,
+    start_by INTEGER,
+    execution_seconds REAL,
+    execution_micros INTEGER,
+    gated INTEGER NOT NULL,
+    serial INTEGER,
+    concurrency_key TEXT,
+    concurrency_max INTEGER,
+    unique_key TEXT,
+    payload BLOB,
+    details BLOB,
+    progress BLOB,
+    error BLOB,
+    result BLOB,
+    history BLOB
+);
+
+CREATE UNIQUE INDEX runs_by_id ON runs (namespace_id, id);
+
+CREATE UNIQUE INDEX runs_by_key ON runs (namespace_id, unique_key) WHERE unique_key IS NOT NULL;
+
+CREATE UNIQUE INDEX runs_by_fire ON runs (owner_id, fire_at) WHERE owner_id IS NOT NULL;
+
+CREATE INDEX runs_of_owner ON runs (owner_id, id) WHERE owner_id IS NOT NULL;
+
+CREATE INDEX runs_unfinished ON runs (owner_id, fire_at, id) WHERE owner_id IS NOT NULL AND state < 3;
+
+-- The claim's own: only what waits stands in these two, in claim order, however long history grows.
+CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 0;
+
+CREATE INDEX runs_gated ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 1;
+
+CREATE INDEX runs_start_by ON runs (namespace_id, start_by, id) WHERE state = 0 AND start_by IS NOT NULL;
+
+CREATE INDEX runs_claimed ON runs (namespace_id, lease_expires_at, id) WHERE state IN (1, 2);
+
+CREATE INDEX runs_claimed_of_owner ON runs (owner_id) WHERE state IN (1, 2) AND owner_id IS NOT NULL;
+
+CREATE INDEX runs_claimed_under ON runs (namespace_id, concurrency_key)
+WHERE state IN (1, 2) AND concurrency_key IS NOT NULL;
+
+CREATE INDEX runs_prunable ON runs (namespace_id, prune_at) WHERE state > 2 AND prune_at IS NOT NULL;
+
+CREATE TABLE nodes (
+    namespace_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    beat_at INTEGER NOT NULL,
+    definition TEXT NOT NULL,
+    PRIMARY KEY (namespace_id, name)
+) WITHOUT ROWID;

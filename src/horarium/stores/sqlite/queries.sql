@@ -1,0 +1,417 @@
+-- Every statement of the store, in the order of `ports.Store`.
+-- Whatever returns several rows returns them as one JSON array: each step of a statement gives up Python's global lock
+-- and must win it back, so a hundred rows would wait a hundred times on a busy process.
+-- `given` is a batch: `VALUES (?, ...)` is written out as often as the batch has rows, some of them padding (all NULL).
+
+-- name: check
+-- A write that changes a page, so that a full, locked or read-only file shows.
+UPDATE namespaces SET checks = checks + 1 WHERE num = ?1;
+
+-- name: intern_namespace
+INSERT INTO namespaces (name) VALUES (?1) ON CONFLICT DO NOTHING;
+
+-- name: namespace_number
+SELECT num FROM namespaces WHERE name = ?1;
+
+-- name: intern_queue
+INSERT INTO queues (namespace_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+
+-- name: queue_numbers
+SELECT json_group_array(json_array(num, name)) FROM queues
+WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
+
+-- name: queue_names
+SELECT json_group_array(json_array(num, name)) FROM queues WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: intern_worker
+INSERT INTO workers (name) VALUES (?1) ON CONFLICT DO NOTHING;
+
+-- name: worker_number
+SELECT num FROM workers WHERE name = ?1;
+
+-- name: worker_names
+SELECT json_group_array(json_array(num, name)) FROM workers WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: intern_owners
+WITH given (job_id, name) AS (VALUES (?, ?))
+INSERT INTO owners (namespace_id, job_id, name)
+SELECT ?, job_id, name FROM given WHERE job_id IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: owner_numbers
+SELECT json_group_array(json_array(num, lower(hex(job_id)))) FROM owners
+WHERE namespace_id = ?1 AND job_id IN (SELECT value FROM carray(?2));
+
+-- name: owner_names
+SELECT json_group_array(json_array(num, lower(hex(job_id)), name)) FROM owners
+WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: owners_named
+SELECT json_group_array(num) FROM owners WHERE namespace_id = ?1 AND name = ?2;
+
+-- name: add_jobs
+WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO jobs (namespace_id, num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
+SELECT ?, * FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: job_taken
+SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND id = ?2)
+    OR EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND name = ?3 AND deleted_at IS NULL);
+
+-- name: get_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM jobs
+WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2)) AND deleted_at IS NULL;
+
+-- name: get_jobs_by_id
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM jobs
+WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
+
+-- name: job_versions
+SELECT json_group_array(json_array(lower(hex(id)), version)) FROM jobs
+WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
+
+-- name: list_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2
+        AND (?3 IS NULL OR enabled = ?3)
+        AND substr(name, 1, length(?4)) = ?4
+    ORDER BY name LIMIT ?5
+);
+
+-- name: list_jobs_prefixed
+-- As above; the prefix bounds the walk at both ends.
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
+        AND (?3 IS NULL OR enabled = ?3)
+        AND substr(name, 1, length(?4)) = ?4
+    ORDER BY name LIMIT ?5
+);
+
+-- name: list_jobs_labelled
+-- One label leads (it is indexed, by name); the rest are looked up for each job that has it.
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT jobs.definition FROM job_labels AS lead CROSS JOIN jobs ON jobs.num = lead.num
+    WHERE lead.namespace_id = ?1 AND lead.key = ?6 AND lead.value = ?7 AND lead.name > ?2
+        AND (?3 IS NULL OR jobs.enabled = ?3)
+        AND substr(lead.name, 1, length(?4)) = ?4
+        AND NOT EXISTS (
+            SELECT 1 FROM json_each(?8) AS wanted
+            WHERE NOT EXISTS (
+                SELECT 1 FROM job_labels AS other
+                WHERE other.num = lead.num AND other.key = wanted.key AND other.value = wanted.value
+            )
+        )
+    ORDER BY lead.name LIMIT ?5
+);
+
+-- name: due_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs
+    WHERE namespace_id = ?1 AND next_fire_at <= ?2 AND deleted_at IS NULL
+    ORDER BY next_fire_at, id LIMIT ?3
+);
+
+-- name: next_job_at
+SELECT next_fire_at FROM jobs
+WHERE namespace_id = ?1 AND (next_fire_at, id) > (?2, ?3) AND next_fire_at IS NOT NULL AND deleted_at IS NULL
+ORDER BY next_fire_at, id LIMIT 1;
+
+-- name: update_jobs
+-- Compare and set: the version read must be the version stored. For the look-up see `settle_runs`.
+WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
+    deleted_at = given.deleted_at, labels = given.labels, definition = given.definition
+FROM given
+WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
+    AND jobs.version = given.version_read;
+
+-- name: withdraw_runs
+WITH given (id, token) AS (VALUES (?, ?))
+DELETE FROM runs WHERE num IN (
+    SELECT stored.num FROM given CROSS JOIN runs AS stored ON stored.namespace_id = ? AND stored.id = given.id
+    WHERE stored.token = given.token AND stored.state = 0
+);
+
+-- name: add_runs
+-- A conflict on any unique index leaves the row out; the caller sees it in the count.
+WITH given (id, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, lease_micros,
+    attempt, token, worker_id, lease_expires_at, started_at, finished_at, disposition, prune_at, start_by,
+    execution_seconds, execution_micros, gated, serial, concurrency_key, concurrency_max, unique_key, payload, details,
+    progress, error, result, history)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO runs (namespace_id, id, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause,
+    lease_seconds, lease_micros, attempt, token, worker_id, lease_expires_at, started_at, finished_at, disposition,
+    prune_at, start_by, execution_seconds, execution_micros, gated, serial, concurrency_key, concurrency_max,
+    unique_key, payload, details, progress, error, result, history)
+SELECT ?, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: add_plain_runs
+-- As above, for runs that have nothing beyond what every new run has.
+WITH given (id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds, lease_micros, payload)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO runs (namespace_id, state, attempt, token, gated, id, queue_id, priority, due_at, fire_at, created_at,
+    owner_id, cause, lease_seconds, lease_micros, payload)
+SELECT ?, 0, 0, 0, 0, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: load_runs
+-- Every reading of runs ends here: numbers in, rows out in that order. What is rarely set comes as a nested array.
+SELECT json_group_array(json_array(
+    lower(hex(id)), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
+    token, worker_id, lease_expires_at, started_at, hex(payload),
+    CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
+            concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
+        THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
+            concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
+            (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL) + 8 * (result IS NOT NULL))
+        END
+)) FROM carray(?1) AS wanted CROSS JOIN runs ON runs.num = wanted.value;
+
+-- name: run_numbers
+SELECT json_group_array(num) FROM runs WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
+
+-- name: run_by_key
+SELECT json_group_array(num) FROM runs WHERE namespace_id = ?1 AND unique_key = ?2;
+
+-- name: unfinished_runs
+SELECT json_group_array(num) FROM (
+    SELECT runs.num AS num FROM carray(?1) AS wanted
+    CROSS JOIN runs INDEXED BY runs_unfinished ON runs.owner_id = wanted.value AND runs.state < 3
+    ORDER BY runs.owner_id, runs.fire_at, runs.id
+);
+
+-- name: list_runs
+-- Walks down the ids; `states` is a set of bits.
+SELECT json_group_array(num) FROM (
+    SELECT num FROM runs
+    WHERE namespace_id = ?1 AND id < ?2 AND (1 << state) & ?3
+        AND (?4 IS NULL OR queue_id = ?4) AND (?5 IS NULL OR fire_at >= ?5) AND (?6 IS NULL OR fire_at < ?6)
+    ORDER BY id DESC LIMIT ?7
+);
+
+-- name: list_runs_of_owner
+SELECT json_group_array(num) FROM (
+    SELECT num FROM runs
+    WHERE owner_id = ?1 AND id < ?2 AND (1 << state) & ?3
+        AND (?4 IS NULL OR queue_id = ?4) AND (?5 IS NULL OR fire_at >= ?5) AND (?6 IS NULL OR fire_at < ?6)
+    ORDER BY id DESC LIMIT ?7
+);
+
+-- name: claim_levels
+-- Which priorities wait in which queue, and what is due first in each after the instant ?2. A loose scan: every level
+-- costs two probes of an index, however many runs stand in it.
+WITH RECURSIVE
+ready (queue_id, priority) AS (
+    SELECT value, (
+        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = 0
+        ORDER BY priority DESC LIMIT 1
+    ) FROM carray(?1)
+    UNION ALL
+    SELECT ready.queue_id, (
+        SELECT lower.priority FROM runs AS lower
+        WHERE lower.queue_id = ready.queue_id AND lower.state = 0 AND lower.gated = 0
+            AND lower.priority < ready.priority
+        ORDER BY lower.priority DESC LIMIT 1
+    ) FROM ready WHERE ready.priority IS NOT NULL
+),
+gated (queue_id, priority) AS (
+    SELECT value, (
+        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = 1 ORDER BY priority DESC LIMIT 1
+    ) FROM carray(?1)
+    UNION ALL
+    SELECT gated.queue_id, (
+        SELECT lower.priority FROM runs AS lower
+        WHERE lower.queue_id = gated.queue_id AND lower.state = 0 AND lower.gated = 1
+            AND lower.priority < gated.priority
+        ORDER BY lower.priority DESC LIMIT 1
+    ) FROM gated WHERE gated.priority IS NOT NULL
+)
+SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at)) FROM (
+    SELECT priority, 0 AS is_gated, queue_id, (
+        SELECT due_at FROM runs
+        WHERE queue_id = ready.queue_id AND priority = ready.priority AND state = 0 AND gated = 0 AND due_at > ?2
+        ORDER BY due_at LIMIT 1
+    ) AS first_due_at FROM ready WHERE priority IS NOT NULL
+    UNION ALL
+    SELECT priority, 1, queue_id, (
+        SELECT due_at FROM runs
+        WHERE queue_id = gated.queue_id AND priority = gated.priority AND state = 0 AND gated = 1 AND due_at > ?2
+        ORDER BY due_at LIMIT 1
+    ) FROM gated WHERE priority IS NOT NULL
+) WHERE first_due_at IS NOT NULL;
+
+-- name: claim_ready
+-- One level's due runs that nothing can hold back. Their owners are read (a look into the table) only if ?6 asks.
+SELECT json_group_array(json_array(due_at, hex(id), num, owner)) FROM (
+    SELECT due_at, id, num, CASE WHEN ?6 THEN owner_id END AS owner FROM runs
+    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 0 AND due_at <= ?3
+        AND (start_by IS NULL OR start_by > ?4)
+    ORDER BY due_at, id LIMIT ?5
+);
+
+-- name: claim_gated
+-- One level's due runs that a key or their order might hold back, and does not, counting what this claim took already:
+-- ?9 is JSON, how many under each key, ?10 JSON, the owners. Continues after (?7, ?8).
+WITH
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM runs
+    WHERE namespace_id = ?6 AND state IN (1, 2) AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
+taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10))
+SELECT json_group_array(json_array(
+    due_at, hex(id), num, owner_id, serial, concurrency_key, free
+)) FROM (
+    SELECT this.due_at, this.id, this.num, this.owner_id, this.serial, this.concurrency_key,
+        this.concurrency_max - ifnull(busy.held, 0) AS free
+    FROM runs AS this
+    LEFT JOIN busy ON busy.key = this.concurrency_key
+    LEFT JOIN counted ON counted.key = this.concurrency_key
+    WHERE this.queue_id = ?1 AND this.priority = ?2 AND this.state = 0 AND this.gated = 1
+        AND this.due_at <= ?3 AND (this.due_at, this.id) > (?7, ?8)
+        AND (this.start_by IS NULL OR this.start_by > ?4)
+        AND (this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max)
+        AND (this.serial IS NULL OR this.owner_id IS NULL OR (
+            this.owner_id NOT IN (SELECT owner_id FROM taken)
+            AND NOT EXISTS (
+                SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
+            )
+            AND NOT EXISTS (
+                SELECT 1 FROM runs AS earlier
+                WHERE earlier.owner_id = this.owner_id AND earlier.state < 3
+                    AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
+            )
+        ))
+    ORDER BY this.due_at, this.id LIMIT ?5
+);
+
+-- name: claim_runs
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
+UPDATE runs SET state = 1, token = token + 1, attempt = attempt + 1, worker_id = ?2, started_at = max(?3, due_at),
+    lease_expires_at = max(?3, due_at)
+        + min(lease_micros, ifnull(execution_micros, lease_micros))
+WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: settle_runs
+-- The number is looked up for each given row: as a join, the planner would rather walk all runs for a long batch.
+WITH given (id, token_read, state_read, held, state, due_at, attempt, worker_id, lease_expires_at, started_at,
+    finished_at, progress, error, result, disposition, prune_at, history, start_by, token)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+UPDATE runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker_id = given.worker_id,
+    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
+    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
+    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
+FROM given
+WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
+    AND runs.token = given.token_read AND runs.state = given.state_read
+    AND (given.held IS NULL OR (runs.lease_expires_at > ?) IS given.held);
+
+-- name: beating_runs
+-- Which leases stand, and until when they will: `ports.lease_end` for a running run, unchanged for a cancelling one.
+WITH given (place, id, token) AS (VALUES (?, ?, ?))
+SELECT json_group_array(json_array(given.place, runs.num, runs.state, CASE
+    WHEN runs.state = 2 THEN runs.lease_expires_at
+    WHEN runs.execution_micros IS NULL OR runs.started_at IS NULL THEN ? + runs.lease_micros
+    ELSE min(? + runs.lease_micros, runs.started_at + runs.execution_micros)
+    END))
+FROM given CROSS JOIN runs ON runs.namespace_id = ? AND runs.id = given.id
+WHERE runs.token = given.token AND runs.state IN (1, 2) AND runs.lease_expires_at > ?;
+
+-- name: heartbeat_runs
+WITH given (num, lease_expires_at) AS (VALUES (?, ?))
+UPDATE runs SET lease_expires_at = given.lease_expires_at FROM given WHERE runs.num = given.num;
+
+-- name: write_progress
+UPDATE runs SET progress = ?2 WHERE num = ?1;
+
+-- name: expired_runs
+SELECT json_group_array(json_array(lease_expires_at, hex(id), num)) FROM (
+    SELECT lease_expires_at, id, num FROM runs
+    WHERE namespace_id = ?1 AND state IN (1, 2) AND lease_expires_at <= ?2
+    ORDER BY lease_expires_at, id LIMIT ?3
+);
+
+-- name: unstarted_runs
+SELECT json_group_array(json_array(start_by, hex(id), num)) FROM (
+    SELECT start_by, id, num FROM runs
+    WHERE namespace_id = ?1 AND state = 0 AND start_by <= ?2
+    ORDER BY start_by, id LIMIT ?3
+);
+
+-- name: next_overdue_at
+SELECT min(instant) FROM (
+    SELECT (
+        SELECT lease_expires_at FROM runs
+        WHERE namespace_id = ?1 AND state IN (1, 2) AND lease_expires_at > ?2 ORDER BY lease_expires_at LIMIT 1
+    ) AS instant
+    UNION ALL
+    SELECT (
+        SELECT start_by FROM runs
+        WHERE namespace_id = ?1 AND state = 0 AND start_by > ?2 ORDER BY start_by LIMIT 1
+    )
+);
+
+-- name: prune_runs
+DELETE FROM runs WHERE num IN (
+    SELECT num FROM runs WHERE namespace_id = ?1 AND state > 2 AND prune_at <= ?2 ORDER BY prune_at LIMIT ?3
+);
+
+-- name: orphaned_jobs
+SELECT json_group_array(num) FROM (
+    SELECT num FROM jobs
+    WHERE namespace_id = ?1 AND deleted_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.owner_id = jobs.num)
+    LIMIT ?2
+);
+
+-- name: forget_jobs
+DELETE FROM jobs WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: forget_owners
+DELETE FROM owners WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: trim_runs
+-- The newest of those to go is found by its place; the oldest go first.
+DELETE FROM runs WHERE num IN (
+    SELECT num FROM runs
+    WHERE owner_id = ?1 AND state > 2 AND id <= (
+        SELECT id FROM runs WHERE owner_id = ?1 AND state > 2 ORDER BY id DESC LIMIT 1 OFFSET ?2
+    )
+    ORDER BY id LIMIT ?3
+);
+
+-- name: beat_node
+INSERT INTO nodes (namespace_id, name, beat_at, definition) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
+
+-- name: forget_nodes
+DELETE FROM nodes WHERE namespace_id = ?1 AND beat_at < ?2;
+
+-- name: list_nodes
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM nodes WHERE namespace_id = ?1 AND beat_at >= ?2 ORDER BY name
+);
+
+-- name: count_jobs
+SELECT json_array(count(*), ifnull(sum(enabled), 0)) FROM jobs WHERE namespace_id = ?1 AND deleted_at IS NULL;
+
+-- name: count_ready
+SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
+    SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
+    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 0
+    GROUP BY queue_id
+);
+
+-- name: count_gated
+SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
+    SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
+    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 1
+    GROUP BY queue_id
+);
+
+-- name: count_claimed
+SELECT json_group_array(json_array(queue_id, running)) FROM (
+    SELECT queue_id, count(*) AS running FROM runs WHERE namespace_id = ?1 AND state IN (1, 2) GROUP BY queue_id
+);

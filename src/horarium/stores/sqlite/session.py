@@ -1,0 +1,206 @@
+"""A connection that knows what the small numbers stand for.
+
+Queues, workers and owners (a job's id and name) are numbers in the rows. A session remembers both directions. What it
+learned inside a transaction that was undone must be forgotten (`forget`); what is committed never changes, and no
+number is used twice, so nothing else can make its memory wrong. The one exception: an owner can be pruned with its job,
+so the number to write for a job is always read in the transaction that writes it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import apsw
+import msgspec
+
+from horarium.model import Job
+from horarium.stores.queries import load_queries
+from horarium.stores.sqlite.ids import decode_id, encode_id
+
+QUERIES = load_queries("horarium.stores.sqlite")
+
+ROWS_MAX = 100
+"""How many rows one statement takes."""
+
+SIZES = (1, 4, 20, ROWS_MAX)
+"""How many rows a batch statement can have: each size is prepared once; a batch is padded up to the next one."""
+
+STATEMENTS_KEPT = 200
+JOBS_KEPT = 20_000
+"""How many jobs, and how many owners, a session remembers."""
+
+Row = Sequence[Any]
+
+_decode = msgspec.json.Decoder().decode
+_decode_jobs = msgspec.json.Decoder(list[Job]).decode
+
+
+class Session:
+    """A connection, its namespace, and the names behind numbers. Belongs to one thread."""
+
+    def __init__(self, connection: apsw.Connection, namespace: str) -> None:
+        self.connection = connection
+        self.namespace = namespace
+        self.namespace_id = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything remembered: part of it may never have been committed."""
+        self._queues: dict[str, int] = {}
+        self._queue_names: dict[int, str] = {}
+        self._workers: dict[str, int] = {}
+        self._worker_names: dict[int, str] = {}
+        self._owners: dict[int, tuple[str, str]] = {}
+        self._jobs: dict[str, Job] = {}
+
+    def close(self) -> None:
+        """Close the connection; the last one to close a file copies its log into it."""
+        self.connection.close()
+
+    def abandon(self) -> None:
+        """Close a connection that no longer works."""
+        self.connection.close(force=True)
+
+    # -- statements
+
+    def one(self, query: str, *values: Any) -> Any:
+        """The only column of the only row, or None."""
+        return self.connection.execute(QUERIES[query], values).get
+
+    def array(self, query: str, *values: Any) -> list[Any]:
+        """The JSON array that the query returns."""
+        answer: list[Any] = _decode(self.connection.execute(QUERIES[query], values).get)
+        return answer
+
+    def jobs(self, query: str, *values: Any) -> list[Job]:
+        """The jobs whose definitions the query returns."""
+        return _decode_jobs(self.connection.execute(QUERIES[query], values).get)
+
+    def change(self, query: str, *values: Any) -> int:
+        """Write. The number of rows changed."""
+        self.connection.execute(QUERIES[query], values)
+        return self.connection.changes()
+
+    def change_rows(self, query: str, rows: Sequence[Row], *values: Any) -> int:
+        """Write a batch, `values` following its rows. The number of rows changed."""
+        changed = 0
+        for size, flat in _statements(rows):
+            self.connection.execute(QUERIES.rows(query, size), (*flat, *values))
+            changed += self.connection.changes()
+        return changed
+
+    def array_rows(self, query: str, rows: Sequence[Row], *values: Any) -> list[Any]:
+        """The JSON arrays that the query returns for a batch, together."""
+        answers: list[Any] = []
+        for size, flat in _statements(rows):
+            answers += _decode(self.connection.execute(QUERIES.rows(query, size), (*flat, *values)).get)
+        return answers
+
+    # -- names and numbers
+
+    def find_namespace(self) -> None:
+        """Learn the namespace's number, giving it one if it has none. The caller commits."""
+        self.change("intern_namespace", self.namespace)
+        self.namespace_id = self.one("namespace_number", self.namespace)
+
+    def queue_number(self, name: str) -> int:
+        """The number of a queue, new if need be."""
+        number = self._queues.get(name)
+        if number is None:
+            self.change("intern_queue", self.namespace_id, name)
+            number = self.queue_numbers((name,))[name]
+        return number
+
+    def queue_numbers(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers of those queues that have one."""
+        wanted = set(names)
+        unknown = tuple(wanted - self._queues.keys())
+        if unknown:
+            for number, name in self.array("queue_numbers", self.namespace_id, apsw.carray(unknown)):
+                self._queues[name] = number
+                self._queue_names[number] = name
+        return {name: self._queues[name] for name in wanted if name in self._queues}
+
+    def queue_names(self, numbers: Iterable[int]) -> dict[int, str]:
+        """The names of queues, by number."""
+        if unknown := set(numbers) - self._queue_names.keys():
+            for number, name in self.array("queue_names", carray(unknown)):
+                self._queue_names[number] = name
+        return self._queue_names
+
+    def worker_number(self, name: str | None) -> int | None:
+        """The number of a worker, new if need be; None of None."""
+        if name is None:
+            return None
+        number = self._workers.get(name)
+        if number is None:
+            self.change("intern_worker", name)
+            number = self._workers[name] = self.one("worker_number", name)
+            self._worker_names[number] = name
+        return number
+
+    def worker_names(self, numbers: Iterable[int | None]) -> dict[int, str]:
+        """The names of workers, by number."""
+        if unknown := set(numbers) - self._worker_names.keys() - {None}:
+            for number, name in self.array("worker_names", carray(unknown)):
+                self._worker_names[number] = name
+        return self._worker_names
+
+    def owner_numbers(self, jobs: dict[str, str]) -> dict[str, int]:
+        """The owner numbers for jobs, given as ids and names; new ones where need be."""
+        self.change_rows(
+            "intern_owners", [(encode_id(job_id), name) for job_id, name in jobs.items()], self.namespace_id
+        )
+        return self.known_owners(jobs)
+
+    def known_owners(self, job_ids: Iterable[str]) -> dict[str, int]:
+        """The owner numbers of those of the jobs that have one."""
+        blobs = tuple(map(encode_id, job_ids))
+        found = self.array("owner_numbers", self.namespace_id, apsw.carray(blobs)) if blobs else []
+        return {decode_id(digits): number for number, digits in found}
+
+    def owners(self, numbers: Iterable[int | None]) -> dict[int, tuple[str, str]]:
+        """A job's id and name, by owner number."""
+        unknown = set(numbers) - self._owners.keys() - {None}
+        if unknown:
+            if len(self._owners) > JOBS_KEPT:
+                self._owners = {}
+                unknown = set(numbers) - {None}
+            for number, digits, name in self.array("owner_names", carray(unknown)):
+                self._owners[number] = decode_id(digits), name
+        return self._owners
+
+    def jobs_by_id(self, ids: set[str]) -> dict[str, Job]:
+        """The jobs of these ids as they stand now; only those that changed are read in full."""
+        if not ids:
+            return {}
+        found = self.array("job_versions", self.namespace_id, apsw.carray(tuple(map(encode_id, ids))))
+        versions = {decode_id(digits): version for digits, version in found}
+        if len(self._jobs) > JOBS_KEPT:
+            self._jobs = {}
+        known = self._jobs
+        stale = [job_id for job_id, version in versions.items() if not _is_version(known.get(job_id), version)]
+        if stale:
+            blobs = apsw.carray(tuple(map(encode_id, stale)))
+            known.update((job.id, job) for job in self.jobs("get_jobs_by_id", self.namespace_id, blobs))
+        return {job_id: known[job_id] for job_id in versions}
+
+
+def _is_version(job: Job | None, version: int) -> bool:
+    return job is not None and job.version == version
+
+
+def carray(numbers: Iterable[int | None]) -> Any:
+    """A parameter that is an array of integers. SQLite has no empty one: there, one that matches nothing."""
+    return apsw.carray(array("q", numbers or (-1,)))
+
+
+def _statements(rows: Sequence[Row]) -> Iterable[tuple[int, Iterable[Any]]]:
+    for start in range(0, len(rows), ROWS_MAX):
+        part = rows[start : start + ROWS_MAX]
+        size = next(size for size in SIZES if size >= len(part))
+        padding = (None,) * ((size - len(part)) * len(part[0]))
+        yield size, chain(chain.from_iterable(part), padding)

@@ -1,0 +1,159 @@
+"""`ports.Store` over one SQLite file.
+
+Each method hands a function to one of two lanes: whatever writes goes to the writer, which commits in groups; whatever
+only reads goes to the reader, whose snapshot never waits for a write. A method's answer comes only when its commit is
+on disk, and a reading that begins afterwards sees it. `claim` reads and writes in one transaction that begins
+IMMEDIATE, as every write does: of several processes on one file one writes at a time, the others wait a bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from horarium.clock import DAY, Instant
+from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.stores.sqlite import claim, jobs, runs, stats
+from horarium.stores.sqlite.connect import connect, parse_url
+from horarium.stores.sqlite.migrate import known_migrations, migrate
+from horarium.stores.sqlite.session import Session
+from horarium.stores.sqlite.writer import GROUP_MAX, Lane
+
+NODES_KEPT = 7 * DAY
+"""A node that was silent for this long is forgotten when another one beats."""
+
+_decode_nodes = msgspec.json.Decoder(list[Node]).decode
+
+
+class SqliteStore:
+    """A store in a file. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`."""
+
+    def __init__(self, url: str, namespace: str = "default") -> None:
+        self.namespace = namespace
+        self.location = parse_url(url)
+        path = self.location.path
+        self._writer = Lane("horarium-sqlite-writer", path, "BEGIN IMMEDIATE", GROUP_MAX, self._open_writer)
+        self._reader = Lane("horarium-sqlite-reader", path, "BEGIN", 1, self._open_reader)
+
+    def _open_writer(self) -> Session:
+        session = Session(connect(self.location), self.namespace)
+        try:
+            migrate(session.connection, known_migrations())
+            session.find_namespace()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _open_reader(self) -> Session:
+        session = Session(connect(self.location), self.namespace)
+        session.namespace_id = session.one("namespace_number", self.namespace)
+        self._data_version = -1
+        return session
+
+    async def open(self) -> None:
+        await self._writer.start()
+        try:
+            await self._reader.start()
+        except BaseException:
+            await self._writer.stop()
+            raise
+
+    async def close(self) -> None:
+        await self._reader.stop()
+        await self._writer.stop()
+
+    async def check(self) -> None:
+        await self._writer.call(_check)
+
+    async def changed(self) -> bool:
+        """Whether anything was committed since this was last asked, by this process or another. Not in the port: what
+        other stores learn from their signals, a file has to be asked for."""
+        return await self._reader.call(self._changed)
+
+    def _changed(self, session: Session) -> bool:
+        version: int = session.connection.pragma("data_version")
+        changed, self._data_version = version != self._data_version, version
+        return changed
+
+    # -- jobs
+
+    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
+        return await self._writer.call(lambda session: jobs.add_jobs(session, jobs_)) if jobs_ else []
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return await self._reader.call(lambda session: jobs.get_jobs(session, names)) if names else []
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._reader.call(lambda session: jobs.get_jobs_by_id(session, ids)) if ids else []
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        return await self._reader.call(lambda session: jobs.list_jobs(session, where, after, limit))
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        return await self._reader.call(lambda session: jobs.due_jobs(session, until, limit))
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await self._writer.call(lambda session: jobs.commit_plans(session, plans, now)) if plans else []
+
+    # -- runs
+
+    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
+        return await self._writer.call(lambda session: runs.add_runs(session, runs_)) if runs_ else []
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return await self._reader.call(lambda session: runs.get_runs(session, ids)) if ids else []
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        return await self._reader.call(lambda session: runs.get_run_by_key(session, unique_key))
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        return await self._reader.call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await self._reader.call(lambda session: runs.list_runs(session, where, after, limit))
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return await self._writer.call(lambda session: claim.claim_runs(session, queues, limit, worker, now, until))
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await self._writer.call(lambda session: runs.settle_runs(session, changes, now)) if changes else []
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        return await self._writer.call(lambda session: runs.heartbeat_runs(session, beats, now)) if beats else []
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        return await self._reader.call(lambda session: runs.overdue_runs(session, now, limit))
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return await self._writer.call(lambda session: runs.prune_runs(session, now, limit))
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        return await self._writer.call(lambda session: runs.trim_runs(session, job_id, keep, limit))
+
+    # -- the rest
+
+    async def beat_node(self, node: Node) -> None:
+        await self._writer.call(lambda session: _beat_node(session, node))
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        return await self._reader.call(lambda session: _list_nodes(session, since))
+
+    async def stats(self, now: Instant) -> Stats:
+        return await self._reader.call(lambda session: stats.count(session, now))
+
+
+def _check(session: Session) -> None:
+    session.change("check", session.namespace_id)
+
+
+def _beat_node(session: Session, node: Node) -> None:
+    session.change("forget_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
+    definition = msgspec.json.encode(node).decode()
+    session.change("beat_node", session.namespace_id, node.name, node.beat_at, definition)
+
+
+def _list_nodes(session: Session, since: Instant) -> list[Node]:
+    return _decode_nodes(session.one("list_nodes", session.namespace_id, since))

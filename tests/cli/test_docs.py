@@ -1,0 +1,67 @@
+"""docs/cli.md says what the commands say; every command has a help with an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from horarium.cli import COMMANDS, SUMMARIES, cli
+from horarium.cli.job import job
+from horarium.cli.reference import reference
+from horarium.cli.run import run
+from horarium.config import table
+
+DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def commands(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, (*path, name))
+
+
+ALL = list(commands())
+
+
+def test_the_reference_in_the_docs_is_that_of_the_commands() -> None:
+    assert reference() in DOCS, "write it anew: python -m horarium.cli.reference docs/cli.md"
+
+
+@pytest.mark.parametrize("path", [path for path, _ in ALL], ids=" ".join)
+def test_every_command_stands_in_the_docs_and_shows_an_example(path: tuple[str, ...]) -> None:
+    assert f"### horarium {' '.join(path)}\n" in DOCS
+    shown = CliRunner().invoke(cli, [*path, "--help"])
+    assert shown.exit_code == 0
+    assert "Example" in shown.stdout
+    assert f"horarium {' '.join(path)}" in shown.stdout
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
+def test_every_command_prints_json_and_every_option_has_a_help(path: tuple[str, ...], command: click.Command) -> None:
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert "--json" in {flag for option in options for flag in option.opts}
+    assert all(option.help for option in options)
+    assert all(f"`{option.opts[0]}" in DOCS for option in options)
+
+
+def test_serve_has_a_flag_for_every_setting() -> None:
+    (serve,) = (command for path, command in ALL if path == ("serve",))
+    flags = {flag for option in serve.params for flag in option.opts}
+    assert flags >= {setting.flag for setting in table()}
+
+
+def test_every_group_sums_up_its_commands() -> None:
+    assert list(COMMANDS) == list(SUMMARIES)
+    for group in (job, run):
+        assert all(name in CliRunner().invoke(group, ["--help"]).stdout for name in group.list_commands(None))  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""What people type, read: durations, instants, triggers, targets, policies, crontabs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from horarium.cli.crontab import jobs_of_crontab
+from horarium.cli.fields import (
+    attempts_of,
+    body_of,
+    concurrency_of,
+    duration_seconds,
+    guess_trigger,
+    is_cron,
+    policies_of,
+    target_of,
+    trigger_of,
+)
+from horarium.errors import InvalidJob
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("2d", 172_800), ("1w", 604_800), ("1.5h", 5400),
+        ("250ms", 0.25), ("0", 0), ("1H", 3600),
+    ],
+)  # fmt: skip
+def test_a_duration_is_read(text: str, seconds: float) -> None:
+    assert duration_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "5x", "-5m", "5m!", "five", "1e3", "5 m", "nan", "٥m", "1h-3m"])
+def test_what_is_no_duration_is_none(text: str) -> None:
+    assert duration_seconds(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("* * * * *", "cron"),
+        ("*/15 9-17 * * MON-FRI", "cron"),
+        ("0 0 12 * * ?", "cron"),
+        ("0 9 L * *", "cron"),
+        ("H H * * *", "cron"),
+        ("@daily", "cron"),
+        ("FREQ=DAILY", "rrule"),
+        ("RRULE:FREQ=DAILY;COUNT=2", "rrule"),
+        ("DTSTART;TZID=Europe/Berlin:20250101T083000\\nRRULE:FREQ=DAILY", "rrule"),
+        ("2026-12-24T18:00:00+01:00", "once"),
+        ("5m", "interval"),
+        ("every other tuesday at 9:34am", "phrase"),
+        ("9 am on every monday", "phrase"),
+        ("every day at 9", "phrase"),
+        ('{"type": "cron", "expression": "@hourly"}', "cron"),
+    ],
+)
+def test_a_trigger_is_guessed(text: str, kind: str) -> None:
+    assert guess_trigger(text, None)["type"] == kind
+
+
+def test_a_rule_typed_in_one_line_becomes_lines() -> None:
+    assert guess_trigger("DTSTART:20250101T000000Z\\nRRULE:FREQ=DAILY", None)["rrule"].splitlines() == [
+        "DTSTART:20250101T000000Z",
+        "RRULE:FREQ=DAILY",
+    ]
+
+
+def test_words_are_no_cron_expression() -> None:
+    assert not is_cron("every day at nine sharp")
+    assert not is_cron("* * * *")
+    assert not is_cron("1 of the last days now")
+
+
+@pytest.mark.parametrize(
+    ("flags", "spec"),
+    [
+        (
+            {"cron": "@daily", "timezone": "Europe/Berlin"},
+            {"type": "cron", "expression": "@daily", "timezone": "Europe/Berlin"},
+        ),
+        ({"every": "90m"}, {"type": "interval", "every_seconds": 5400}),
+        ({"every": "1.5s"}, {"type": "interval", "every_seconds": 1.5}),
+        ({"at": "2026-07-01T09:00", "timezone": "Europe/Berlin"}, {"type": "once", "at": "2026-07-01T09:00:00+02:00"}),
+        ({"at": "2026-07-01T09:00:00Z"}, {"type": "once", "at": "2026-07-01T09:00:00+00:00"}),
+        ({"when": "every day at 9"}, {"type": "phrase", "text": "every day at 9"}),
+        ({}, None),
+    ],
+)
+def test_flags_become_a_trigger(flags: dict[str, Any], spec: dict[str, Any] | None) -> None:
+    assert trigger_of(flags) == spec
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"cron": "@daily", "every": "5m"}, "give one trigger, not --cron and --every"),
+        ({"every": "soon"}, "'soon' is not a duration"),
+        ({"every": "5m", "timezone": "UTC"}, "an interval has none"),
+        ({"at": "tomorrow"}, "'tomorrow' is not an instant"),
+        ({"at": "2026-07-01T09:00"}, "has no offset; add one"),
+        ({"at": "2026-07-01T09:00", "timezone": "Mars/Base"}, "there is no zone 'Mars/Base'"),
+        ({"timezone": "UTC"}, "--timezone belongs to a trigger"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        trigger_of(flags)
+    assert words in caught.value.message
+
+
+def test_flags_become_a_target() -> None:
+    http = {"http": "https://x", "method": "put", "header": ("X-A: 1",), "body": '{"a": 1}', "callback": True}
+    assert target_of(http) == {
+        "type": "http", "url": "https://x", "method": "PUT", "headers": {"X-A": "1"}, "body": {"a": 1},
+        "completion": "callback",
+    }  # fmt: skip
+    assert target_of({"queue": "q", "payload": [1]}) == {"type": "queue", "queue": "q", "payload": [1]}
+    assert target_of({"handler": "h", "args": {"a": 1}}) == {"type": "handler", "name": "h", "args": {"a": 1}}
+    assert target_of({"bus": "b"}) == {"type": "bus", "bus": "b"}
+    with pytest.raises(click.UsageError, match="give one target, not --http and --queue"):
+        target_of({"http": "https://x", "queue": "q"})
+
+
+def test_a_body_is_json_where_it_is_json_and_else_text() -> None:
+    assert body_of({"body": "[1]"}) == [1]
+    assert body_of({"body": "plain"}) == "plain"
+    with pytest.raises(click.UsageError, match="not both"):
+        body_of({"body": "a", "body_file": "b"})
+
+
+def test_flags_become_policies() -> None:
+    flags = {
+        "catch_up": "all",
+        "catch_up_window": 60.0,
+        "retries": 4,
+        "backoff": 1.0,
+        "label": ("a=b=c", "d="),
+        "keep": 5.0,
+    }
+    assert policies_of(flags) == {
+        "catch_up": {"policy": "all", "window_seconds": 60.0},
+        "retry": {"attempts_max": 5, "backoff_seconds": 1.0},
+        "labels": {"a": "b=c", "d": ""},
+        "retention": {"finished_seconds": 5.0},
+    }
+    assert attempts_of({"attempts": 4}) == 4
+    with pytest.raises(click.UsageError, match="N retries are N \\+ 1 attempts"):
+        attempts_of({"attempts": 1, "retries": 1})
+    with pytest.raises(click.UsageError, match="--label: 'x' has no '='"):
+        policies_of({"label": ("x",)})
+
+
+def test_concurrency_is_key_and_number() -> None:
+    assert concurrency_of("db=2") == {"key": "db", "max": 2}
+    assert concurrency_of("db") == {"key": "db", "max": 1}
+    assert concurrency_of("a=b=2") == {"key": "a=b", "max": 2}
+    with pytest.raises(click.UsageError, match="is not KEY=MAX"):
+        concurrency_of("db=many")
+
+
+CRONTAB = r"""
+# backups
+MAILTO="ops@example.com"
+0 3 * * * /usr/bin/backup --all
+CRON_TZ=Europe/Berlin
+*/5 * * * MON-FRI /usr/bin/poll
+@hourly   /usr/bin/poll
+0 0 1 * * date +\%F | cat%line one%line two
+"""
+
+
+def test_a_crontab_becomes_jobs() -> None:
+    backup, poll, hourly, stdin = jobs_of_crontab(CRONTAB, "crontab", "shell", "UTC")
+    assert backup == {
+        "name": "usr-bin-backup-all",
+        "trigger": {"type": "cron", "expression": "0 3 * * *", "timezone": "UTC"},
+        "target": {
+            "type": "queue",
+            "queue": "shell",
+            "payload": {"command": ["/bin/sh", "-c", "/usr/bin/backup --all"], "env": {"MAILTO": "ops@example.com"}},
+        },
+    }
+    assert poll["trigger"] == {"type": "cron", "expression": "*/5 * * * MON-FRI", "timezone": "Europe/Berlin"}
+    assert (poll["name"], hourly["name"]) == ("usr-bin-poll", "usr-bin-poll-2")
+    assert hourly["trigger"]["expression"] == "@hourly"
+    payload = stdin["target"]["payload"]
+    assert (payload["command"][2], payload["stdin"]) == ("date +%F | cat", "line one\nline two")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("@reboot /bin/x", "crontab:1: @reboot has no fire time"),
+        ("0 3 * * *", "crontab:1: '0 3 * * *' is not `minute hour day month weekday command`"),
+        ("every day /bin/x and more words", "crontab:1:"),
+    ],
+)
+def test_a_line_that_is_none_of_a_crontab_is_named(line: str, words: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        jobs_of_crontab(line, "crontab", "q", "UTC")
+    assert words in caught.value.message

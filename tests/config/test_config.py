@@ -1,0 +1,221 @@
+"""Settings: where they come from, which source wins, and how a mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from horarium.config import (
+    ROLES,
+    Settings,
+    is_loopback,
+    load_settings,
+    mask_url,
+    settings_table,
+    table,
+)
+from horarium.errors import InvalidSetting
+
+DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def refusal(flags: dict[str, object], env: dict[str, str] | None = None, file: Path | None = None) -> str:
+    with pytest.raises(InvalidSetting) as caught:
+        load_settings(flags, env, file)
+    return caught.value.message
+
+
+def test_without_any_source_the_defaults_hold() -> None:
+    settings = load_settings()
+    assert settings == Settings()
+    assert settings.store == "sqlite:///horarium.db"
+    assert (settings.host, settings.port, settings.roles) == ("127.0.0.1", 8080, ROLES)
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "horarium.yaml"
+    file.write_text("port: 1\nhost: localhost\ngrace_seconds: 1\n")
+    settings = load_settings({"port": "3"}, {"HORARIUM_PORT": "2", "HORARIUM_HOST": "::1"}, file)
+    assert (settings.port, settings.host, settings.grace_seconds) == (3, "::1", 1.0)
+
+
+def test_a_flag_that_is_none_or_empty_is_not_given() -> None:
+    assert load_settings({"port": None, "api_keys": ()}, {"HORARIUM_PORT": "7", "HORARIUM_API_KEYS": "k"}) == Settings(
+        port=7, api_keys=("k",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("port", "8081", 8081),
+        ("grace_seconds", "2.5", 2.5),
+        ("roles", "api, planner,api", ("api", "planner")),
+        ("api_keys", "one,two", ("one", "two")),
+        ("allow_private_targets", "true", True),
+        ("allow_private_targets", "0", False),
+        ("log_format", "json", "json"),
+        ("uvloop", "off", "off"),
+        ("store", "redis://:p@h:1/0", "redis://:p@h:1/0"),
+        ("node_name", "node-1", "node-1"),
+    ],
+)
+def test_text_becomes_the_type_of_its_setting(name: str, text: str, value: object) -> None:
+    assert getattr(load_settings({}, {"HORARIUM_" + name.upper(): text}), name) == value
+    assert getattr(load_settings({name: text}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("port", "x", "a whole number from 0 to 65535"),
+        ("port", "65536", "a whole number from 0 to 65535"),
+        ("port", "-1", "a whole number from 0 to 65535"),
+        ("port", "80.5", "a whole number from 0 to 65535"),
+        ("grace_seconds", "nan", "a number from 0 to 86400"),
+        ("grace_seconds", "inf", "a number from 0 to 86400"),
+        ("log_format", "xml", "one of text, json"),
+        ("roles", "api,plan", "one or more of api, planner"),
+        ("roles", ",", "one or more of"),
+        ("allow_private_targets", "yes", "true or false"),
+        ("store", "horarium.db", "a store URL such as"),
+        ("namespace", "a/b", "letters, digits"),
+        ("http_concurrency", "0", "a whole number from 1 to 10000"),
+    ],
+)
+def test_a_wrong_value_names_setting_source_given_and_expected(name: str, text: str, expected: str) -> None:
+    message = refusal({}, {"HORARIUM_" + name.upper(): text})
+    assert message.startswith(f"{name}: {text!r} given in HORARIUM_{name.upper()}; expected ")
+    assert expected in message
+
+
+def test_both_ends_of_a_range_are_in_it() -> None:
+    assert load_settings({"port": "0"}).port == 0
+    assert load_settings({"port": "65535"}).port == 65_535
+
+
+def test_a_wrong_value_in_the_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "horarium.yaml"
+    file.write_text("# mine\nhost: localhost\nport: high\n")
+    assert refusal({}, {}, file).startswith(f"port: 'high' given in {file}:3;")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prot: 1\n", "there is no setting 'prot' (in {file}:1); did you mean port?"),
+        ("plan-ahead-seconds: 1\n", "did you mean plan_ahead_seconds?"),
+        ("port: 1\nport: 2\n", "{file}:2: not YAML 1.2: found duplicate key"),
+        ("store: *x\n", "{file}:1: not YAML 1.2"),
+        ("- port\n", "expected one mapping of settings"),
+        ("a: 1\n---\nb: 1\n", "expected one mapping of settings"),
+        ("port: {\n", "not YAML 1.2"),
+        ("api_keys: [1]\n", "api_keys: ******** given in"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "horarium.yaml"
+    file.write_text(text)
+    assert words.format(file=file) in refusal({}, {}, file)
+
+
+def test_the_file_is_yaml_1_2_where_on_is_a_word(tmp_path: Path) -> None:
+    file = tmp_path / "horarium.yaml"
+    file.write_text("uvloop: on\nallow_private_targets: true\nroles: [api, pruner]\napi_keys:\n  - secret\n")
+    settings = load_settings({}, {}, file)
+    assert settings.uvloop == "on"
+    assert settings.allow_private_targets
+    assert (settings.roles, settings.api_keys) == (("api", "pruner"), ("secret",))
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "horarium.yaml"
+    file.write_text("# nothing\n")
+    assert load_settings({}, {}, file) == Settings()
+
+
+def test_a_file_that_is_missing_or_binary_or_long_is_refused(tmp_path: Path) -> None:
+    assert "can't be read: No such file" in refusal({}, {}, tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "it is not UTF-8" in refusal({}, {}, tmp_path / "binary.yaml")
+    (tmp_path / "long.yaml").write_bytes(b"#" * (1024 * 1024 + 1))
+    assert "longer than 1,048,576 bytes" in refusal({}, {}, tmp_path / "long.yaml")
+
+
+def test_an_unknown_variable_names_the_nearest() -> None:
+    message = refusal({}, {"HORARIUM_PROT": "1"})
+    assert message == "there is no setting 'HORARIUM_PROT' (in the environment); did you mean HORARIUM_PORT?"
+
+
+def test_variables_of_the_client_of_tests_and_of_others_are_left_alone() -> None:
+    others = {
+        "HORARIUM_URL": "x",
+        "HORARIUM_API_KEY": "x",
+        "HORARIUM_CONFIG": "x",
+        "HORARIUM_TEST_PG": "x",
+        "PORT": "x",
+    }
+    assert load_settings({}, others) == Settings()
+
+
+def test_an_empty_variable_is_refused_and_says_what_to_do() -> None:
+    assert refusal({}, {"HORARIUM_API_KEYS": ""}).endswith("or unset it")
+
+
+def test_secrets_are_never_shown() -> None:
+    settings = Settings(
+        store="postgresql://me:hunter2@db/x?password=hunter2",
+        api_keys=("hunter2",),
+        signing_secret="whsec_hunter2",
+    )
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in str(settings)
+    assert "hunter2" not in refusal({"api_keys": ("hunter2 hunter2",)})
+    assert "hunter2" not in refusal({"store": "Postgres://me:hunter2@db"})
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("redis://:p@h", "redis://:********@h"),
+        ("postgresql://u:p@h/d", "postgresql://u:********@h/d"),
+        ("postgresql://u:p/w@rd@h/d", "postgresql://u:********@h/d"),
+        ("postgresql://h/d?user=u&password=p&x=1", "postgresql://h/d?user=u&password=********&x=1"),
+    ],
+)
+def test_a_password_in_a_url_is_masked(url: str, masked: str) -> None:
+    assert mask_url(url) == masked
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "horarium.example.com"])
+def test_a_host_beyond_loopback_needs_a_key(host: str) -> None:
+    with pytest.raises(InvalidSetting, match="no API key is set; add --api-key"):
+        Settings(host=host).check()
+    Settings(host=host, api_keys=("k",)).check()
+    Settings(host=host, roles=("planner",)).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
+def test_loopback_is_open_to_this_machine_alone(host: str) -> None:
+    assert is_loopback(host)
+    Settings(host=host).check()
+
+
+def test_the_base_url_follows_from_host_and_port_unless_it_is_given() -> None:
+    assert Settings(port=1).base_url == "http://127.0.0.1:1"
+    assert Settings(host="::1", port=1).base_url == "http://[::1]:1"
+    assert Settings(public_url="https://x.example/h/").base_url == "https://x.example/h"
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for setting in table():
+        assert setting.help
+        assert setting.expected
+        assert setting.env == "HORARIUM_" + setting.name.upper()
+        assert setting.flag.startswith("--")
+
+
+def test_the_docs_hold_the_table_as_it_is() -> None:
+    assert settings_table() in DOCS.read_text()

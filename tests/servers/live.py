@@ -1,0 +1,105 @@
+"""A whole server of ours in a thread of the test's process: the real API on a real port, on a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+
+from horarium.api.app import create_app
+from horarium.wiring import Options, Runtime, make_store
+
+
+class LiveServer:
+    """Started and stopped as a whole; may be started again on the same port, with an empty store."""
+
+    def __init__(self, api_keys: Sequence[str] = (), store: str = "memory://") -> None:
+        self._api_keys = api_keys
+        self._store = store
+        self._socket = _listen(0)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Return when requests are answered."""
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(20), "the server did not start"
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as failure:
+            self._failure = failure
+            self._socket.close()
+            self._ready.set()
+
+    def stop(self) -> None:
+        """Drain and end."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the server did not stop"
+
+    def start_again(self) -> None:
+        self._socket = _listen(self.port)
+        self.start()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        options = Options(allow_private_targets=True, grace_seconds=2.0, roles=("api", "planner", "rescuer", "pruner"))
+        runtime = Runtime(make_store(self._store), options)
+        await runtime.open()
+        await runtime.start()
+        app = create_app(
+            runtime.operations,
+            runtime.claims,
+            health=runtime.health,
+            telemetry=runtime.telemetry,
+            api_keys=self._api_keys,
+        )
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
+        server = uvicorn.Server(config)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[self._socket])
+        ticks = asyncio.create_task(_tick(server))
+        self._ready.set()
+        await self._stopping.wait()
+        runtime.claims.close()
+        ticks.cancel()
+        await server.shutdown(sockets=[self._socket])
+        await runtime.close()
+
+
+async def _tick(server: uvicorn.Server) -> None:
+    """Keeps the server's Date header, as its own main loop would."""
+    await server.main_loop()
+
+
+def _listen(port: int) -> socket.socket:
+    # With the protocol named, asyncio sets TCP_NODELAY on what it accepts; without, answers wait 40 ms for an ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
+    return listener
+
+
+@contextmanager
+def live_server(api_keys: Sequence[str] = ()) -> Iterator[LiveServer]:
+    """A server for the length of the `with`."""
+    server = LiveServer(api_keys)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,129 @@
+"""One server process: started, watched, paused, killed, restarted, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """A server under test. `folder` holds its data and its log, and survives `kill` and `start`."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[Path, int], Sequence[str]],
+        *,
+        environment: Callable[[Path, int], dict[str, str]] = lambda folder, port: {},
+        user: int | None = None,
+        group: int | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.name = name
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"horarium-{name}-"))
+        if user is not None:
+            os.chown(self.folder, user, group if group is not None else -1)
+        self._command = command
+        self._environment = environment
+        self._user, self._group = user, group
+        self._stop_signal = stop_signal
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until its port is open."""
+        log = (self.folder / "server.log").open("ab")
+        self.process = subprocess.Popen(
+            self._command(self.folder, self.port),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder,
+            env={**os.environ, **self._environment(self.folder, self.port)},
+            user=self._user,
+            group=self._group,
+            extra_groups=[] if self._user is not None else None,
+            start_new_session=True,
+        )
+        log.close()
+        self._wait_for_port()
+
+    def _wait_for_port(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended at once:\n{self.log()}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+                return
+            time.sleep(0.02)
+        raise RuntimeError(f"{self.name} did not open its port within {START_SECONDS:g} s:\n{self.log()}")
+
+    def log(self) -> str:
+        """The end of its log."""
+        return (self.folder / "server.log").read_text(errors="replace")[-4000:]
+
+    def family(self) -> list[psutil.Process]:
+        """The process and all that it started, whatever groups they made for themselves."""
+        assert self.process is not None
+        try:
+            leader = psutil.Process(self.process.pid)
+            return [leader, *leader.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to it and to all that it started."""
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP: it neither answers nor hangs up."""
+        self.signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.signal_all(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9, and wait for its end."""
+        if self.process is not None:
+            family = self.family()
+            self.signal_all(signal.SIGKILL)
+            self.process.wait()
+            psutil.wait_procs(family, timeout=10)
+
+    def restart(self) -> None:
+        """kill -9, and start again on the same data."""
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        """Stop it in order, and remove its folder."""
+        if self.process is not None and self.process.poll() is None:
+            self.signal_all(signal.SIGCONT)
+            self.process.send_signal(self._stop_signal)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=15)
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
+from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant, to_micros
 from horarium.definitions import JobDefinition, TargetCheck, define, definition_of, invalid_job, redefine
 from horarium.errors import (
     AlreadyExists,
@@ -29,6 +29,7 @@ from horarium.errors import (
 )
 from horarium.model import (
     CLAIMED,
+    DEFAULT_RUN_POLICY,
     PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
     Cause,
@@ -233,7 +234,9 @@ class Operations:
                 job = await self._past_what_ran(job, now)
             unfinished = (await self.store.unfinished_runs([job.id]))[job.id]
             if settle_due and job.next_fire_at is not None and job.next_fire_at <= now:
-                await self.store.commit_plans([plan(job, unfinished, now)], now)
+                owed = plan(job, unfinished, now)
+                if (await self.store.commit_plans([owed], now))[0]:
+                    self._signal_runs(owed.runs)
                 continue
             planned = await change(job, unfinished, now)
             if planned is None:
@@ -533,6 +536,7 @@ def _check_size(field: str, text: bytes | None, limit: int) -> None:
 
 def _fresh(run: Run, *, id: str, now: Instant) -> Run:
     """The same work as a new run."""
+    start_seconds = (run.policy or DEFAULT_RUN_POLICY).timeouts.start_seconds
     return Run(
         id=id,
         queue=run.queue,
@@ -547,4 +551,5 @@ def _fresh(run: Run, *, id: str, now: Instant) -> Run:
         concurrency_max=run.concurrency_max,
         lease_seconds=run.lease_seconds,
         execution_seconds=run.execution_seconds,
+        start_by=None if start_seconds is None else now + to_micros(start_seconds),
     )

@@ -265,6 +265,12 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
     ]
 
 
+def not_ended(planned: Plan, unfinished: Sequence[Run], now: Instant) -> list[RunChange]:
+    """What a plan meant to end and did not, because somebody claimed it in between. `unfinished` as they are now."""
+    meant = {change.run.id for change in planned.changes}
+    return _end_others(planned.job, [run for run in unfinished if run.id in meant], now)
+
+
 def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
     """Neighbours of the same kind as one range, unless something stands between them."""
     merged: list[Dropped] = []

@@ -29,12 +29,13 @@ from horarium.model import (
     Plan,
     QueueTarget,
     Run,
+    RunPolicy,
     State,
     Succeeded,
 )
 from horarium.operations import Operations, Settlement
 from horarium.planning import plan
-from horarium.policies import Overlap
+from horarium.policies import Overlap, Timeouts
 from horarium.ports import Claimed, RunFilter
 from horarium.services.signals import LocalSignal
 from horarium.stores.memory import MemoryStore
@@ -249,6 +250,15 @@ async def test_a_failed_run_is_retried_as_a_new_one_with_its_payload(world: Worl
     again = await world.operations.retry_run(run.id)
     assert (again.id != run.id, again.payload, again.state) == (True, b'{"a":1}', State.PENDING)
     assert (await world.operations.get_run(run.id)).state is State.FAILED
+
+
+async def test_a_retried_one_off_has_as_long_to_be_started_as_the_first(world: World) -> None:
+    policy = RunPolicy(timeouts=Timeouts(start_seconds=5))
+    run = Run(id="run", queue="pull/q", fire_at=START, due_at=START, created_at=START, policy=policy)
+    await world.operations.add_runs([run])
+    await world.operations.cancel_run("run")
+    world.clock.advance(60)
+    assert (await world.operations.retry_run("run")).start_by == START + 65 * SECOND
 
 
 async def test_what_is_not_over_cannot_be_retried(world: World) -> None:

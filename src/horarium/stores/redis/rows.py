@@ -204,10 +204,7 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
     """What `apply` of the scripts is given."""
     run = change.run
     return (
-        run.id,
-        change.token,
-        STATE_NUMBERS[change.state],
-        change.held,
+        0,
         STATE_NUMBERS[run.state],
         run.token,
         run.attempt,
@@ -219,6 +216,10 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         run.finished_at,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
+        run.id,
+        change.token,
+        STATE_NUMBERS[change.state],
+        change.held,
         _outcome(run, arguments),
         arguments.place_or_none(run.progress),
     )

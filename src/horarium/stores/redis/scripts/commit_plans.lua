@@ -5,9 +5,9 @@ local now, plans = tonumber(ARGV[1]), cmsgpack.unpack(ARGV[2])
 local answers, wanted = {}, {}
 
 for _, plan in ipairs(plans) do
-  for part = 4, 6 do
-    for _, item in ipairs(plan[part]) do wanted[#wanted + 1] = item[1] end
-  end
+  for _, change in ipairs(plan[4]) do wanted[#wanted + 1] = change[ID_CHANGED] end
+  for _, withdrawal in ipairs(plan[5]) do wanted[#wanted + 1] = withdrawal[1] end
+  for _, new in ipairs(plan[6]) do wanted[#wanted + 1] = new[1] end
 end
 fetch(wanted)
 

@@ -11,7 +11,8 @@
 --                 history (if there are any)  runs_of:OWNER      all runs of a job
 --   progress      hash: id -> JSON            owners:NAME        which owners have runs under this job name
 --   payloads      hash: id -> large payload   fires:JOB_ID       set: the fire times that have a run
---   unique        hash: unique key -> id      ids:open, ids:N    unfinished runs, finished ones by state
+--   unique        hash: unique key -> id
+--   ids           all runs; ids:N: those that ended in a state that is not the usual one
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
 --   lane:P:Q      pending runs that nothing holds back, by due time
 --   gated:P:Q     pending runs that a key or their order may hold back, by due time
@@ -21,6 +22,7 @@
 
 local P, call = KEYS[1], redis.call
 local RUNS, OUTCOMES, PROGRESS, PAYLOADS, UNIQUE = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads', P .. 'unique'
+local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
 
 local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
 -- What may change: places in the table that `read_row` gives first; place 1 is where the rest of the row begins.
@@ -30,6 +32,7 @@ local FINISHED_AT, DISPOSITION, PRUNE_AT = 10, 11, 12
 local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE_MICROS, EXECUTION_MICROS, APART = 11, 12, 13
 local CHANGING, FIXED, HEADER = 11, 12, 3
+local ROW_BEGINS = string.char(220, 0, 28)
 local FAR_BELOW = 2 ^ 53
 local NEVER = 1 / 0
 -- How many arguments one command is given at the most: Lua's stack holds some 8,000.
@@ -45,8 +48,7 @@ local function read_row(row)
 end
 
 local function write_row(row, m)
-  return row:sub(1, HEADER) .. pack(m[STATE], m[TOKEN], m[ATTEMPT], m[DUE_AT], m[LEASE_EXPIRES_AT], m[STARTED_AT],
-    m[START_BY], m[WORKER], m[FINISHED_AT], m[DISPOSITION], m[PRUNE_AT]) .. row:sub(m[1] + 1)
+  return ROW_BEGINS .. pack(unpack(m, STATE, PRUNE_AT)) .. row:sub(m[1] + 1)
 end
 
 -- ---- reading
@@ -60,13 +62,19 @@ local function many(command, key, arguments)
   return answers
 end
 
--- What the client needs to build these runs; a hash that is empty is not looked into.
-local function load_runs(ids)
-  if #ids == 0 then return {{}, {}, {}, {}} end
-  local parts = {}
-  for place, key in ipairs({RUNS, OUTCOMES, PROGRESS, PAYLOADS}) do
-    parts[place] = call('EXISTS', key) == 1 and many('HMGET', key, ids) or {}
+-- What belongs to these runs besides their rows, from place 2 on; a hash that is empty is not looked into.
+local function load_beside(ids)
+  local parts = {{}, {}, {}, {}}
+  for place, key in ipairs({OUTCOMES, PROGRESS, PAYLOADS}) do
+    if #ids > 0 and call('EXISTS', key) == 1 then parts[place + 1] = many('HMGET', key, ids) end
   end
+  return parts
+end
+
+-- What the client needs to build these runs.
+local function load_runs(ids)
+  local parts = load_beside(ids)
+  parts[1] = many('HMGET', RUNS, ids)
   return parts
 end
 
@@ -128,11 +136,21 @@ end
 
 local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
 
+-- Asked for with every run; building it costs more than looking it up.
+local lanes = {}
+local function lane_key(priority, queue)
+  local of_queue = lanes[queue]
+  if not of_queue then of_queue = {}; lanes[queue] = of_queue end
+  local key = of_queue[priority]
+  if not key then key = level_key('lane', priority, queue); of_queue[priority] = key end
+  return key
+end
+
 local function gate_key(priority, queue, gate)
   return P .. 'gate:' .. priority .. ':' .. #queue .. ':' .. queue .. ':' .. gate
 end
 
-local function enter_queue(queue) add(P .. 'queues', 0, queue) end
+local function enter_queue(queue) add(QUEUES, 0, queue) end
 
 local function enter_lane(id, m, f)
   local queue, priority = f[QUEUE], f[PRIORITY]
@@ -144,7 +162,7 @@ local function enter_lane(id, m, f)
     add(key, m[DUE_AT], id)
     gates_touched[key] = {level_key('gates', priority, queue), gate}
   else
-    new = add(level_key('lane', priority, queue), m[DUE_AT], id)
+    new = add(lane_key(priority, queue), m[DUE_AT], id)
   end
   if new then
     add(P .. 'levels:' .. queue, priority, priority)
@@ -162,7 +180,7 @@ local function leave_lane(id, m, f)
     remove(key, id)
     gates_touched[key] = {level_key('gates', priority, queue), gate}
   else
-    remove(level_key('lane', priority, queue), id)
+    remove(lane_key(priority, queue), id)
   end
   if m[START_BY] then remove(P .. 'start_by', id) end
 end
@@ -183,29 +201,27 @@ local function wait_in_job(id, state, f)
   end
 end
 
-local function ids_key(state) return P .. 'ids:' .. (state < COMPLETED and 'open' or state) end
-
--- Put a run into the indexes of its state, or out of them.
+-- What a run stands in by its state, besides `ids`.
 local function index(id, m, f)
   local state = m[STATE]
-  add(ids_key(state), 0, id)
-  if state >= COMPLETED then
-    if m[PRUNE_AT] then add(P .. 'prunable', m[PRUNE_AT], id) end
+  if state < COMPLETED then
+    wait_in_job(id, state, f)
+    if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
     return
   end
-  wait_in_job(id, state, f)
-  if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
+  if state > COMPLETED then add(P .. 'ids:' .. state, 0, id) end
+  if m[PRUNE_AT] then add(PRUNABLE, m[PRUNE_AT], id) end
 end
 
 local function unindex(id, m, f)
   local state = m[STATE]
-  remove(ids_key(state), id)
-  if state >= COMPLETED then
-    if m[PRUNE_AT] then remove(P .. 'prunable', id) end
+  if state < COMPLETED then
+    if f[JOB_ID] then remove(P .. 'waiting:' .. f[JOB_ID], id) end
+    if state == PENDING then leave_lane(id, m, f) else leave_claimed(id, f) end
     return
   end
-  if f[JOB_ID] then remove(P .. 'waiting:' .. f[JOB_ID], id) end
-  if state == PENDING then leave_lane(id, m, f) else leave_claimed(id, f) end
+  if state > COMPLETED then remove(P .. 'ids:' .. state, id) end
+  if m[PRUNE_AT] then remove(PRUNABLE, id) end
 end
 
 -- From one state to another, leaving alone what stays.
@@ -290,20 +306,31 @@ local function write_or_remove(key, id, value)
   if value then set_field(key, id, value) else remove_field(key, id) end
 end
 
--- One change, as `rows.py` sends it: {id, token, state, held, eleven new values, places of outcome and progress in
--- ARGV}. Written if the stored run is still as the change says.
+-- One change, as `rows.py` sends it: a place for the script, the eleven new values as in a row, then id, token, state,
+-- held, and the places in ARGV of outcome and progress. Written if the stored run is still as the change says.
+local ID_CHANGED, TOKEN_READ, STATE_READ, HELD, OUTCOME, NEW_PROGRESS = 13, 14, 15, 16, 17, 18
+
 local function apply(change, now)
-  local id, held = change[1], change[4]
+  local id, held = change[ID_CHANGED], change[HELD]
   local run = find(id)
-  if not run or run.m[TOKEN] ~= change[2] or run.m[STATE] ~= change[3] then return false end
+  if not run then return false end
+  local m = run.m
+  if m[TOKEN] ~= change[TOKEN_READ] or m[STATE] ~= change[STATE_READ] then return false end
   if held ~= nil then
-    local lease = run.m[LEASE_EXPIRES_AT]
+    local lease = m[LEASE_EXPIRES_AT]
     if not lease or (lease > now) ~= held then return false end
   end
-  local m = {run.m[1]}
-  for place = STATE, PRUNE_AT do m[place] = change[place + 3] end
-  current[id] = {row = run.row, m = m, f = run.f, changed = true, added = run.added, outcome = change[16], progress = change[17]}
+  change[1] = m[1]
+  current[id] = {
+    row = run.row, m = change, f = run.f, changed = true, added = run.added,
+    outcome = change[OUTCOME], progress = change[NEW_PROGRESS],
+  }
   return true
+end
+
+local function write_outcome(id, run, outcomes, progress)
+  if run.outcome or run.changed and outcomes then write_or_remove(OUTCOMES, id, ARGV[run.outcome]) end
+  if run.progress or run.changed and progress then write_or_remove(PROGRESS, id, ARGV[run.progress]) end
 end
 
 -- Work out what the batch comes to, for each run once, and write it.
@@ -311,21 +338,22 @@ local function finish()
   local outcomes, progress = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
   for id, run in pairs(current) do
     local before = stored[id]
-    if run and run ~= before then
-      local row = run.row
-      if run.changed then row = write_row(row, run.m) end
-      if run.outcome or run.changed and outcomes then write_or_remove(OUTCOMES, id, ARGV[run.outcome]) end
-      if run.progress or run.changed and progress then write_or_remove(PROGRESS, id, ARGV[run.progress]) end
-      set_field(RUNS, id, row)
-      if before and not run.added then
-        reindex(id, before.m, run.m, run.f)
+    if run ~= before then
+      if not run then
+        remove_field(RUNS, id)
+        remove(IDS, id)
+        unindex(id, before.m, before.f)
       else
-        if before then unindex(id, before.m, before.f) end
-        index(id, run.m, run.f)
+        write_outcome(id, run, outcomes, progress)
+        set_field(RUNS, id, run.changed and write_row(run.row, run.m) or run.row)
+        if not before then add(IDS, 0, id) end
+        if before and not run.added then
+          reindex(id, before.m, run.m, run.f)
+        else
+          if before then unindex(id, before.m, before.f) end
+          index(id, run.m, run.f)
+        end
       end
-    elseif before and not run then
-      remove_field(RUNS, id)
-      unindex(id, before.m, before.f)
     end
   end
   flush()

@@ -5,7 +5,7 @@
 -- taken, what `load_runs` does, and ids and rows of their jobs.
 local now, until_, limit, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local queues = {unpack(ARGV, 5)}
-local ids, rows = {}, {}
+local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
 
 local function in_claim_order(one, other)
@@ -15,38 +15,35 @@ end
 
 -- ---- taking
 
-local function note(f)
-  local key, job_id = f[KEY], f[JOB_ID]
+-- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
+local function take(id, run)
+  local key, job_id = run[KEY], run[JOB_ID]
+  local started_at = math.max(now, run[DUE_AT])
+  leave_lane(id, run)
+  run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER], run[STARTED_AT] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker, started_at
+  run[LEASE_EXPIRES_AT] = started_at + math.min(run[LEASE_MICROS], run[EXECUTION_MICROS] or run[LEASE_MICROS])
+  enter_claimed(id, run, run)
+  wait_in_job(id, RUNNING, run)
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
   if job_id then taken_of_job[job_id] = true end
+  local row = write_row(run)
+  put(id, row)
+  taken = taken + 1
+  ids[taken], rows[taken] = id, row
 end
 
--- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
-local function take(id, row, m, f)
-  local started_at = math.max(now, m[DUE_AT])
-  leave_lane(id, m, f)
-  m[STATE], m[TOKEN], m[ATTEMPT], m[WORKER], m[STARTED_AT] = RUNNING, m[TOKEN] + 1, m[ATTEMPT] + 1, worker, started_at
-  m[LEASE_EXPIRES_AT] = started_at + math.min(f[LEASE_MICROS], f[EXECUTION_MICROS] or f[LEASE_MICROS])
-  enter_claimed(id, m, f)
-  wait_in_job(id, RUNNING, f)
-  note(f)
-  row = write_row(row, m)
-  set_field(RUNS, id, row)
-  ids[#ids + 1], rows[#ids + 1] = id, row
-end
-
-local function too_late(m) return m[START_BY] and m[START_BY] <= now end
+local function too_late(run) return run[START_BY] and run[START_BY] <= now end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
 local function take_from_lane(lane)
   local offset = 0
-  while #ids < limit do
-    local wanted = limit - #ids
+  while taken < limit do
+    local wanted = limit - taken
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
-      local m, f = read_row(row)
-      if not too_late(m) then take(part[place], row, m, f) end
+      local run = read_run(row)
+      if not too_late(run) then take(part[place], run) end
     end
     if #part < wanted then return end
     offset = offset + wanted
@@ -61,8 +58,8 @@ local function in_claim_order(one, other)
 end
 
 local function candidate(into, id, due_at, row, gated)
-  local m, f = read_row(row)
-  if not too_late(m) then into[#into + 1] = {id = id, due_at = due_at, row = row, m = m, f = f, gated = gated} end
+  local run = read_run(row)
+  if not too_late(run) then into[#into + 1] = {id = id, due_at = due_at, run = run, gated = gated} end
 end
 
 -- The first `wanted` due runs of a lane or a gate that may still start.
@@ -105,21 +102,20 @@ local function from_gates(into, priority, queue, wanted)
 end
 
 local function may_be_taken(run)
-  local f = run.f
-  if f[KEY] and free_under(f[KEY], f[KEY_MAX]) <= 0 then return false end
-  return not (f[SERIAL] and f[JOB_ID] and taken_of_job[f[JOB_ID]])
+  if run[KEY] and free_under(run[KEY], run[KEY_MAX]) <= 0 then return false end
+  return not (run[SERIAL] and run[JOB_ID] and taken_of_job[run[JOB_ID]])
 end
 
 local function take_from_level(level)
-  local wanted, runs = limit - #ids, {}
+  local wanted, runs = limit - taken, {}
   for _, queue in ipairs(level.queues) do
     first_due(runs, level_key('lane', level.priority, queue), wanted, false)
     from_gates(runs, level.priority, queue, wanted)
   end
   table.sort(runs, in_claim_order)
-  for _, run in ipairs(runs) do
-    if #ids == limit then return end
-    if not run.gated or may_be_taken(run) then take(run.id, run.row, run.m, run.f) end
+  for _, one in ipairs(runs) do
+    if taken == limit then return end
+    if not one.gated or may_be_taken(one.run) then take(one.id, one.run) end
   end
 end
 
@@ -155,7 +151,7 @@ local function levels()
 end
 
 local function next_due_at(found)
-  if #ids == limit then return until_ end
+  if taken == limit then return until_ end
   local earliest = NEVER
   for _, level in ipairs(found) do
     for _, key in ipairs(level.keys) do
@@ -168,7 +164,7 @@ end
 
 local found = levels()
 for _, level in ipairs(found) do
-  if #ids < limit then
+  if taken < limit then
     if level.gated or level.keys[3] then take_from_level(level) else take_from_lane(level.keys[1]) end
   end
 end

@@ -64,9 +64,8 @@ end
 fetch(looked_at)
 
 local function matches(run)
-  local f = run.f
-  return states[tostring(run.m[STATE])] and (not queue or f[QUEUE] == queue)
-    and (not since or f[FIRE_AT] >= since) and (not before or f[FIRE_AT] < before)
+  return states[tostring(run[STATE])] and (not queue or run[QUEUE] == queue)
+    and (not since or run[FIRE_AT] >= since) and (not before or run[FIRE_AT] < before)
 end
 
 local found = {}

@@ -161,13 +161,12 @@ class Operations:
             changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
             if enabled == job.enabled:
                 return changed
-            switched = resume(changed.job, now) if enabled else pause(changed.job, (), now, None)
-            return replace(
-                switched,
-                runs=(*changed.runs, *switched.runs),
-                changes=changed.changes,
-                withdrawals=changed.withdrawals,
-            )
+            if enabled:
+                switched = resume(changed.job, now)
+                return replace(changed, job=switched.job, runs=(*changed.runs, *switched.runs))
+            # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
+            paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
+            return replace(paused, runs=changed.runs)
 
         job, _ = await self._change_job(name, change)
         return job

@@ -154,10 +154,13 @@ class Ledger:
                 self._redelivery(verdict, run, before, again)
 
     def _on_time(self, verdict: Verdict, run: Mapping[str, Any], first: Arrival) -> None:
-        due_at = instant(run["due_at"]) if run["attempt"] <= 1 else max(first.fire_at, instant(run["created_at"]))
+        """Late counts from the fire time, whatever was made of it since; what was asked for after its fire time (by
+        hand, or a backfill) counts from when it was asked for."""
+        asked = run["cause"] in ("manual", "backfill")
+        owed_at = max(first.fire_at, instant(run["created_at"])) if asked else first.fire_at
         if first.at < first.fire_at:
             verdict.early.append(f"{run['id']} ({run['job']}) came {first.fire_at - first.at} us before its time")
-        verdict.late_seconds.append((first.at - max(due_at, first.fire_at)) / SECOND)
+        verdict.late_seconds.append((first.at - owed_at) / SECOND)
 
     def _redelivery(self, verdict: Verdict, run: Mapping[str, Any], before: Arrival, again: Arrival) -> None:
         if before.status is not None and before.status >= 300:

@@ -40,6 +40,7 @@ from horarium.model import (
 from horarium.planning import next_fire, trigger_of
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.triggers import parse_trigger
+from horarium.triggers.words import say_patterns
 
 SECRET_SHOWN = "********"
 """What stands in place of a secret. Sent back in an update, it keeps the secret that is stored."""
@@ -180,6 +181,7 @@ def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
 def invalid_job(message: str) -> InvalidJob:
     """msgspec's message (`Expected ... - at `$.path``) as our error, with the path as its field."""
     text, _, path = message.partition(" - at `")
+    text = say_patterns(text)
     field = path.rstrip("`").removeprefix("$").lstrip(".") or None
     return InvalidJob(f"{field}: {text}" if field else text, field=field)
 

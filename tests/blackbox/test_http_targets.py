@@ -130,9 +130,7 @@ def test_a_callback_run_lives_until_its_endpoint_completes_it(server: Server, re
     assert (done["state"], done["result"], done["progress"]) == ("completed", {"rows": 3}, {"done": 1})
 
 
-def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(
-    server: Server, receiver: Receiver, name: str
-) -> None:
+def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(server: Server, receiver: Receiver, name: str) -> None:
     receiver.answers[f"/{name}"] = lambda _: (202, {}, b"")
     run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 1})
     first, second = receiver.wait(f"/{name}", 2)
@@ -203,7 +201,9 @@ def test_secrets_are_never_shown(receiver: Receiver, store: str, name: str, tmp_
         run_id = call(own, receiver, name, signing_secret=canary)
         own.becomes(run_id, "completed")
         assert receiver.wait(f"/{name}")[0].headers["webhook-signature"].startswith("v1,")
-        seen = [own.ask("GET", "/api/v1" + path).body for path in (f"/jobs/{name}", "/jobs", f"/runs/{run_id}", "/runs")]
+        seen = [
+            own.ask("GET", "/api/v1" + path).body for path in (f"/jobs/{name}", "/jobs", f"/runs/{run_id}", "/runs")
+        ]
         stored = own("GET", f"/jobs/{name}")
         assert stored["target"]["signing_secret"] not in (None, canary)
         again = own("PUT", f"/jobs/{name}", {**stored, "priority": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -143,9 +144,7 @@ def test_jitter_stays_in_its_bounds_and_is_reproducible(server: Server, name: st
     delays = [(instant(run["due_at"]) - instant(run["fire_at"])).total_seconds() for run in runs]
     assert all(0 <= delay <= 0.5 for delay in delays)
     assert len(set(delays)) > 1
-    assert delays == [
-        (instant(run["due_at"]) - instant(run["fire_at"])).total_seconds() for run in server.runs(name)
-    ]
+    assert delays == [(instant(run["due_at"]) - instant(run["fire_at"])).total_seconds() for run in server.runs(name)]
 
 
 def test_fire_times_during_a_pause_are_accounted_for(server: Server, name: str) -> None:
@@ -167,7 +166,11 @@ def test_fire_times_during_a_pause_are_accounted_for(server: Server, name: str) 
 
 
 def test_put_of_unchanged_content_never_moves_the_next_fire(server: Server, name: str) -> None:
-    job = {"name": name, "trigger": {"type": "interval", "every_seconds": 5}, "target": {"type": "queue", "queue": name}}
+    job = {
+        "name": name,
+        "trigger": {"type": "interval", "every_seconds": 5},
+        "target": {"type": "queue", "queue": name},
+    }
     first = server("PUT", f"/jobs/{name}", job, 201)
     for _ in range(5):
         again = server("PUT", f"/jobs/{name}", job, 200)
@@ -176,9 +179,9 @@ def test_put_of_unchanged_content_never_moves_the_next_fire(server: Server, name
     while_running = server("PUT", f"/jobs/{name}", job, 200)
     expected = instant(first["next_fire_at"]) + timedelta(seconds=5)
     assert instant(while_running["next_fire_at"]) == expected
-    assert server("PUT", f"/jobs/{name}", server("GET", f"/jobs/{name}"), 200)["next_fire_at"] == text(expected).replace(
-        "+00:00", "Z"
-    )
+    assert server("PUT", f"/jobs/{name}", server("GET", f"/jobs/{name}"), 200)["next_fire_at"] == text(
+        expected
+    ).replace("+00:00", "Z")
     assert server.run(run["id"])["state"] == "running"
 
 
@@ -267,7 +270,9 @@ def test_a_failed_run_can_be_retried_by_hand(server: Server, name: str) -> None:
     server.add(name, 3600)
     server("POST", f"/jobs/{name}/trigger", {"payload": {"n": 7}})
     run_id, token = server.claim_one(name)
-    assert server("POST", f"/runs/{run_id}/fail", {"token": token, "error": "no", "retryable": False})["state"] == "failed"
+    assert (
+        server("POST", f"/runs/{run_id}/fail", {"token": token, "error": "no", "retryable": False})["state"] == "failed"
+    )
     retried = server("POST", f"/runs/{run_id}/retry")
     (again,) = server.claim(name)
     assert (again["id"], again["payload"]) == (retried["id"], {"n": 7})
@@ -283,7 +288,7 @@ def test_attempts_are_bounded_and_spaced(server: Server, name: str) -> None:
         starts.append(now())
         state = server("POST", f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": "e"})["state"]
     assert state == "failed"
-    first, second = ((b - a).total_seconds() for a, b in zip(starts, starts[1:], strict=False))
+    first, second = ((b - a).total_seconds() for a, b in pairwise(starts))
     assert 0.2 <= first < 0.8
     assert 0.4 <= second < 1.3
 

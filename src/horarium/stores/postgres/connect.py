@@ -193,8 +193,8 @@ def translated(location: Location) -> Iterator[None]:
             f"PostgreSQL at {location.shown} did not answer in time ({location.query_seconds:g} s for a query, "
             f"{location.connect_seconds:g} s to connect); look whether it is overloaded or stopped"
         ) from error
-    except asyncpg.InterfaceError as error:
-        if isinstance(error, ValueError):
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, (ValueError, TypeError)):
             raise
         raise StoreUnavailable(f"PostgreSQL at {location.shown}: the connection broke ({error})") from error
     except (OSError, asyncio.IncompleteReadError) as error:

@@ -171,33 +171,36 @@ ORDER BY found.id DESC LIMIT $7;
 -- name: claim_at_once
 -- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose scan,
 -- two probes of an index each. How many rows each level shall give is counted without locks; then that many of its rows
--- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take.
+-- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take. The first
+-- probe of a level steps over what was claimed since the last vacuum; all that follow begin where it arrived.
 -- The first three columns: when the next run is due, whether gated runs are due (then nothing was taken), and the
 -- version of the run's job. There is always a row.
 WITH RECURSIVE
-ready (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+ready (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
     UNION ALL
-    SELECT ready.queue_id, (
-        SELECT runs.priority FROM horarium.runs
+    SELECT ready.queue_id, lower.* FROM ready CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
         WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM ready WHERE ready.priority IS NOT NULL
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
 ),
-gated (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+gated (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
     UNION ALL
-    SELECT gated.queue_id, (
-        SELECT runs.priority FROM horarium.runs
+    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
         WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM gated WHERE gated.priority IS NOT NULL
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
 ),
 next (due_at, gated_due) AS MATERIALIZED (
     SELECT LEAST(
@@ -205,29 +208,24 @@ next (due_at, gated_due) AS MATERIALIZED (
             SELECT runs.due_at FROM horarium.runs
             WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
                 AND runs.due_at > $6::int8 ORDER BY runs.due_at LIMIT 1
-        )) FROM ready WHERE priority IS NOT NULL),
+        )) FROM ready),
         (SELECT min((
             SELECT runs.due_at FROM horarium.runs
             WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
                 AND runs.due_at > $6 ORDER BY runs.due_at LIMIT 1
-        )) FROM gated WHERE priority IS NOT NULL)
-    ), EXISTS (
-        SELECT 1 FROM gated WHERE priority IS NOT NULL AND (
-            SELECT runs.due_at FROM horarium.runs
-            WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
-            ORDER BY runs.due_at LIMIT 1
-        ) <= $6
-    )
+        )) FROM gated)
+    ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
 ),
-wanted (queue_id, priority, number) AS MATERIALIZED (
-    SELECT queue_id, priority, count(*) FROM (
-        SELECT ready.queue_id, ready.priority FROM ready CROSS JOIN LATERAL (
+wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
+    SELECT queue_id, priority, min(due_at), count(*) FROM (
+        SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
             SELECT runs.due_at, runs.id FROM horarium.runs
             WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
-                AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
+                AND runs.due_at >= ready.due_at AND runs.due_at <= $6
+                AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
             ORDER BY runs.due_at, runs.id LIMIT $3::int8
         ) AS due
-        WHERE ready.priority IS NOT NULL AND NOT (SELECT gated_due FROM next)
+        WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
         ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
     ) AS first GROUP BY queue_id, priority
 ),
@@ -235,7 +233,7 @@ chosen (id, number) AS MATERIALIZED (
     SELECT due.id, wanted.number FROM wanted CROSS JOIN LATERAL (
         SELECT runs.id FROM horarium.runs
         WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
-            AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
+            AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
         ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
     ) AS due
 ),

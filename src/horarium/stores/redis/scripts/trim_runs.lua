@@ -14,5 +14,5 @@ while #forgotten < surplus do
 end
 fetch(forgotten)
 for _, id in ipairs(forgotten) do forget_run(id, find(id)) end
-finish()
+flush()
 return #forgotten

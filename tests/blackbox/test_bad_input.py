@@ -47,14 +47,23 @@ FIELDS: list[tuple[str, dict[str, Any]]] = [
 ]
 TRIGGERS: list[dict[str, Any]] = [
     *({"type": "interval", "every_seconds": n} for n in (0, -1, 0.01, 1e300, 10**40, "1", True, None)),
-    *({"type": "once", "at": text} for text in ("2020-01-01T00:00:00Z", "2030-01-01T00:00:00", "9999-12-31T23:59:59Z", "x")),
+    *(
+        {"type": "once", "at": text}
+        for text in ("2020-01-01T00:00:00Z", "2030-01-01T00:00:00", "9999-12-31T23:59:59Z", "x")
+    ),
     *(
         {"type": "cron", "expression": text}
         for text in ("", "* * * *", "0 0 30 2 *", "*/0 * * * *", "0-99999999 * * * *", "* * * * *\n* * * * *",
                      "* * * * * $(id)", "@reboot", LONG, "1," * 50_000, "* " * 50_000)
     ),
-    *({"type": "cron", "expression": "0 3 * * *", "timezone": zone} for zone in ("Mars/Phobos", "../../etc/passwd", 5, "")),
-    *({"type": "phrase", "text": text} for text in ("", LONG, "every " * 20_000, "on february 30", "tuesday at 9 bananas")),
+    *(
+        {"type": "cron", "expression": "0 3 * * *", "timezone": zone}
+        for zone in ("Mars/Phobos", "../../etc/passwd", 5, "")
+    ),
+    *(
+        {"type": "phrase", "text": text}
+        for text in ("", LONG, "every " * 20_000, "on february 30", "tuesday at 9 bananas")
+    ),
     *(
         {"type": "rrule", "rrule": text}
         for text in ("", "FREQ=DAILY;INTERVAL=0", "FREQ=DAILY;COUNT=0", "FREQ=DAILY;COUNT=-1", "FREQ=DAILY;FREQ=DAILY",

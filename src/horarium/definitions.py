@@ -180,8 +180,7 @@ def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
 
 def invalid_job(message: str) -> InvalidJob:
     """msgspec's message (`Expected ... - at `$.path``) as our error, with the path as its field."""
-    text, _, path = message.partition(" - at `")
-    text = say_patterns(text)
+    text, _, path = say_patterns(message).partition(" - at `")
     field = path.rstrip("`").removeprefix("$").lstrip(".") or None
     return InvalidJob(f"{field}: {text}" if field else text, field=field)
 

@@ -239,7 +239,6 @@ def test_keys_open_the_api(store: str) -> None:
             assert reply.headers["www-authenticate"].startswith("Bearer")
         own.key = None
         assert [own.ask("GET", path).status for path in ("/healthz", "/readyz")] == [200, 200]
-        assert own.ask("GET", "/api/v1/nope").status == 401
 
 
 @pytest.mark.slow

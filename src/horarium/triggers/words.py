@@ -122,7 +122,7 @@ PATTERNS_IN_WORDS = {
 }
 """How each pattern that a text must match is said to people."""
 
-_PATTERN = re.compile(r"`?str`? matching regex '(.*)'( - at key in .*)?$")
+_PATTERN = re.compile(r"`?str`? matching regex '(.*)'( - at key in .*|(?= - at `)|$)")
 
 
 def say_patterns(message: str) -> str:

@@ -318,6 +318,8 @@ class Operations:
     def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
         """The fire times that a trigger would yield after an instant (left out: now), and the rule in words."""
         start = self.clock.now() if after is None else to_instant(after)
+        if not 0 <= start <= INSTANT_MAX:
+            raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
         trigger: Trigger = parse_trigger(dict(spec)).anchored(start)
         if not 0 <= count <= FIRES_MAX:
             raise InvalidRequest(f"count: must be from 0 to {FIRES_MAX}", field="count")

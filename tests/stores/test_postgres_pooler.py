@@ -39,7 +39,9 @@ def pooler_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[st
 
 
 @pytest.mark.parametrize("parameters", ["", "?pgbouncer=true"])
-async def test_many_nodes_work_through_a_pooler(pooler_url: str, parameters: str, request: pytest.FixtureRequest) -> None:
+async def test_many_nodes_work_through_a_pooler(
+    pooler_url: str, parameters: str, request: pytest.FixtureRequest
+) -> None:
     namespace = f"pooler-{request.node.name}"
     stores = [PostgresStore(pooler_url + parameters, namespace) for _ in range(4)]
     for store in stores:

@@ -237,9 +237,7 @@ def _present(runs: Sequence[Run | None]) -> Iterator[Run]:
         yield run
 
 
-def _whole_run(
-    run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None
-) -> Run:
+def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
     run = _run(run_id, _decode_row(row))
     if outcome is None and progress is None and payload is None:
         return run

@@ -2,11 +2,11 @@
 
     PYTHONPATH=src python -m bench.redis_store [--server valkey|redis] [--rounds N] [--runs N] [--history N]
 
-Bare means what anybody would write by hand for a queue, with the same client: a sorted set by due time, one of leases, one
-of what is done, a hash of payloads and one that says who has which run; a script that claims 100 and one that completes
-them if they are still held, called by EVALSHA, each command once for the batch. "Barer" leaves out who has what. Rows are
-added by one minimal script for a batch, and by a pipeline of plain commands. Every figure is the median over the rounds; the
-spread says how quiet the machine was. CPU is that of this process alone.
+Bare means what anybody would write by hand for a queue, with the same client: a sorted set by due time, one of leases,
+one of what is done, a hash of payloads and one that says who has which run; a script that claims 100 and one that
+completes them if they are still held, called by EVALSHA, each command once for the batch. "Barer" leaves out who has
+what. Rows are added by one minimal script for a batch, and by a pipeline of plain commands. Every figure is the median
+over the rounds; the spread says how quiet the machine was. CPU is that of this process alone.
 """
 
 from __future__ import annotations

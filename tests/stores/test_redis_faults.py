@@ -1,4 +1,4 @@
-"""What a Redis goes through, and what the store makes of it: flushed scripts, crashes, hangs, bad settings, replicas."""
+"""What a Redis goes through, and the store through it: flushed scripts, crashes, hangs, bad settings, replicas."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ async def opened(url: str, namespace: str = "default") -> AsyncIterator[RedisSto
         await store.close()
 
 
+async def open_and_close(url: str, namespace: str) -> None:
+    async with opened(url, namespace):
+        pass
+
+
 async def until_answered(call: Callable[[], Awaitable[object]]) -> None:
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -57,7 +62,7 @@ async def until_answered(call: Callable[[], Awaitable[object]]) -> None:
 
 @pytest.fixture(scope="module", params=["valkey", "redis"])
 def durable(request: pytest.FixtureRequest) -> Iterator[Redis]:
-    with running(request.param, appendfsync="always") as server:
+    with running(request.param, appendfsync="always", repl_diskless_sync_delay="0") as server:
         yield server
 
 
@@ -216,6 +221,7 @@ def test_a_url_that_can_not_be_used_is_refused(url: str) -> None:
 
 async def test_replicas_must_confirm_a_write_if_asked(durable: Redis) -> None:
     with running(replicaof=f"127.0.0.1 {durable.port}") as replica:
+        await until_answered(lambda: open_and_close(f"{durable.url}?wait=1&timeout=0.2", "wait"))
         async with opened(f"{durable.url}?wait=1", "wait") as store:
             assert await store.add_runs([a_run(1)]) == [True]
             async with Client.from_url(replica.url, protocol=2) as client:
@@ -338,17 +344,49 @@ async def test_after_a_reconnect_everybody_is_woken() -> None:
         await signal.close()
 
 
-async def test_a_connection_that_went_silent_is_replaced() -> None:
-    with running() as server:
-        signal = RedisSignal(f"{server.url}?timeout=0.3", quiet_seconds=0.2)
+class Relay:
+    """Passes bytes between a client and a server, until it is told to fall silent on the connections that there are."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._silent: set[asyncio.StreamWriter] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
+        self._tasks += [
+            asyncio.create_task(self._pass_on(reader, back)),
+            asyncio.create_task(self._pass_on(there, writer)),
+        ]
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if writer not in self._silent:
+                writer.write(data)
+        writer.close()
+
+    def fall_silent(self) -> None:
+        self._silent.update(self._writers)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None:
+    relay = Relay(durable.port)
+    async with await asyncio.start_server(relay.accept, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        signal = RedisSignal(f"redis://127.0.0.1:{port}/0?timeout=0.5", quiet_seconds=0.1)
         await signal.open()
         await asyncio.wait_for(signal.listening.wait(), 5)
         woken = await heard(signal, "jobs")
-        server.pause()
-        lost = asyncio.Event()
-        signal.listening.clear()
-        signal.subscribe("jobs", lost.set)
-        server.resume()
-        signal.publish("jobs")
-        assert woken.is_set()
+        relay.fall_silent()
+        await asyncio.wait_for(woken.wait(), 10)
         await signal.close()
+        await relay.close()

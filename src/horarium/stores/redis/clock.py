@@ -1,7 +1,7 @@
 """The server's clock, as a node reads it without asking each time.
 
-The time is the node's own monotonic clock plus an offset, measured when opened and every minute after. So all nodes of a
-store agree within the time of a round trip, and one whose wall clock is wrong takes no lease that still stands.
+The time is the node's own monotonic clock plus an offset, measured when opened and every minute after. So all nodes of
+a store agree within the time of a round trip, and one whose wall clock is wrong takes no lease that still stands.
 """
 
 from __future__ import annotations

@@ -224,7 +224,8 @@ def report(meter: Meter) -> str:
         ("store add_runs 1,000, of a job", "bare add, script, 1,000"),
         ("store add_runs 1,000, of a job", "bare add, pipeline, 1,000"),
     ):
-        lines.append(f"{ours:<32} at {meter.median(raw) / meter.median(ours):6.1%} of {raw}")
+        median, best = meter.median(raw) / meter.median(ours), min(meter.wall[raw]) / min(meter.wall[ours])
+        lines.append(f"{ours:<32} at {median:6.1%} of {raw} (best rounds: {best:.1%})")
     return "\n".join(lines)
 
 

@@ -17,11 +17,12 @@ end
 
 -- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
 local function take(id, run)
-  local key, job_id = run[KEY], run[JOB_ID]
-  local started_at = math.max(now, run[DUE_AT])
+  local key, job_id, started_at, lasts, limited_to = run[KEY], run[JOB_ID], run[DUE_AT], run[LEASE_MICROS], run[EXECUTION_MICROS]
+  if started_at < now then started_at = now end
+  if limited_to and limited_to < lasts then lasts = limited_to end
   leave_lane(id, run)
-  run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER], run[STARTED_AT] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker, started_at
-  run[LEASE_EXPIRES_AT] = started_at + math.min(run[LEASE_MICROS], run[EXECUTION_MICROS] or run[LEASE_MICROS])
+  run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker
+  run[STARTED_AT], run[LEASE_EXPIRES_AT] = started_at, started_at + lasts
   enter_claimed(id, run, run)
   wait_in_job(id, RUNNING, run)
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end

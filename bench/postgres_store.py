@@ -246,7 +246,9 @@ async def report(url: str, arguments: argparse.Namespace) -> int:
     for name, value, bound, sign in figures:
         holds = value * sign >= bound * sign
         missed += not holds
-        print(f"{name:<34} {value:7.2f}  ({'at least' if sign > 0 else 'at most'} {bound:g}){'' if holds else '  MISSED'}")
+        print(
+            f"{name:<34} {value:7.2f}  ({'at least' if sign > 0 else 'at most'} {bound:g}){'' if holds else '  MISSED'}"
+        )
     return 1 if missed else 0
 
 

@@ -238,8 +238,11 @@ async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> No
     woken = [asyncio.Event(), asyncio.Event()]
     signal.subscribe("jobs", woken[0].set)
     signal.subscribe("queue:" + "long\0" * 100, woken[1].set)
-    await execute(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
-                       " AND pid <> pg_backend_pid() AND datname = current_database()")
+    await execute(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
+        " AND pid <> pg_backend_pid() AND datname = current_database()",
+    )
     async with asyncio.timeout(15):
         for event in woken:
             await event.wait()

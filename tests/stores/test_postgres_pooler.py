@@ -25,7 +25,7 @@ def pooler_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[st
     ignored = ",".join(
         (
             "search_path,synchronous_commit,default_transaction_isolation,jit,plan_cache_mode,enable_seqscan",
-            "enable_hashjoin,enable_mergejoin,max_parallel_workers_per_gather,statement_timeout",
+            "enable_hashjoin,enable_mergejoin,enable_sort,max_parallel_workers_per_gather,statement_timeout",
             "idle_in_transaction_session_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
         )
     )
@@ -39,7 +39,9 @@ def pooler_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[st
 
 
 @pytest.mark.parametrize("parameters", ["", "?pgbouncer=true"])
-async def test_many_nodes_work_through_a_pooler(pooler_url: str, parameters: str, request: pytest.FixtureRequest) -> None:
+async def test_many_nodes_work_through_a_pooler(
+    pooler_url: str, parameters: str, request: pytest.FixtureRequest
+) -> None:
     namespace = f"pooler-{request.node.name}"
     stores = [PostgresStore(pooler_url + parameters, namespace) for _ in range(4)]
     for store in stores:

@@ -12,10 +12,9 @@ from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros
 from horarium.model import CLAIMED, Job, Run, RunChange
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.services.quiet import QuietLog
 from horarium.settling import rescue
 from horarium.telemetry import Telemetry
-
-log = logging.getLogger("horarium")
 
 
 class Rescuer:
@@ -43,7 +42,7 @@ class Rescuer:
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            log.warning("run %s is %s: %s", run.id, run.state, run.error)
+            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
         for queue in sorted({run.queue for run in rescued}):
             self._signal.publish(f"queue:{queue}")
         return now if len(runs) == BATCH_MAX and rescued else next_at

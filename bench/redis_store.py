@@ -1,0 +1,223 @@
+"""The Redis store beside bare scripts, in the same run, on the same server, turn by turn.
+
+    PYTHONPATH=src python -m bench.redis_store [--server valkey|redis] [--rounds N] [--runs N] [--history N]
+
+Bare means what anybody would write by hand for a queue, with the same client: a sorted set by due time, one of leases,
+and a hash of runs; one minimal script that claims 100 and one that completes them, called by EVALSHA. Rows are added by
+one minimal script for a batch, and by a pipeline of plain commands. Every figure is the median over the rounds; the
+spread says how quiet the machine was. CPU is that of this process alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+from redis.asyncio import Redis as Client
+
+from horarium.model import Cause, Disposition, HandlerTarget, Job, Run, RunChange, State, run_id, uuid7
+from horarium.stores.redis import RedisStore
+from tests.servers.redis import Redis
+
+NOW = 1_800_000_000_000_000
+QUEUE = "handler/report"
+PAYLOAD = b'{"to": "somebody", "number": 1234567890}'
+BATCH, ADD_BATCH = 100, 1_000
+JOB_ID = "0198c0de-0000-7000-8000-000000000001"
+
+
+class Meter:
+    """Microseconds a run, by the wall and of CPU, one entry a round."""
+
+    def __init__(self) -> None:
+        self.wall: dict[str, list[float]] = {}
+        self.cpu: dict[str, list[float]] = {}
+
+    async def measure(self, name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        await work()
+        self.cpu.setdefault(name, []).append((time.process_time() - cpu) / count * 1e6)
+        self.wall.setdefault(name, []).append((time.perf_counter() - wall) / count * 1e6)
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.wall[name])
+
+    def line(self, name: str) -> str:
+        wall, cpu = self.wall[name], statistics.median(self.cpu[name])
+        return f"{name:<34} {self.median(name):7.2f} us  ({min(wall):.2f} - {max(wall):.2f})  CPU {cpu:6.2f} us"
+
+
+def new_runs(count: int, start: int, *, of_job: bool = False) -> list[Run]:
+    def one(index: int) -> Run:
+        at = NOW - 3_600_000_000 + start + index
+        run = Run(id=uuid7(at, os.urandom(10)), queue=QUEUE, fire_at=at, due_at=at, created_at=at, payload=PAYLOAD)
+        if of_job:
+            return replace(run, id=run_id(JOB_ID, at), job_id=JOB_ID, job="nightly", payload=None)
+        return replace(run, cause=Cause.ENQUEUED)
+
+    return [one(index) for index in range(count)]
+
+
+# ---- bare scripts -----------------------------------------------------------------------------------------------
+
+ADD = """
+for i = 1, #ARGV, 3 do
+  redis.call('HSET', 'raw:runs', ARGV[i], ARGV[i + 2])
+  redis.call('ZADD', 'raw:due', ARGV[i + 1], ARGV[i])
+end
+return #ARGV / 3
+"""
+
+CLAIM = """
+local ids = redis.call('ZRANGEBYSCORE', 'raw:due', '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
+if #ids == 0 then return {} end
+local leases = {}
+for i, id in ipairs(ids) do leases[2 * i - 1], leases[2 * i] = ARGV[3], id end
+redis.call('ZREM', 'raw:due', unpack(ids))
+redis.call('ZADD', 'raw:leases', unpack(leases))
+return {ids, redis.call('HMGET', 'raw:runs', unpack(ids))}
+"""
+
+COMPLETE = """
+local done, written = {}, 0
+for i = 1, #ARGV do
+  if redis.call('ZREM', 'raw:leases', ARGV[i]) == 1 then done[#done + 1] = 0; done[#done + 1] = ARGV[i] end
+end
+redis.call('ZADD', 'raw:done', unpack(done))
+return #done / 2
+"""
+
+
+class Bare:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.digests: dict[str, str] = {}
+
+    async def open(self) -> None:
+        for text in (ADD, CLAIM, COMPLETE):
+            self.digests[text] = await self.client.script_load(text)
+
+    async def add(self, runs: list[Run]) -> None:
+        for first in range(0, len(runs), ADD_BATCH):
+            part = runs[first : first + ADD_BATCH]
+            arguments = [value for run in part for value in (run.id, run.due_at, PAYLOAD)]
+            await self.client.evalsha(self.digests[ADD], 0, *arguments)
+
+    async def add_by_pipeline(self, runs: list[Run]) -> None:
+        for first in range(0, len(runs), ADD_BATCH):
+            async with self.client.pipeline(transaction=True) as pipeline:
+                for run in runs[first : first + ADD_BATCH]:
+                    pipeline.hset("piped:runs", run.id, PAYLOAD)
+                    pipeline.zadd("piped:due", {run.id: run.due_at})
+                await pipeline.execute()
+
+    async def drain(self, count: int) -> None:
+        done = 0
+        while done < count:
+            ids, _ = await self.client.evalsha(self.digests[CLAIM], 0, NOW, BATCH, NOW + 30_000_000)
+            done += int(await self.client.evalsha(self.digests[COMPLETE], 0, *ids))
+
+
+# ---- the store --------------------------------------------------------------------------------------------------
+
+
+def completed(run: Run) -> RunChange:
+    done = replace(
+        run,
+        state=State.COMPLETED,
+        lease_expires_at=None,
+        finished_at=NOW + 1,
+        disposition=Disposition.RAN,
+        prune_at=NOW + 86_400_000_000,
+    )
+    return RunChange(done, run.token, State.RUNNING, held=True)
+
+
+async def add(store: RedisStore, runs: list[Run]) -> None:
+    for first in range(0, len(runs), ADD_BATCH):
+        assert all(await store.add_runs(runs[first : first + ADD_BATCH]))
+
+
+async def drain(store: RedisStore, count: int) -> None:
+    done = 0
+    while done < count:
+        claimed = await store.claim_runs([QUEUE], BATCH, "worker", NOW, NOW)
+        changes = [completed(run) for run in claimed.runs]
+        assert all(await store.settle_runs(changes, NOW))
+        done += len(changes)
+
+
+# ---- the comparison ---------------------------------------------------------------------------------------------
+
+
+async def rounds(store: RedisStore, bare: Bare, options: argparse.Namespace, meter: Meter) -> None:
+    count = options.runs
+    for number in range(options.rounds):
+        runs = new_runs(count, number * count * 2)
+        of_job = new_runs(count, (2 * number + 1) * count, of_job=True)
+        await meter.measure("bare add, script, 1,000", count, lambda runs=runs: bare.add(runs))
+        await meter.measure("bare add, pipeline, 1,000", count, lambda runs=runs: bare.add_by_pipeline(runs))
+        await meter.measure("store add_runs 1,000", count, lambda runs=runs: add(store, runs))
+        await meter.measure("bare claim + complete, 100", count, lambda: bare.drain(count))
+        await meter.measure("store claim + settle, 100", count, lambda: drain(store, count))
+        await meter.measure("store add_runs 1,000, of a job", count, lambda runs=of_job: add(store, runs))
+        await meter.measure("store claim + settle, of a job", count, lambda: drain(store, count))
+
+
+async def memory(client: Client, store: RedisStore, runs: list[Run]) -> float:
+    """Bytes a run that these take while they are pending."""
+    before = (await client.info("memory"))["used_memory"]
+    await add(store, runs)
+    return float((await client.info("memory"))["used_memory"] - before) / len(runs)
+
+
+def report(meter: Meter) -> str:
+    lines = [meter.line(name) for name in meter.wall]
+    for ours, raw in (
+        ("store claim + settle, 100", "bare claim + complete, 100"),
+        ("store claim + settle, of a job", "bare claim + complete, 100"),
+        ("store add_runs 1,000", "bare add, script, 1,000"),
+        ("store add_runs 1,000", "bare add, pipeline, 1,000"),
+        ("store add_runs 1,000, of a job", "bare add, script, 1,000"),
+        ("store add_runs 1,000, of a job", "bare add, pipeline, 1,000"),
+    ):
+        lines.append(f"{ours:<32} at {meter.median(raw) / meter.median(ours):6.1%} of {raw}")
+    return "\n".join(lines)
+
+
+async def main(options: argparse.Namespace, server: Redis) -> None:
+    client = Client.from_url(server.url, protocol=2)
+    bare, store, meter = Bare(client), RedisStore(server.url, namespace="bench"), Meter()
+    await bare.open()
+    await store.open()
+    await store.add_jobs([Job(name="nightly", trigger={}, target=HandlerTarget("report"), id=JOB_ID)])
+    await add(store, [replace(completed(run).run, prune_at=NOW) for run in new_runs(options.history, -options.history)])
+    await rounds(store, bare, options, meter)
+    print(report(meter))
+    plain = await memory(client, store, new_runs(20_000, 10**9))
+    of_job = await memory(client, store, new_runs(20_000, 2 * 10**9, of_job=True))
+    print(f"memory: {plain:.0f} bytes a pending run, {of_job:.0f} one of a job")
+    await store.close()
+    await client.aclose()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=5_000, help="runs in each round, a multiple of 1,000")
+    parser.add_argument("--history", type=int, default=20_000, help="finished runs that are there beforehand")
+    chosen = parser.parse_args()
+    process = Redis(chosen.server)
+    process.start()
+    try:
+        asyncio.run(main(chosen, process))
+    finally:
+        process.stop()
+    sys.exit(0)

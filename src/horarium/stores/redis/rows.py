@@ -1,0 +1,304 @@
+"""Jobs and runs as rows of Redis, and back.
+
+A row is one MessagePack array. Of a run, the scripts read and rewrite the first places and copy the rest unseen, so the
+order here and the places named in `scripts/shared_runs.lua` must agree. The numbers for states and dispositions are
+part of the layout: they may grow, never change. Nothing that a script unpacks may hold bytes: the `cmsgpack` of the
+servers does not know that type, so bytes travel as arguments of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant
+from horarium.model import Cause, Disposition, Event, Job, Run, RunChange, RunPolicy, State
+
+STATES = (
+    State.PENDING,
+    State.RUNNING,
+    State.CANCELLING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+    State.SKIPPED,
+)
+DISPOSITIONS = (
+    Disposition.RAN,
+    Disposition.SKIPPED_OVERLAP,
+    Disposition.SKIPPED_PAUSED,
+    Disposition.MISSED,
+    Disposition.EXCLUDED,
+    Disposition.DST_GAP,
+    Disposition.LIMIT_REACHED,
+    Disposition.WITHDRAWN,
+    Disposition.NOT_STARTED,
+    Disposition.CANCELLED,
+)
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
+DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
+    None: None,
+    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
+}
+
+PAYLOAD_INLINE_BYTES_MAX = 1_024
+"""A larger payload is kept apart from the row, which is rewritten with every transition."""
+
+
+class Outcome(Struct, frozen=True, array_like=True):
+    """What few unfinished runs have. The error may hold lone surrogates, so it is kept as bytes."""
+
+    error: bytes | None
+    result: bytes | None
+    history: tuple[Event, ...]
+
+
+class JobRow(Struct, frozen=True, array_like=True):
+    """A job's row: what scripts look at, and the definition."""
+
+    version: int
+    name: str
+    next_fire_at: Instant | None
+    deleted: bool
+    enabled: bool
+    labels: tuple[str, ...]
+    definition: bytes
+
+
+_FEW, _MANY = 16, 65_536
+
+pack = msgspec.msgpack.Encoder().encode
+
+
+def pack_all(values: Sequence[Any]) -> bytes:
+    """The values one after the other in MessagePack, in no array: a script reads them without building a table."""
+    header = 1 if len(values) < _FEW else 3 if len(values) < _MANY else 5
+    return pack(values)[header:]
+
+
+_decode_row = msgspec.msgpack.Decoder(list[Any]).decode
+_decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+_decode_job_row = msgspec.msgpack.Decoder(JobRow).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Job).decode
+
+# ---- jobs -------------------------------------------------------------------------------------------------------
+
+
+def encode_job(job: Job, version: int) -> bytes:
+    """The row of a job under this version."""
+    stored = job if job.version == version else msgspec.structs.replace(job, version=version)
+    labels = tuple(text for pair in job.labels.items() for text in pair)
+    row = JobRow(
+        version, job.name, job.next_fire_at, job.deleted_at is not None, job.enabled, labels, _encode_json(stored)
+    )
+    return pack(row)
+
+
+def decode_job(row: bytes) -> Job:
+    return _decode_job(_decode_job_row(row).definition)
+
+
+# ---- runs: to rows ----------------------------------------------------------------------------------------------
+
+
+class Arguments:
+    """The arguments of a script that come after its batch, and the places (from 1) under which it finds them."""
+
+    def __init__(self, before: int) -> None:
+        self.values: list[bytes] = []
+        self._before = before
+
+    def place(self, value: bytes) -> int:
+        self.values.append(value)
+        return self._before + len(self.values)
+
+    def place_or_none(self, value: bytes | None) -> int | None:
+        return None if value is None else self.place(value)
+
+
+def encode_run(run: Run) -> bytes:
+    """The row of a run: what may change (11 values), what is fixed (12), what no script looks at (5). The seconds of a
+    lease stand there only if its microseconds don't give them back exactly."""
+    seconds, limit = run.lease_seconds, run.execution_seconds
+    micros = round(seconds * SECOND)
+    payload = run.payload
+    apart = payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX
+    plain = run.policy is None and run.fires == 1 and run.last_fire_at is None and limit is None
+    return pack(
+        (
+            STATE_NUMBERS[run.state],
+            run.token,
+            run.attempt,
+            run.due_at,
+            run.lease_expires_at,
+            run.started_at,
+            run.start_by,
+            run.worker,
+            run.finished_at,
+            DISPOSITION_NUMBERS[run.disposition],
+            run.prune_at,
+            run.queue,
+            run.priority,
+            run.fire_at,
+            run.job_id,
+            run.job,
+            run.serial,
+            run.concurrency_key,
+            run.concurrency_max,
+            run.unique_key,
+            micros,
+            None if limit is None else round(limit * SECOND),
+            apart,
+            run.created_at,
+            CAUSE_NUMBERS[run.cause],
+            None if apart else payload,
+            None if micros / SECOND == seconds else seconds,
+            None if plain else (run.policy, run.fires, run.last_fire_at, limit),
+        )
+    )
+
+
+def new_run(run: Run, arguments: Arguments) -> tuple[Any, ...]:
+    """What `add_run` of the scripts is given."""
+    payload = run.payload
+    apart = payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX
+    return (
+        run.id,
+        arguments.place(encode_run(run)),
+        _outcome(run, arguments),
+        arguments.place_or_none(run.progress),
+        arguments.place_or_none(payload if apart else None),
+    )
+
+
+def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
+    """What `apply_change` of the scripts is given."""
+    run = change.run
+    return (
+        run.id,
+        change.token,
+        STATE_NUMBERS[change.state],
+        change.held,
+        _outcome(run, arguments),
+        arguments.place_or_none(run.progress),
+        STATE_NUMBERS[run.state],
+        run.token,
+        run.attempt,
+        run.due_at,
+        run.lease_expires_at,
+        run.started_at,
+        run.start_by,
+        run.worker,
+        run.finished_at,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+    )
+
+
+def _outcome(run: Run, arguments: Arguments) -> int | None:
+    if run.error is None and run.result is None and not run.history:
+        return None
+    error = None if run.error is None else run.error.encode("utf-8", "surrogatepass")
+    return arguments.place(pack((error, run.result, run.history)))
+
+
+# ---- runs: from rows --------------------------------------------------------------------------------------------
+
+Loaded = Sequence[Sequence[bytes | None]]
+"""What the scripts' `load_runs` answers: rows, outcomes, progress and payloads; a list is empty if its hash is."""
+
+
+def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
+    """The runs of these ids, in this order; None for one that does not exist."""
+    rows, outcomes, progress, payloads = loaded
+    if not rows:
+        return [None] * len(ids)
+    if not (outcomes or progress or payloads):
+        return [None if row is None else _run(run_id, _decode_row(row)) for run_id, row in zip(ids, rows, strict=True)]
+    nothing: list[bytes | None] = [None] * len(ids)
+    columns = zip(ids, rows, outcomes or nothing, progress or nothing, payloads or nothing, strict=True)
+    return [None if row is None else _whole_run(run_id, row, *rare) for run_id, row, *rare in columns]
+
+
+def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
+    """The runs that a script found."""
+    return list(_present(decode_runs([run_id.decode() for run_id in ids], loaded)))
+
+
+def _present(runs: Sequence[Run | None]) -> Iterator[Run]:
+    for run in runs:
+        assert run is not None, "a script gave the id of a run that has no row"
+        yield run
+
+
+def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
+    run = _run(run_id, _decode_row(row))
+    if outcome is None and progress is None and payload is None:
+        return run
+    error, result, history = (None, None, ()) if outcome is None else _outcome_parts(_decode_outcome(outcome))
+    return msgspec.structs.replace(
+        run,
+        error=error,
+        result=result,
+        history=history,
+        progress=progress,
+        payload=run.payload if payload is None else payload,
+    )
+
+
+def _outcome_parts(outcome: Outcome) -> tuple[str | None, bytes | None, tuple[Event, ...]]:
+    error = outcome.error
+    return None if error is None else error.decode("utf-8", "surrogatepass"), outcome.result, outcome.history
+
+
+def _run(run_id: str, row: list[Any]) -> Run:
+    (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
+     queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key, lease_micros,
+     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
+    policy, fires, last_fire_at, execution_seconds = _rest(rest) if rest else (None, 1, None, None)
+    return Run(
+        id=run_id,
+        queue=queue,
+        fire_at=fire_at,
+        due_at=due_at,
+        created_at=created_at,
+        state=STATES[state],
+        priority=priority,
+        job_id=job_id,
+        job=job,
+        cause=CAUSES[cause],
+        payload=payload,
+        policy=policy,
+        unique_key=unique_key,
+        concurrency_key=concurrency_key,
+        concurrency_max=concurrency_max,
+        serial=serial,
+        lease_seconds=lease_micros / SECOND if lease_seconds is None else lease_seconds,
+        execution_seconds=execution_seconds,
+        start_by=start_by,
+        attempt=attempt,
+        token=token,
+        worker=worker,
+        lease_expires_at=lease_expires_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        disposition=None if disposition is None else DISPOSITIONS[disposition],
+        fires=fires,
+        last_fire_at=last_fire_at,
+        prune_at=prune_at,
+    )
+
+
+def _rest(rest: list[Any]) -> tuple[RunPolicy | None, int, Instant | None, float | None]:
+    policy, fires, last_fire_at, execution_seconds = rest
+    return _to_policy(policy), fires, last_fire_at, execution_seconds
+
+
+def _to_policy(plain: Any) -> RunPolicy | None:
+    return None if plain is None else msgspec.convert(plain, RunPolicy)

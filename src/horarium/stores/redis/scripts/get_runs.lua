@@ -1,0 +1,3 @@
+-- uses: shared_runs
+-- ARGV: ids. Answers what `load_runs` does.
+return load_runs(ARGV)

@@ -1,0 +1,23 @@
+-- uses: shared_runs
+-- ARGV: now, limit. Answers ids, what `load_runs` does, and the next lease or start limit that ends.
+local now, limit = ARGV[1], tonumber(ARGV[2])
+local overdue, ahead = {}, NEVER
+
+local function look_into(key)
+  local entries = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+  for place = 1, #entries, 2 do
+    overdue[#overdue + 1] = {id = entries[place], at = tonumber(entries[place + 1])}
+  end
+  local later = call('ZRANGEBYSCORE', key, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if later then ahead = math.min(ahead, tonumber(later)) end
+end
+
+look_into(P .. 'start_by')
+for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do look_into(P .. 'claimed:' .. queue) end
+table.sort(overdue, function(one, other)
+  if one.at ~= other.at then return one.at < other.at end
+  return one.id < other.id
+end)
+local ids = {}
+for place = 1, math.min(limit, #overdue) do ids[place] = overdue[place].id end
+return {ids, load_runs(ids), ahead < NEVER and number(ahead)}

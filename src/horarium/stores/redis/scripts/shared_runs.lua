@@ -1,0 +1,353 @@
+-- Rows of runs and every index over them; stands before each script that writes runs.
+--
+-- A row is one MessagePack array (`rows.py` has the same order): first what may change, then what is fixed, then what
+-- no script looks at. A script reads the first two parts and copies the third as it stands.
+--
+-- Writes are collected and carried out by `flush`: one command for all members of one sorted set. A run that is met
+-- again in a batch makes `find` flush first. What must be seen by the rest of the batch (fire times, unique keys) is
+-- written at once.
+--
+--   runs          hash: id -> row             waiting:JOB_ID     unfinished runs of a job, by fire time; claimed ones
+--   outcomes      hash: id -> error, result,                     lie 2^53 below, so that one of them comes first
+--                 history (if there are any)  runs_of:OWNER      all runs of a job
+--   progress      hash: id -> JSON            owners:NAME        which owners have runs under this job name
+--   payloads      hash: id -> large payload   fires:JOB_ID       set: the fire times that have a run
+--   unique        hash: unique key -> id
+--   ids           all runs; ids:N: those that ended in a state that is not the usual one
+--   queues        queues with unfinished runs levels:QUEUE       its priorities
+--   lane:P:Q      pending runs that nothing holds back, by due time
+--   gated:P:Q     pending runs that a key or their order may hold back, by due time
+--   gate:P:Q:G    those of one gate; gates:P:Q: the gates, by the due time of their first run
+--   held:KEY      claimed runs under a concurrency key       claimed:Q   claimed runs of a queue, by end of lease
+--   start_by      pending runs that must start by then       prunable    finished runs, by when they may be forgotten
+
+local P, call = KEYS[1], redis.call
+local RUNS, OUTCOMES, PROGRESS, PAYLOADS, UNIQUE = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads', P .. 'unique'
+local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
+
+local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
+-- Places in the table of a run (`read_run`): where in the row its fixed part begins, what may change, the row, where
+-- that begins which no script looks at, what is fixed.
+local FIXED_BEGINS = 1
+local STATE, TOKEN, ATTEMPT, DUE_AT, LEASE_EXPIRES_AT, STARTED_AT, START_BY, WORKER = 2, 3, 4, 5, 6, 7, 8, 9
+local FINISHED_AT, DISPOSITION, PRUNE_AT, ROW = 10, 11, 12, 13
+local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 15, 16, 17, 18, 19, 20, 21, 22, 23
+local LEASE_MICROS, EXECUTION_MICROS, APART = 24, 25, 26
+local CHANGING, FIXED, HEADER = 11, 12, 3
+local ROW_BEGINS = string.char(220, 0, 28)
+local FAR_BELOW = 2 ^ 53
+local NEVER = 1 / 0
+-- How many arguments one command is given at the most: Lua's stack holds some 8,000.
+local ARGUMENTS_MAX = 4000
+
+local unpack_limit, pack = cmsgpack.unpack_limit, cmsgpack.pack
+
+local function number(value) return string.format('%.0f', value) end
+
+-- One table made in one go: tables that grow, and a table for each part, cost more than all the rest.
+local function read_run(row)
+  local fixed, a, b, c, d, e, f, g, h, i, j, k = unpack_limit(row, CHANGING, HEADER)
+  return {fixed, a, b, c, d, e, f, g, h, i, j, k, row, unpack_limit(row, FIXED, fixed)}
+end
+
+-- The row of a run, with this in place of what may change (eleven values in MessagePack).
+local function row_with(run, changing) return ROW_BEGINS .. changing .. run[ROW]:sub(run[FIXED_BEGINS] + 1) end
+
+local function write_row(run) return row_with(run, pack(unpack(run, STATE, PRUNE_AT))) end
+
+-- ---- reading
+
+local function many(command, key, arguments)
+  local answers = {}
+  for first = 1, #arguments, ARGUMENTS_MAX do
+    local part = call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
+    if first == 1 then answers = part else for _, answer in ipairs(part) do answers[#answers + 1] = answer end end
+  end
+  return answers
+end
+
+-- What belongs to these runs besides their rows, from place 2 on; a hash that is empty is not looked into.
+local function load_beside(ids)
+  local parts = {{}, {}, {}, {}}
+  for place, key in ipairs({OUTCOMES, PROGRESS, PAYLOADS}) do
+    if #ids > 0 and call('EXISTS', key) == 1 then parts[place + 1] = many('HMGET', key, ids) end
+  end
+  return parts
+end
+
+-- What the client needs to build these runs.
+local function load_runs(ids)
+  local parts = load_beside(ids)
+  parts[1] = many('HMGET', RUNS, ids)
+  return parts
+end
+
+-- ---- writing, collected
+
+local removals, additions, fields_set, fields_removed, gates_touched = {}, {}, {}, {}, {}
+-- Rows read beforehand (false: there is none), and the runs that were written since.
+local rows_read, touched = {}, {}
+
+local function remove(key, member)
+  local members = removals[key]
+  if members then members[#members + 1] = member else removals[key] = {member} end
+end
+
+local function add(key, score, member)
+  local members = additions[key]
+  if not members then
+    additions[key] = {score, member}
+    return true
+  end
+  members[#members + 1], members[#members + 2] = score, member
+  return false
+end
+
+local function set_field(key, id, value)
+  local fields = fields_set[key]
+  if not fields then fields = {}; fields_set[key] = fields end
+  fields[#fields + 1], fields[#fields + 2] = id, value
+end
+
+local function remove_field(key, id)
+  local fields = fields_removed[key]
+  if fields then fields[#fields + 1] = id else fields_removed[key] = {id} end
+end
+
+local function in_parts(command, key, arguments)
+  for first = 1, #arguments, ARGUMENTS_MAX do
+    call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
+  end
+end
+
+local function flush()
+  for key, ids in pairs(fields_removed) do in_parts('HDEL', key, ids) end
+  for key, fields in pairs(fields_set) do in_parts('HSET', key, fields) end
+  for key, members in pairs(removals) do in_parts('ZREM', key, members) end
+  for key, members in pairs(additions) do in_parts('ZADD', key, members) end
+  for gate, place in pairs(gates_touched) do
+    local first = call('ZRANGE', gate, 0, 0, 'WITHSCORES')
+    if first[1] then call('ZADD', place[1], first[2], place[2]) else call('ZREM', place[1], place[2]) end
+  end
+  for id in pairs(touched) do rows_read[id] = nil end
+  removals, additions, fields_set, fields_removed, gates_touched, touched = {}, {}, {}, {}, {}, {}
+end
+
+-- Read the rows of these runs at once, for `find`.
+local function fetch(ids)
+  if #ids == 0 then return end
+  for place, row in ipairs(many('HMGET', RUNS, ids)) do rows_read[ids[place]] = row end
+end
+
+local function find(id)
+  if touched[id] then flush() end
+  local row = rows_read[id]
+  if row == nil then row = call('HGET', RUNS, id) end
+  return row and read_run(row)
+end
+
+local function put(id, row)
+  touched[id] = true
+  set_field(RUNS, id, row)
+end
+
+-- ---- indexes of a run
+
+-- The gate of a run: the order of its job if it is serial, and its concurrency key with its own maximum.
+local function gate_of(f)
+  local serial_job = f[SERIAL] and f[JOB_ID]
+  if not serial_job and not f[KEY] then return nil end
+  return pack(serial_job or false, f[KEY] or false, f[KEY] and f[KEY_MAX] or 0)
+end
+
+local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
+
+-- Asked for with every run; building it costs more than looking it up.
+local lanes = {}
+local function lane_key(priority, queue)
+  local of_queue = lanes[queue]
+  if not of_queue then of_queue = {}; lanes[queue] = of_queue end
+  local key = of_queue[priority]
+  if not key then key = level_key('lane', priority, queue); of_queue[priority] = key end
+  return key
+end
+
+local function gate_key(priority, queue, gate)
+  return P .. 'gate:' .. priority .. ':' .. #queue .. ':' .. queue .. ':' .. gate
+end
+
+local function enter_queue(queue) add(QUEUES, 0, queue) end
+
+local function enter_lane(id, m, f)
+  local queue, priority = f[QUEUE], f[PRIORITY]
+  local gate = gate_of(f)
+  local new
+  if gate then
+    new = add(level_key('gated', priority, queue), m[DUE_AT], id)
+    local key = gate_key(priority, queue, gate)
+    add(key, m[DUE_AT], id)
+    gates_touched[key] = {level_key('gates', priority, queue), gate}
+  else
+    new = add(lane_key(priority, queue), m[DUE_AT], id)
+  end
+  if new then
+    add(P .. 'levels:' .. queue, priority, priority)
+    enter_queue(queue)
+  end
+  if m[START_BY] then add(P .. 'start_by', m[START_BY], id) end
+end
+
+local function leave_lane(id, run)
+  local queue, priority = run[QUEUE], run[PRIORITY]
+  local gate = gate_of(run)
+  if gate then
+    remove(level_key('gated', priority, queue), id)
+    local key = gate_key(priority, queue, gate)
+    remove(key, id)
+    gates_touched[key] = {level_key('gates', priority, queue), gate}
+  else
+    remove(lane_key(priority, queue), id)
+  end
+  if run[START_BY] then remove(P .. 'start_by', id) end
+end
+
+local function enter_claimed(id, m, f)
+  if add(P .. 'claimed:' .. f[QUEUE], m[LEASE_EXPIRES_AT] or NEVER, id) then enter_queue(f[QUEUE]) end
+  if f[KEY] then add(P .. 'held:' .. f[KEY], 0, id) end
+end
+
+local function leave_claimed(id, f)
+  remove(P .. 'claimed:' .. f[QUEUE], id)
+  if f[KEY] then remove(P .. 'held:' .. f[KEY], id) end
+end
+
+local function wait_in_job(id, state, f)
+  if f[JOB_ID] then
+    add(P .. 'waiting:' .. f[JOB_ID], state == PENDING and f[FIRE_AT] or f[FIRE_AT] - FAR_BELOW, id)
+  end
+end
+
+-- What a run stands in by its state, besides `ids`.
+local function index(id, m, f)
+  local state = m[STATE]
+  if state < COMPLETED then
+    wait_in_job(id, state, f)
+    if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
+    return
+  end
+  if state > COMPLETED then add(P .. 'ids:' .. state, 0, id) end
+  if m[PRUNE_AT] then add(PRUNABLE, m[PRUNE_AT], id) end
+end
+
+local function unindex(id, run)
+  local state = run[STATE]
+  if state < COMPLETED then
+    if run[JOB_ID] then remove(P .. 'waiting:' .. run[JOB_ID], id) end
+    if state == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
+    return
+  end
+  if state > COMPLETED then remove(P .. 'ids:' .. state, id) end
+  if run[PRUNE_AT] then remove(PRUNABLE, id) end
+end
+
+-- From one state to another, leaving alone what stays.
+local function reindex(id, run, m)
+  local before, after = run[STATE], m[STATE]
+  if before >= COMPLETED or after >= COMPLETED then
+    unindex(id, run)
+    index(id, m, run)
+    return
+  end
+  if before == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
+  if after == PENDING then enter_lane(id, m, run) else enter_claimed(id, m, run) end
+  wait_in_job(id, after, run)
+end
+
+-- ---- what happens to runs. A batch comes as one string of MessagePack values; each function is told where to read in
+-- it, and answers where it stopped.
+
+local function owner_of(run) return run[JOB_ID] or run[JOB] and '=' .. run[JOB] end
+
+-- Owners that were put under their job's name in this batch.
+local named = {}
+
+local function write_beside(id, outcome, progress, payload)
+  if outcome then set_field(OUTCOMES, id, ARGV[outcome]) end
+  if progress then set_field(PROGRESS, id, ARGV[progress]) end
+  if payload then set_field(PAYLOADS, id, ARGV[payload]) end
+end
+
+-- Insert a run unless its id, its unique key or its fire time is taken. Five values: id, and the places in ARGV of its
+-- row, its outcome, its progress and its large payload.
+local function add_run(batch, at)
+  local stopped, id, row, outcome, progress, payload = unpack_limit(batch, 5, at)
+  if find(id) then return stopped, false end
+  local run = read_run(ARGV[row])
+  local key, job_id = run[UNIQUE_KEY], run[JOB_ID]
+  if key and call('HEXISTS', UNIQUE, key) == 1 then return stopped, false end
+  if job_id and call('SADD', P .. 'fires:' .. job_id, number(run[FIRE_AT])) == 0 then return stopped, false end
+  if key then call('HSET', UNIQUE, key, id) end
+  local owner = owner_of(run)
+  if owner then
+    add(P .. 'runs_of:' .. owner, 0, id)
+    if run[JOB] and named[owner] ~= run[JOB] then
+      call('SADD', P .. 'owners:' .. run[JOB], owner)
+      named[owner] = run[JOB]
+    end
+  end
+  add(IDS, 0, id)
+  put(id, run[ROW])
+  write_beside(id, outcome, progress, payload)
+  index(id, run, run)
+  return stopped, true
+end
+
+-- The last run of a job is gone.
+local function forget_owner(run, owner)
+  named[owner] = nil
+  if run[JOB] then call('SREM', P .. 'owners:' .. run[JOB], owner) end
+  if run[JOB_ID] and call('SISMEMBER', P .. 'jobs_deleted', run[JOB_ID]) == 1 then
+    call('SADD', P .. 'jobs_orphaned', run[JOB_ID])
+  end
+end
+
+local function forget_run(id, run)
+  touched[id] = true
+  remove_field(RUNS, id)
+  remove_field(OUTCOMES, id)
+  remove_field(PROGRESS, id)
+  if run[APART] then remove_field(PAYLOADS, id) end
+  if run[UNIQUE_KEY] then call('HDEL', UNIQUE, run[UNIQUE_KEY]) end
+  if run[JOB_ID] then call('SREM', P .. 'fires:' .. run[JOB_ID], number(run[FIRE_AT])) end
+  remove(IDS, id)
+  unindex(id, run)
+  local owner = owner_of(run)
+  if owner then
+    -- A run of this batch that is still to be added keeps the owner: `additions` has it.
+    local key = P .. 'runs_of:' .. owner
+    call('ZREM', key, id)
+    if not additions[key] and call('EXISTS', key) == 0 then forget_owner(run, owner) end
+  end
+end
+
+local outcomes_exist, progress_exists = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
+
+-- Write a change if the stored run is still as it says. Seventeen values: id, token, state, whether the lease must be
+-- held, the places in ARGV of outcome and progress; then all that may change, as in a row.
+local function apply_change(batch, at, now)
+  local begins, id, token, state, held, outcome, progress = unpack_limit(batch, 6, at)
+  local m = {unpack_limit(batch, CHANGING, begins)}
+  local stopped = m[1]
+  local run = find(id)
+  if not run or run[TOKEN] ~= token or run[STATE] ~= state then return stopped, false end
+  if held ~= nil then
+    local lease = run[LEASE_EXPIRES_AT]
+    if not lease or (lease > now) ~= held then return stopped, false end
+  end
+  put(id, row_with(run, batch:sub(begins + 1, stopped)))
+  if outcomes_exist and not outcome then remove_field(OUTCOMES, id) end
+  if progress_exists and not progress then remove_field(PROGRESS, id) end
+  write_beside(id, outcome, progress)
+  reindex(id, run, m)
+  return stopped, true
+end

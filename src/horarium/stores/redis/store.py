@@ -1,0 +1,305 @@
+"""`ports.Store` over one Redis or Valkey.
+
+Every method is one script, called once for each thousand items at the most, so that no call holds the server up for
+long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with a hash tag:
+all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
+
+How durable an answered write is depends on the server's settings: see docs/redis.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from horarium.clock import DAY, Instant
+from horarium.errors import InvalidSetting
+from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.ports import BATCH_MAX, Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.stores.redis.rows import (
+    STATE_NUMBERS,
+    Arguments,
+    decode_job,
+    decode_runs,
+    encode_job,
+    found_runs,
+    new_run,
+    pack,
+    pack_all,
+    run_change,
+)
+from horarium.stores.redis.server import Server, parse_url
+
+log = logging.getLogger("horarium.redis")
+
+T = TypeVar("T")
+
+LAYOUT = 1
+"""The version of the keys and rows. A store of another version is refused."""
+NODES_KEPT = 7 * DAY
+"""A node that was silent for this long is forgotten when another one beats."""
+SCAN_STRETCH = 1_000
+"""How many ids a filtered list looks at in one call."""
+JOBS_OF_RUNS = 100
+"""Of how many jobs the unfinished runs are read in one call."""
+
+_encode_node = msgspec.json.Encoder().encode
+_decode_node = msgspec.json.Decoder(Node).decode
+
+
+class RedisStore:
+    """A store in Redis or Valkey. For its methods see `ports.Store`; for the forms of `url`, `server.parse_url`."""
+
+    def __init__(self, url: str, namespace: str = "default") -> None:
+        self.namespace = namespace
+        self._prefix = f"horarium:{{{quote(namespace, safe='')}}}:".encode()
+        self._server = Server(parse_url(url))
+
+    async def open(self) -> None:
+        try:
+            await self._check_settings()
+            await self._check_layout()
+        except BaseException:
+            await self._server.close()
+            raise
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def check(self) -> None:
+        await self._write("check")
+
+    async def _read(self, name: str, *arguments: Any) -> Any:
+        return await self._server.read(name, self._prefix, *arguments)
+
+    async def _write(self, name: str, *arguments: Any) -> Any:
+        return await self._server.write(name, self._prefix, *arguments)
+
+    # -- opening
+
+    async def _check_settings(self) -> None:
+        info = _info(await self._server.command("INFO"))
+        where = self._server.location.shown
+        policy = info.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise InvalidSetting(
+                f"store: Redis at {where} forgets keys when its memory is full (maxmemory-policy {policy}): jobs would be "
+                "lost; set maxmemory-policy to noeviction",
+                field="store",
+            )
+        if info.get("aof_enabled") == "0":
+            log.warning(
+                "Redis at %s keeps no append-only file: a crash or restart loses what was written since its last "
+                "snapshot, or everything if it makes none; set appendonly yes",
+                where,
+            )
+
+    async def _check_layout(self) -> None:
+        found = int(await self._write("open_namespace", LAYOUT))
+        if found != LAYOUT:
+            raise InvalidSetting(
+                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, this "
+                f"Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
+                field="store",
+            )
+
+    # -- jobs
+
+    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+        answers: list[bool] = []
+        for part in _parts(jobs):
+            rows = (text for job in part for text in (job.id, encode_job(job, job.version)))
+            answers.extend(map(bool, await self._write("add_jobs", *rows)))
+        return answers
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return [job for part in _parts(names) for job in _jobs(await self._read("get_jobs", *part))]
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return [job for part in _parts(ids) for job in _jobs(await self._read("get_jobs_by_id", *part))]
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        prefix = where.name_prefix or ""
+        bound = f"[{prefix}" if after is None or after < prefix else f"({after}"
+        label = next(iter(where.labels.items()), ())
+        found: list[Job] = []
+        while len(found) <= limit:
+            names, rows = await self._read("list_jobs", bound, SCAN_STRETCH if found else limit + 1, *label)
+            listed = [decode_job(row) for row in rows]
+            found += (job for job in listed if _job_matches(job, where))
+            if not names or not listed[-1].name.startswith(prefix):
+                break
+            bound = f"({listed[-1].name}"
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX))
+        return [decode_job(row) for row in rows], None if beyond is None else int(float(beyond))
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        answers: list[bool] = []
+        for part in _plan_parts(plans):
+            arguments = Arguments(before=4)
+            batch = [value for plan in part for value in _plan(plan, arguments)]
+            ids = [run_id for plan in part for run_id in _ids_of(plan)]
+            values = (now, len(part), pack_all(ids), pack_all(batch), *arguments.values)
+            answers.extend(map(bool, await self._write("commit_plans", *values)))
+        return answers
+
+    # -- runs
+
+    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        answers: list[bool] = []
+        for part in _parts(runs):
+            arguments = Arguments(before=2)
+            batch = [value for run in part for value in new_run(run, arguments)]
+            ids = pack_all([run.id for run in part])
+            answers.extend(map(bool, await self._write("add_runs", ids, pack_all(batch), *arguments.values)))
+        return answers
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return [run for part in _parts(ids) for run in decode_runs(part, await self._read("get_runs", *part))]
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        run_id, loaded = await self._read("run_by_key", unique_key)
+        return None if run_id is None else found_runs([run_id], loaded)[0]
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        found: dict[str, list[Run]] = {}
+        for part in _parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
+            counts, ids, loaded = await self._read("unfinished_runs", *part)
+            runs = iter(found_runs(ids, loaded))
+            for job_id, count in zip(part, counts, strict=True):
+                found[job_id] = sorted(islice(runs, count), key=lambda run: (run.fire_at, run.id))
+        return found
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        states = {str(STATE_NUMBERS[state]): True for state in where.states or State}
+        below, stretch = "+" if after is None else f"({after}", limit + 1
+        found: list[Run] = []
+        while len(found) <= limit:
+            asked = (below, limit + 1 - len(found), stretch, where.job, states, where.queue, where.since, where.until)
+            ids, frontier, loaded = await self._read("list_runs", pack(asked))
+            found += found_runs(ids, loaded)
+            if not frontier:
+                break
+            below, stretch = f"({frontier.decode()}", SCAN_STRETCH
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        if not queues:
+            return Claimed()
+        asked = (now, until, min(limit, BATCH_MAX), worker, *sorted(set(queues)))
+        next_due_at, ids, loaded, job_ids, rows = await self._write("claim_runs", *asked)
+        jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
+        return Claimed(tuple(found_runs(ids, loaded)), jobs, int(next_due_at) if next_due_at else None)
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        answers: list[bool] = []
+        for part in _parts(changes):
+            arguments = Arguments(before=3)
+            batch = [value for change in part for value in run_change(change, arguments)]
+            ids = pack_all([change.run.id for change in part])
+            answers.extend(map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values)))
+        return answers
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        pulses: list[Pulse | None] = []
+        for part in _parts(beats):
+            arguments = Arguments(before=3)
+            batch = [value for beat in part for value in (beat.token, arguments.place_or_none(beat.progress))]
+            ids = pack_all([beat.run_id for beat in part])
+            answers = await self._write("heartbeat_runs", now, ids, pack_all(batch), *arguments.values)
+            pulses += (None if answer is None else Pulse(int(answer[0]), bool(answer[1])) for answer in answers)
+        return pulses
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        ids, loaded, ahead = await self._read("overdue_runs", now, min(limit, BATCH_MAX))
+        return found_runs(ids, loaded), None if ahead is None else int(ahead)
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return int(await self._write("prune_runs", now, min(limit, BATCH_MAX)))
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        return int(await self._write("trim_runs", job_id, keep, min(limit, BATCH_MAX)))
+
+    # -- the rest
+
+    async def beat_node(self, node: Node) -> None:
+        await self._write("beat_node", node.name, node.beat_at, _encode_node(node), node.beat_at - NODES_KEPT)
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        nodes = map(_decode_node, await self._read("list_nodes", since))
+        return sorted(nodes, key=lambda node: node.name)
+
+    async def stats(self, now: Instant) -> Stats:
+        jobs, disabled, queues = await self._read("stats", now)
+        counted = (_queue_stats(*queue) for queue in queues)
+        return Stats(jobs, jobs - disabled, tuple(sorted(counted, key=lambda queue: queue.queue)))
+
+
+def _info(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+def _parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def _plan_parts(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
+    """Plans together as long as they move no more than a batch."""
+    part: list[Plan] = []
+    size = 0
+    for plan in plans:
+        weight = 1 + len(plan.runs) + len(plan.changes) + len(plan.withdrawals)
+        if part and size + weight > BATCH_MAX:
+            yield part
+            part, size = [], 0
+        part.append(plan)
+        size += weight
+    if part:
+        yield part
+
+
+def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
+    """What the script `commit_plans` is given."""
+    yield plan.job.id
+    yield plan.job.version
+    yield arguments.place(encode_job(plan.job, plan.job.version + 1))
+    yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
+    for change in plan.changes:
+        yield from run_change(change, arguments)
+    for run in plan.withdrawals:
+        yield from (run.id, run.token)
+    for run in plan.runs:
+        yield from new_run(run, arguments)
+
+
+def _ids_of(plan: Plan) -> list[str]:
+    changed = [change.run.id for change in plan.changes]
+    return [*changed, *(run.id for run in plan.withdrawals), *(run.id for run in plan.runs)]
+
+
+def _jobs(rows: Sequence[bytes | None]) -> list[Job | None]:
+    return [None if row is None else decode_job(row) for row in rows]
+
+
+def _job_matches(job: Job, where: JobFilter) -> bool:
+    if where.enabled is not None and job.enabled is not where.enabled:
+        return False
+    if where.name_prefix is not None and not job.name.startswith(where.name_prefix):
+        return False
+    return where.labels.items() <= job.labels.items()
+
+
+def _queue_stats(queue: bytes, due: int, waiting: int, claimed: int, earliest: bytes | None) -> QueueStats:
+    oldest = int(float(earliest)) if due and earliest is not None else None
+    return QueueStats(queue.decode(), due, waiting - due, claimed, oldest)

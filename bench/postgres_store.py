@@ -45,7 +45,8 @@ CREATE INDEX raw_waiting ON raw_runs (queue, priority DESC, due_at, id) WHERE st
 RAW_ADD = """
 INSERT INTO raw_runs (id, queue, state, priority, due_at, payload)
 SELECT id, queue, 0, priority, due_at, payload
-FROM unnest($1::bytea[], $2::text[], $3::int2[], $4::int8[], $5::bytea[]) AS given (id, queue, priority, due_at, payload)
+FROM unnest($1::bytea[], $2::text[], $3::int2[], $4::int8[], $5::bytea[])
+    AS given (id, queue, priority, due_at, payload)
 ON CONFLICT DO NOTHING
 """
 RAW_CLAIM = """

@@ -47,8 +47,8 @@ FROM generate_series(1, $1) AS n CROSS JOIN (SELECT * FROM horarium.finished LIM
 
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
-def url(request: pytest.FixtureRequest, postgres_server: Postgres) -> Iterator[str]:
-    yield new_database(postgres_server) + f"?application_name={request.param.split()[0]}"
+def url(request: pytest.FixtureRequest, postgres_server: Postgres) -> str:
+    return new_database(postgres_server) + f"?application_name={request.param.split()[0]}"
 
 
 @pytest_asyncio.fixture

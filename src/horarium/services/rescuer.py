@@ -16,6 +16,8 @@ from horarium.services.quiet import QuietLog
 from horarium.settling import rescue
 from horarium.telemetry import Telemetry
 
+log = logging.getLogger("horarium")
+
 
 class Rescuer:
     """Ends leases that expired."""
@@ -28,8 +30,10 @@ class Rescuer:
         self._signal = signal
         self._telemetry = telemetry
         self._last: Instant | None = None
+        self._log = QuietLog("runs rescued")
 
     async def step(self, now: Instant) -> Instant | None:
+        self._log.tell_rest(now)
         if self._last is None or now < self._last - SECOND:
             await self._shorten(now)
         self._last = now

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from horarium.clock import MINUTE
 from horarium.model import Plan, State
 from horarium.ports import Beat, RunFilter
-from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.pgbouncer import PgBouncer
@@ -72,3 +72,13 @@ async def test_without_a_pooler_none_is_suspected(postgres_url: str) -> None:
     await store.open()
     assert not store.location.pooler
     await store.close()
+
+
+async def test_behind_a_pooler_wake_ups_stay_within_the_process(pooler_url: str) -> None:
+    signal = PostgresSignal(pooler_url)
+    await signal.start()
+    woken = asyncio.Event()
+    signal.subscribe("jobs", woken.set)
+    signal.publish("jobs")
+    assert woken.is_set()
+    await signal.stop()

@@ -99,7 +99,7 @@ async def test_a_server_killed_and_restarted_keeps_what_was_acknowledged(
     claimed = (await take(store, 10)).runs
     assert await store.settle_runs([completed(run) for run in claimed[:5]], NOW) == [True] * 5
     server.kill()
-    with pytest.raises(StoreUnavailable, match="127.0.0.1"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
         await store.add_runs([a_run(99)])
     await asyncio.to_thread(server.start)
     await insist(store)

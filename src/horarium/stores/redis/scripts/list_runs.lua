@@ -15,8 +15,9 @@ local function few_unfinished()
   end
   local found = {}
   for _, queue in ipairs(call('ZRANGE', QUEUES, 0, -1)) do
-    local keys = {P .. 'claimed:' .. queue}
-    for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
+    local keys = {}
+    if states['1'] or states['2'] then keys[1] = P .. 'claimed:' .. queue end
+    for _, priority in ipairs(states['0'] and call('ZRANGE', P .. 'levels:' .. queue, 0, -1) or {}) do
       keys[#keys + 1] = level_key('lane', priority, queue)
       keys[#keys + 1] = level_key('gated', priority, queue)
     end

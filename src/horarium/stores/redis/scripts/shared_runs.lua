@@ -53,7 +53,9 @@ end
 -- The row of a run, with this in place of what may change (eleven values in MessagePack).
 local function row_with(run, changing) return ROW_BEGINS .. changing .. run[ROW]:sub(run[FIXED_BEGINS] + 1) end
 
-local function write_row(run) return row_with(run, pack(unpack(run, STATE, PRUNE_AT))) end
+local function write_row(run)
+  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. run[ROW]:sub(run[FIXED_BEGINS] + 1)
+end
 
 -- ---- reading
 

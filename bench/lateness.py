@@ -27,12 +27,12 @@ from pathlib import Path
 import psutil
 
 from horarium import RunContext, Scheduler, every
+from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.ports import Store
 from horarium.services.planner import Planner
 from horarium.services.signals import LocalSignal
 from horarium.telemetry import Telemetry
-from horarium.wiring import make_store
 
 BURST, JOBS = 10_000, 1_000
 

@@ -88,10 +88,15 @@ def fetch(package: Package, folder: Path) -> Path:
         raise AssetsMissing(f"npm could not give {package.name}: {'; '.join(said[:3])}") from None
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         raise AssetsMissing(f"npm could not give {package.name}: {error}") from None
+    verify(archive, package)
+    return archive
+
+
+def verify(archive: Path, package: Package) -> None:
+    """Raises AssetsMissing for an archive that is not the one that was locked."""
     digest = b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if f"sha512-{digest}" != package.integrity:
         raise AssetsMissing(f"{package.name}@{package.version} is not what it was: its hash is sha512-{digest}")
-    return archive
 
 
 def unpack(archive: Path, package: Package, target: Path) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
+from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant, to_micros
 from horarium.definitions import JobDefinition, TargetCheck, define, definition_of, invalid_job, redefine
 from horarium.errors import (
     AlreadyExists,
@@ -29,6 +29,7 @@ from horarium.errors import (
 )
 from horarium.model import (
     CLAIMED,
+    DEFAULT_RUN_POLICY,
     PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
     Cause,
@@ -229,9 +230,13 @@ class Operations:
         for _ in range(RACES_MAX):
             job = await self.get_job(name)
             now = self.clock.now()
+            if not job.enabled:
+                job = await self._past_what_ran(job, now)
             unfinished = (await self.store.unfinished_runs([job.id]))[job.id]
             if settle_due and job.next_fire_at is not None and job.next_fire_at <= now:
-                await self.store.commit_plans([plan(job, unfinished, now)], now)
+                owed = plan(job, unfinished, now)
+                if (await self.store.commit_plans([owed], now))[0]:
+                    self._signal_runs(owed.runs)
                 continue
             planned = await change(job, unfinished, now)
             if planned is None:
@@ -241,6 +246,16 @@ class Operations:
                 self._signal_runs(planned.runs)
                 return replace(planned.job, version=planned.job.version + 1), planned
         raise _contended(name)
+
+    async def _past_what_ran(self, job: Job, now: Instant) -> Job:
+        """The paused job, its cursor beyond fire times that ran all the same: those that were planned ahead and claimed
+        while the pause was being written. What passes in the pause is recorded from there on."""
+        for _ in range(RACES_MAX):
+            fire = next_fire(replace(job, enabled=True), job.planned_until)
+            if fire is None or fire > now or (await self.store.get_runs([run_id_of(job.id, fire)]))[0] is None:
+                break
+            job = replace(job, planned_until=fire)
+        return job
 
     async def trigger_job(self, name: str, payload: bytes | None = None, unique_key: str | None = None) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
@@ -275,21 +290,24 @@ class Operations:
         return taken
 
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
-        """Runs for the fire times in [start, end), 1,000 at the most; fire times that have a run keep theirs."""
+        """Runs for the fire times in [start, end), 1,000 at the most; fire times that have a run keep theirs.
+        Asked again, it answers with the runs that it made the first time."""
         first, last = to_instant(start), to_instant(end)
         if first >= last:
             raise InvalidRequest("end: must be later than start", field="end")
 
+        asked: list[str] = []
+
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan:
             end = min(last, now)
             fires = backfill_fires(job, first, end)
-            there = await self.store.get_runs([run_id_of(job.id, fire) for fire in fires])
+            asked[:] = [run_id_of(job.id, fire) for fire in fires]
+            there = await self.store.get_runs(asked)
             taken = {fire for fire, run in zip(fires, there, strict=True) if run is not None}
             return plan_backfill(job, unfinished, first, end, now, taken)
 
-        _, planned = await self._change_job(name, change)
-        assert planned is not None
-        stored = await self.store.get_runs([run.id for run in planned.runs])
+        await self._change_job(name, change)
+        stored = await self.store.get_runs(asked)
         return [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
 
     async def fires(self, name: str, count: int) -> tuple[list[datetime], str]:
@@ -518,6 +536,7 @@ def _check_size(field: str, text: bytes | None, limit: int) -> None:
 
 def _fresh(run: Run, *, id: str, now: Instant) -> Run:
     """The same work as a new run."""
+    start_seconds = (run.policy or DEFAULT_RUN_POLICY).timeouts.start_seconds
     return Run(
         id=id,
         queue=run.queue,
@@ -532,4 +551,5 @@ def _fresh(run: Run, *, id: str, now: Instant) -> Run:
         concurrency_max=run.concurrency_max,
         lease_seconds=run.lease_seconds,
         execution_seconds=run.execution_seconds,
+        start_by=None if start_seconds is None else now + to_micros(start_seconds),
     )

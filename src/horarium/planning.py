@@ -11,6 +11,7 @@ are found by halving, what is dropped becomes one row that stands for the range.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
@@ -225,9 +226,10 @@ def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
 
 
 def _apply_overlap(
-    job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant
+    job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant, apart: Sequence[Instant] = ()
 ) -> tuple[list[Run], list[RunChange], list[Dropped]]:
-    """Which of the owed fire times run, in order, given what is not finished."""
+    """Which of the owed fire times run, in order, given what is not finished. `apart`: fire times that no range of
+    skipped ones may cover, ascending."""
     if job.overlap is Overlap.ALLOW:
         return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []
     runs: list[Run] = []
@@ -237,7 +239,7 @@ def _apply_overlap(
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         owed = owed[-1:]
         changes = _end_others(job, unfinished, now) if owed else []
-        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped)
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped, apart)
     waiting = len(unfinished)
     room = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2}.get(job.overlap, BUFFERED_RUNS_MAX)
     for fire in owed:
@@ -246,7 +248,7 @@ def _apply_overlap(
         else:
             runs.append(owed_run(job, fire.fire_at, now, fire.cause))
             waiting += 1
-    return runs, [], _merged(skipped)
+    return runs, [], _merged(skipped, apart)
 
 
 def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
@@ -263,12 +265,20 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
     ]
 
 
-def _merged(dropped: list[Dropped]) -> list[Dropped]:
-    """Neighbours of the same kind as one range."""
+def not_ended(planned: Plan, unfinished: Sequence[Run], now: Instant) -> list[RunChange]:
+    """What a plan meant to end and did not, because somebody claimed it in between. `unfinished` as they are now."""
+    meant = {change.run.id for change in planned.changes}
+    return _end_others(planned.job, [run for run in unfinished if run.id in meant], now)
+
+
+def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
+    """Neighbours of the same kind as one range, unless something stands between them."""
     merged: list[Dropped] = []
     for range_ in dropped:
-        if merged and merged[-1].disposition is range_.disposition and merged[-1].reason == range_.reason:
-            merged[-1] = merged[-1]._replace(last=range_.last, fires=merged[-1].fires + range_.fires)
+        before = merged[-1] if merged else None
+        alike = before is not None and (before.disposition, before.reason) == (range_.disposition, range_.reason)
+        if before is not None and alike and bisect(apart, before.last) == bisect(apart, range_.first):
+            merged[-1] = before._replace(last=range_.last, fires=before.fires + range_.fires)
         else:
             merged.append(range_)
     return merged
@@ -282,6 +292,8 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     due_at = fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
     if cause in (Cause.CATCH_UP, Cause.BACKFILL):
         due_at = max(due_at, now)
+    elif cause is Cause.MANUAL:
+        due_at = now
     timeouts = job.timeouts
     return Run(
         id=run_id(job.id, fire_at),
@@ -362,7 +374,7 @@ def plan_backfill(
     """
     fires = backfill_fires(job, start, end)
     owed = [Owed(fire, Cause.BACKFILL) for fire in fires if fire not in taken]
-    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
+    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now, sorted(taken))
     passed: tuple[Run, ...] = ()
     if not job.enabled and end - 1 > job.planned_until:
         passed = _passed_while_paused(job, start - 1, now)

@@ -14,9 +14,10 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from horarium.backends import make_backend
 from horarium.errors import HorariumError, InvalidSetting, Outage
 from horarium.logs import configure_logging
-from horarium.wiring import Options, Runtime, make_store
+from horarium.wiring import Options, Runtime
 
 if TYPE_CHECKING:
     import uvicorn
@@ -59,7 +60,10 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 async def _serve(settings: Settings) -> None:
     listener = _listen(settings.host, settings.port) if "api" in settings.roles else None
     url = _public_url(settings, listener)
-    runtime = Runtime(make_store(settings.store, settings.namespace), _options(settings, url))
+    backend = make_backend(settings.store, settings.namespace)
+    runtime = Runtime(
+        backend.store, _options(settings, url), clock=backend.clock, signal=backend.signal, parts=backend.parts
+    )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (os_signal.SIGINT, os_signal.SIGTERM):

@@ -1,8 +1,5 @@
-"""Where everything is put together, and the only place that knows which adapters there are.
-
-`open_store` turns a URL into a store. A `Runtime` is one running node: its services, their loops, and the order in
-which they start and stop.
-"""
+"""Where everything is put together. A `Runtime` is one running node: its services, their loops, and the order in which
+they start and stop. Which store a URL stands for is in `backends.py`."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
-from urllib.parse import urlsplit
 
+from horarium.backends import Part
 from horarium.clock import Clock, SystemClock
 from horarium.delivery.handler import Handler, HandlerDelivery
-from horarium.errors import InvalidSetting, Outage
+from horarium.errors import Outage
 from horarium.model import HttpTarget, Node
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations
@@ -34,7 +31,6 @@ from horarium.services.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
-STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
 
 log = logging.getLogger("horarium")
 
@@ -50,27 +46,6 @@ def version() -> str:
 def default_node_name() -> str:
     """A name that no other process on any host has at the same time."""
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def make_store(url: str, namespace: str = "default") -> Store:
-    """The store of a URL, not opened yet. Raises InvalidSetting."""
-    scheme = urlsplit(url).scheme
-    if scheme == "memory":
-        from horarium.stores.memory import MemoryStore
-
-        return MemoryStore(namespace=namespace)
-    if scheme == "sqlite":
-        from horarium.stores.sqlite import SqliteStore
-
-        return SqliteStore(url, namespace=namespace)
-    if scheme in ("redis", "rediss", "valkey", "valkeys"):
-        from horarium.stores.redis import RedisStore
-
-        return RedisStore(url, namespace=namespace)
-    if scheme in STORE_SCHEMES:
-        raise InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
-    known = ", ".join(f"{known}://" for known in STORE_SCHEMES)
-    raise InvalidSetting(f"store: {scheme or url!r} is not a store that we know; give one of {known}", field="store")
 
 
 class Options:
@@ -114,9 +89,11 @@ class Runtime:
         *,
         clock: Clock | None = None,
         signal: Signal | None = None,
+        parts: Sequence[Part] = (),
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.store = store
+        self._parts = tuple(parts)
         self.options = options
         self.clock = clock or SystemClock()
         self.signal = signal or LocalSignal()
@@ -141,6 +118,8 @@ class Runtime:
     async def open(self) -> None:
         """Connect the store and bring its schema up to date."""
         await self.store.open()
+        for part in self._parts:
+            await part.start()
 
     async def close(self) -> None:
         """Disconnect. What runs is drained first."""
@@ -148,6 +127,8 @@ class Runtime:
             await self.stop()
         for target in self._targets:
             await target.close()
+        for part in reversed(self._parts):
+            await part.stop()
         await self.store.close()
 
     @property

@@ -149,7 +149,7 @@ class Api:
         return runs
 
 
-def a_definition(name: str = "job", **fields: Any) -> dict[str, Any]:
+def a_definition(name: str = "job", /, **fields: Any) -> dict[str, Any]:
     """A job as its owner writes it."""
     return {
         "name": name,
@@ -168,3 +168,15 @@ def api() -> Api:
 def locked_api() -> Api:
     """An API that asks for one of two keys."""
     return Api(api_keys=["first-key-1234", "second-key-5678"])
+
+
+@pytest.fixture(scope="session")
+def refusing() -> Api:
+    """An API for tests whose requests are all refused: nothing is ever written to it, so they may share it."""
+    return Api()
+
+
+@pytest.fixture(scope="session")
+def refusing_locked() -> Api:
+    """The same, asking for a key."""
+    return Api(api_keys=["first-key-1234"])

@@ -69,8 +69,8 @@ async def test_handlers_may_be_claimed_but_http_and_bus_not(api: Api) -> None:
         ({"worker": None}, "worker"), ({"wait": 1}, "wait"),
     ],
 )  # fmt: skip
-async def test_a_wrong_claim_names_its_field(api: Api, change: dict[str, object], field: str) -> None:
-    reply = await api.post("/runs/claim", {**CLAIM, **change})
+async def test_a_wrong_claim_names_its_field(refusing: Api, change: dict[str, object], field: str) -> None:
+    reply = await refusing.post("/runs/claim", {**CLAIM, **change})
     assert (reply.code, reply.json["field"]) == ("invalid_request", field)
 
 

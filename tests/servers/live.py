@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from horarium.api.app import create_app
-from horarium.wiring import Options, Runtime, make_store
+from horarium.backends import make_store
+from horarium.wiring import Options, Runtime
 
 
 class LiveServer:

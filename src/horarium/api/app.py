@@ -11,9 +11,10 @@ from importlib import metadata
 from typing import Any
 
 from litestar import Litestar, Router
+from litestar.handlers import HTTPRouteHandler
 
 from horarium.api.docs import Docs
-from horarium.api.endpoints import route
+from horarium.api.endpoints import Endpoint, options, route
 from horarium.api.guards import add_security_headers, refuse_cross_site, require_key
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
@@ -48,9 +49,9 @@ def create_app(
     def document() -> dict[str, Any]:
         return build_document([(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys))
 
-    api = Router(PREFIX, route_handlers=[route(endpoint) for endpoint in guarded], guards=[require_key(api_keys)])
+    api = Router(PREFIX, route_handlers=_routes(guarded), guards=[require_key(api_keys)])
     return Litestar(
-        [api, *(route(endpoint) for endpoint in unguarded), *Docs(document).handlers()],
+        [api, *_routes(unguarded), *Docs(document).handlers()],
         guards=[refuse_cross_site],
         before_send=[add_security_headers],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -60,6 +61,12 @@ def create_app(
         debug=False,
         on_shutdown=[claims.close],
     )
+
+
+def _routes(endpoints: Sequence[Endpoint]) -> list[HTTPRouteHandler]:
+    """The handlers. Those for OPTIONS come first: where there is none, the framework adds one that knows one method."""
+    paths = dict.fromkeys(endpoint.path for endpoint in endpoints)
+    return [*(options(path) for path in paths), *(route(endpoint) for endpoint in endpoints)]
 
 
 def _version() -> str:

@@ -121,7 +121,9 @@ class Docs:
             return ASGIResponse(body=self.as_yaml, media_type="application/yaml")
 
         @get("/swagger-ui", name="swaggerUi", include_in_schema=False)
-        async def swagger_ui() -> ASGIResponse:
+        async def swagger_ui(request: Request[Any, Any, Any]) -> ASGIResponse:
+            if request.scope.get("raw_path", b"").endswith(b"/"):
+                return ASGIResponse(status_code=302, headers=[("location", "../swagger-ui")])
             policy = [("content-security-policy", PAGE_POLICY)]
             return ASGIResponse(body=self.page(), media_type="text/html", headers=policy)
 

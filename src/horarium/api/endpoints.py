@@ -17,6 +17,7 @@ from litestar.types import Method
 from msgspec import Struct
 
 from horarium.api.limits import BODY_BYTES_MAX
+from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
 
 Answer = ASGIResponse
@@ -61,7 +62,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     examples: Sequence[Example] = ()
     media_type: str = "application/json"
     open: bool = False
-    """Whether it is answered without an API key."""
+    """Documented as answered without an API key (it stands outside of /api)."""
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
@@ -92,7 +93,6 @@ def route(endpoint: Endpoint) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"open": endpoint.open},
     )(handle)
 
 
@@ -103,6 +103,18 @@ async def _body(request: AnyRequest, endpoint: Endpoint) -> Any:
     if not text and endpoint.optional_body:
         return None
     return endpoint.read(text)
+
+
+def options(path: str) -> HTTPRouteHandler:
+    """What OPTIONS says at a path: the methods of all of its endpoints."""
+
+    async def handle(request: AnyRequest) -> ASGIResponse:
+        return ASGIResponse(status_code=204, headers=[("allow", ", ".join(allowed_methods(request)))])
+
+    handle.__annotations__ = {"request": Request, "return": ASGIResponse}
+    return HTTPRouteHandler(_litestar_path(path), http_method="OPTIONS", status_code=200, include_in_schema=False)(
+        handle
+    )
 
 
 def _litestar_path(path: str) -> str:

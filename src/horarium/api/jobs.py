@@ -29,7 +29,9 @@ from horarium.api.schemas import (
     Fires,
     FiresQuery,
     JobPage,
+    JobPatch,
     JobQuery,
+    JobReplacement,
     PauseRequest,
     PreviewRequest,
     RunBatch,
@@ -52,11 +54,11 @@ class Jobs:
         self._operations = operations
 
     async def create(self, call: Call) -> Answer:
-        definition = to_definition(call.body)
+        definition, key = to_definition(call.body), idempotency_key(call.request)
         try:
             job = await self._operations.create_job(definition)
         except AlreadyExists:
-            if idempotency_key(call.request) is None:
+            if key is None:
                 raise
             return answer(shown_job(await self._same(definition)))
         return answer(shown_job(job), 201, [("location", f"/api/v1/jobs/{job.name}")])
@@ -176,7 +178,7 @@ class Jobs:
                 description="Idempotent: content that does not change never moves the next fire time. `name` may be "
                 "left out of the body; if it stands there it must be the one in the path. Fields that are ours (`id`, "
                 "`next_fire_at`, ...) are ignored, so what GET gave can be edited and put back.",
-                body=JobDefinition, read=read_job, examples=examples.JOBS,
+                body=JobReplacement, read=read_job, examples=examples.JOBS,
                 answers={200: (JobView, "The job as it now is"), 201: (JobView, "The job is new")},
                 problems=("conflict", *INVALID_JOB),
             ),
@@ -184,7 +186,7 @@ class Jobs:
                 method="PATCH", path="/jobs/{name}", name="patchJob", tag="jobs", handle=self.patch,
                 summary="Change parts of a job",
                 description="A JSON merge patch (RFC 7396): null takes a field back to its default, objects merge.",
-                body=dict[str, Any], read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
+                body=JobPatch, read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
                 answers={200: (JobView, "The job as it now is")}, problems=("not_found", "conflict", *INVALID_JOB),
             ),
             Endpoint(

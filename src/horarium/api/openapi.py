@@ -9,7 +9,7 @@ import msgspec
 
 from horarium.api.endpoints import Endpoint
 from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem
-from horarium.api.triggers_schema import AnyTrigger
+from horarium.api.triggers_schema import EXCLUSIONS, AnyTrigger
 
 REF = "#/components/schemas/"
 DESCRIPTION = """Horarium says when, turns that into runs, and hands each run to whoever does the work.
@@ -68,7 +68,7 @@ def build_document(groups: Sequence[tuple[str, Sequence[Endpoint]]], *, version:
 
 def _schemas(endpoints: Sequence[Endpoint]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Each type's schema (by its repr), and the components that they refer to."""
-    kinds: dict[str, Any] = {repr(kind): kind for kind in (Problem, AnyTrigger)}
+    kinds: dict[str, Any] = {repr(kind): kind for kind in (Problem, AnyTrigger, *EXCLUSIONS)}
     for endpoint in endpoints:
         answers = [kind for kind, _ in endpoint.answers.values()]
         for kind in (endpoint.body, endpoint.query, *answers):
@@ -98,15 +98,46 @@ def _tidy(schema: dict[str, Any]) -> None:
 def _describe(schemas: dict[str, Any]) -> None:
     """What the types can't say: triggers are read by their own package, and JSON text that we keep is any JSON."""
     trigger = {"$ref": REF + "Trigger"}
-    for name in ("JobDefinition", "JobView", "PreviewRequest"):
+    for name in ("JobDefinition", "JobView", "PreviewRequest", "ExceptTrigger", "BetweenTrigger", "ExcludedAfter"):
         schemas[name]["properties"]["trigger"] = trigger
-    for name in ("AnyOfTrigger", "ExceptTrigger", "BetweenTrigger"):
-        properties = schemas[name]["properties"]
-        if name == "AnyOfTrigger":
-            properties["triggers"]["items"] = trigger
-        else:
-            properties["trigger"] = trigger
+    schemas["AnyOfTrigger"]["properties"]["triggers"]["items"] = trigger
+    excluded = [trigger, *({"$ref": REF + kind.__name__} for kind in EXCLUSIONS)]
+    schemas["ExceptTrigger"]["properties"]["except"]["items"] = {"anyOf": excluded}
+    _describe_changes(schemas)
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
+
+
+_MERGED = ("CatchUp", "Retry", "Timeouts", "Concurrency", "Retention")
+
+
+def _describe_changes(schemas: dict[str, Any]) -> None:
+    """A replacement is a definition without need of a name; in a patch nothing is needed, and null is a value."""
+    definition = schemas["JobDefinition"]
+    needed = [name for name in definition["required"] if name != "name"]
+    schemas["JobReplacement"] = definition | _named(schemas["JobReplacement"]) | {"required": needed}
+    for name in _MERGED:
+        schemas[f"{name}Patch"] = _all_nullable(schemas[name]) | {"title": f"{name}Patch"}
+    patch = _all_nullable(definition) | _named(schemas["JobPatch"])
+    patch["properties"] |= {name: {"type": ["object", "null"]} for name in ("trigger", "target", "labels")}
+    for schema in patch["properties"].values():
+        for choice in schema.get("anyOf", ()):
+            if choice.get("$ref", "").removeprefix(REF) in _MERGED:
+                choice["$ref"] += "Patch"
+    schemas["JobPatch"] = patch
+
+
+def _named(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"title": schema["title"], "description": schema["description"]}
+
+
+def _all_nullable(struct: Mapping[str, Any]) -> dict[str, Any]:
+    """The same struct with every field free to be left out or null."""
+    properties = {}
+    for name, schema in struct["properties"].items():
+        kept = {key: value for key, value in schema.items() if key != "default"}
+        choices = [dict(choice) for choice in kept.get("anyOf", [kept]) if choice != {"type": "null"}]
+        properties[name] = {"anyOf": [*choices, {"type": "null"}]}
+    return {**struct, "properties": properties, "required": []}
 
 
 def _operation(endpoint: Endpoint, refs: Mapping[str, Any], schemas: Mapping[str, Any], keys: bool) -> dict[str, Any]:

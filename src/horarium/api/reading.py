@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request
+from msgspec import Struct
 
 from horarium.api.faults import find_faults
 from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
@@ -49,15 +51,22 @@ _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
 
 
 async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...]) -> bytes:
-    """The body's bytes, within the route's limit and of one of these types; an empty body needs none."""
-    kind = request.headers.get("content-type")
-    if kind is not None and kind.partition(";")[0].strip().lower() not in types:
-        given = kind[:100]
-        raise UnsupportedMediaType(f"the body is {given!r}; send {' or '.join(types)}", field="content-type")
+    """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
+    name one where they send nothing."""
+    headers = request.headers
+    fits = headers.get("content-type", "").partition(";")[0].strip().lower() in types
+    if not fits and headers.get("content-length", "0") != "0":
+        raise _unsupported(request, types)
     body = await request.body()
-    if body and kind is None:
-        raise UnsupportedMediaType(f"the body has no Content-Type; send {' or '.join(types)}", field="content-type")
+    if body and not fits:
+        raise _unsupported(request, types)
     return body
+
+
+def _unsupported(request: Request[Any, Any, Any], types: tuple[str, ...]) -> UnsupportedMediaType:
+    kind = request.headers.get("content-type", "")
+    given = f"the body is {kind[:100]!r}" if kind else "the body has no Content-Type"
+    return UnsupportedMediaType(f"{given}; send {' or '.join(types)}", field="content-type")
 
 
 class BodyReader:
@@ -173,7 +182,11 @@ def _json_type(value: Any) -> str:
 
 def read_query(request: Request[Any, Any, Any], kind: type[T]) -> T:
     """The query string as a struct. A list field may be repeated or split by commas; any other may stand once."""
-    fields = _split(request.scope["query_string"], _lists(kind))
+    shape = cast(Hashable, kind)
+    fields = _split(request.scope["query_string"], _lists(shape))
+    for name in _instants(shape) & fields.keys():
+        if not _DATE.match(fields[name]):
+            raise InvalidContent([Fault(name, "expected an instant such as 2026-12-24T18:00:00+01:00")])
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -201,15 +214,25 @@ def _split(query: bytes, lists: Mapping[str, bool]) -> dict[str, Any]:
 _PLUS = re.compile(r"(T\d\d:\d\d:\d\d(?:\.\d+)?) (\d\d:\d\d)$")
 """An instant whose `+` was not escaped, and so arrived as a space."""
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
+"""How an instant begins. Without this look, a bare number would pass as seconds since 1970."""
+
 _SPLIT_BY_COMMA = frozenset({"state"})
 
 
-def _lists(kind: type) -> dict[str, bool]:
+@cache
+def _lists(kind: Hashable) -> dict[str, bool]:
     return {
         field.name: field.name in _SPLIT_BY_COMMA
-        for field in msgspec.structs.fields(kind)
+        for field in msgspec.structs.fields(cast(type[Struct], kind))
         if get_origin(get_args(field.type)[0] if hasattr(field.type, "__metadata__") else field.type) is list
     }
+
+
+@cache
+def _instants(kind: Hashable) -> frozenset[str]:
+    fields = msgspec.structs.fields(cast(type[Struct], kind))
+    return frozenset(field.name for field in fields if "datetime" in repr(field.type))
 
 
 # ---- cursors ----------------------------------------------------------------------------------------------------

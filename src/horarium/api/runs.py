@@ -12,7 +12,7 @@ from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RunPage, RunQuery
-from horarium.clock import INSTANT_MAX, Instant, to_instant
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_instant
 from horarium.definitions import RunView, run_view
 from horarium.operations import Operations
 from horarium.ports import RunFilter
@@ -35,6 +35,11 @@ def bounded_instant(moment: datetime | UnsetType, field: str) -> Instant | None:
     return instant
 
 
+def _bound(moment: datetime | UnsetType) -> Instant | None:
+    """An end of the interval that is asked for; no fire time lies outside of the years 1970 to 2200 anyway."""
+    return None if moment is UNSET else min(max(to_instant(moment), INSTANT_MIN), INSTANT_MAX)
+
+
 class Runs:
     """Handlers; what they do is in `Operations`."""
 
@@ -47,8 +52,8 @@ class Runs:
             job=None if query.job is UNSET else query.job,
             states=frozenset(query.state),
             queue=None if query.queue is UNSET else shown_queue(query.queue),
-            since=bounded_instant(query.since, "since"),
-            until=bounded_instant(query.until, "until"),
+            since=_bound(query.since),
+            until=_bound(query.until),
         )
         after = read_cursor("runs", query.cursor, is_run_id)
         page = await self._operations.list_runs(where, after, query.limit)

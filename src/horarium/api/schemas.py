@@ -115,6 +115,15 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
 # ---- bodies -----------------------------------------------------------------------------------------------------
 
 
+class JobReplacement(Struct):
+    """A job as its owner writes it; `name` may be left to the path. (Read as a `JobDefinition`.)"""
+
+
+class JobPatch(Struct):
+    """The fields of a job that change. Null takes a field back to its default; objects are merged into what is stored;
+    anything else replaces. (The merged job is read as a `JobDefinition`.)"""
+
+
 class PauseRequest(Struct, forbid_unknown_fields=True):
     """Why a job is paused."""
 

@@ -1,7 +1,7 @@
 """How triggers look in JSON, for the OpenAPI document. `triggers` reads and checks them; nothing here does.
 
 A test reads an example of each through `parse_trigger`, and compares the names of the types with those that it knows.
-Packages may bring more types; those are not described.
+Packages may bring more types; those are not described. Null is the same as left out everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-Zone = Annotated[str, Meta(max_length=64, description="An IANA time zone.", examples=["Europe/Berlin"])]
+Zone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone.", examples=["Europe/Berlin"])]
 Gap = Annotated[
     Literal["shift", "skip", "run_at_transition"],
     Meta(description="What becomes of a fire time that the clock skips when daylight saving begins."),
@@ -20,66 +20,75 @@ Repeat = Annotated[
     Literal["first", "second", "both"],
     Meta(description="Which of two equal wall times fires when daylight saving ends."),
 ]
+Weekday = Annotated[str, Meta(examples=["sat"])]
 
 
-class TriggerBase(Struct, tag_field="type", omit_defaults=True):
+class _Trigger(Struct, tag_field="type", forbid_unknown_fields=True):
     """What all triggers have in common."""
 
 
-class CronTrigger(TriggerBase, tag="cron"):
+class CronTrigger(_Trigger, tag="cron"):
     """5 fields, 6 (seconds first) or 7 (year last), or `@daily` and its family."""
 
-    expression: Annotated[str, Meta(max_length=256, examples=["0 3 * * *"])]
-    timezone: Zone = "UTC"
-    day_match: Annotated[
-        Literal["any", "all"], Meta(description="Day of month and day of week both given: either, or both.")
-    ] = "any"
-    gap: Gap = "run_at_transition"
-    repeat: Repeat = "first"
+    expression: Annotated[str, Meta(min_length=1, max_length=256, examples=["0 3 * * *"])]
+    timezone: Zone | None = None
+    day_match: (
+        Annotated[Literal["any", "all"], Meta(description="Day of month and of week both given: either, or both.")]
+        | None
+    ) = None
+    gap: Gap | None = None
+    repeat: Repeat | None = None
     seed: Annotated[str, Meta(max_length=200, description="Spreads `H`; left out: the job's name.")] | None = None
 
 
-class IntervalTrigger(TriggerBase, tag="interval"):
+class IntervalTrigger(_Trigger, tag="interval"):
     """Every so many seconds, counted from `anchor` (left out: from when the job is defined), so it does not drift."""
 
     every_seconds: Annotated[float, Meta(ge=1, le=3653 * 24 * 3600)]
     anchor: datetime | None = None
 
 
-class OnceTrigger(TriggerBase, tag="once"):
+class OnceTrigger(_Trigger, tag="once"):
     """A single instant."""
 
     at: datetime
 
 
-class RruleTrigger(TriggerBase, tag="rrule"):
-    """RFC 5545: `FREQ=...`, `RRULE:...`, or several lines with DTSTART, RRULE, RDATE, EXDATE, EXRULE."""
+class RruleTrigger(_Trigger, tag="rrule"):
+    """RFC 5545: `FREQ=...`, `RRULE:...`, or several lines with DTSTART, RRULE, RDATE, EXDATE, EXRULE; RFC 7529's SKIP.
+    A rule without DTSTART is anchored to `anchor`, or to when the job is defined."""
 
-    rrule: Annotated[str, Meta(max_length=8192, examples=["FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=15;BYMINUTE=15"])]
-
-
-class PhraseTrigger(TriggerBase, tag="phrase"):
-    """Plain English. What was understood stands in `words`; a word that is left over is refused."""
-
-    text: Annotated[str, Meta(max_length=512, examples=["every other tuesday at 9:34am"])]
-    timezone: Zone = "UTC"
+    rrule: Annotated[
+        str, Meta(min_length=1, max_length=8192, examples=["FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=15;BYMINUTE=15"])
+    ]
+    timezone: Zone | None = None
+    gap: Gap | None = None
+    repeat: Repeat | None = None
     anchor: datetime | None = None
 
 
-class AnyOfTrigger(TriggerBase, tag="any_of"):
+class PhraseTrigger(_Trigger, tag="phrase"):
+    """Plain English. What was understood stands in `words`; a word that is left over is refused."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=512, examples=["every other tuesday at 9:34am"])]
+    timezone: Zone | None = None
+    anchor: datetime | None = None
+
+
+class AnyOfTrigger(_Trigger, tag="any_of"):
     """Fires whenever one of them does."""
 
     triggers: Annotated[list[AnyTrigger], Meta(min_length=1, max_length=64)]
 
 
-class ExceptTrigger(TriggerBase, tag="except", rename={"excluded": "except"}):
-    """Fires as `trigger` does, but not at what `except` lists: triggers, dates, windows."""
+class ExceptTrigger(_Trigger, tag="except", rename={"excluded": "except"}):
+    """Fires as `trigger` does, but not at what `except` lists: dates, weekdays, windows of time, other triggers."""
 
     trigger: AnyTrigger
-    excluded: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)]
+    excluded: Annotated[list[Any], Meta(min_length=1, max_length=64)]
 
 
-class BetweenTrigger(TriggerBase, tag="between", rename={"start": "from"}):
+class BetweenTrigger(_Trigger, tag="between", rename={"start": "from"}):
     """Fires as `trigger` does, from `from` (included) to `until` (excluded)."""
 
     trigger: AnyTrigger
@@ -97,3 +106,38 @@ AnyTrigger = (
     | ExceptTrigger
     | BetweenTrigger
 )
+
+
+class ExcludedDates(Struct, forbid_unknown_fields=True):
+    """Whole days: `2026-12-25`, `2026-12-24/2027-01-01`, or `12-25` for every year."""
+
+    dates: Annotated[list[str], Meta(min_length=1, max_length=1000, examples=[["12-25", "2026-12-24/2027-01-01"]])]
+    timezone: Zone | None = None
+
+
+class ExcludedWeekdays(Struct, forbid_unknown_fields=True):
+    """Whole days of the week."""
+
+    weekdays: Annotated[list[Weekday], Meta(min_length=1, max_length=7)]
+    timezone: Zone | None = None
+
+
+class ExcludedWindow(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """Every day from one time of day to another (`22:00` to `06:00` passes midnight), or once, from one instant to
+    another."""
+
+    start: Annotated[str, Meta(examples=["22:00", "2026-12-24T00:00:00Z"])] | None = None
+    until: Annotated[str, Meta(examples=["06:00", "2026-12-27T00:00:00Z"])] | None = None
+    weekdays: Annotated[list[Weekday], Meta(min_length=1, max_length=7)] | None = None
+    timezone: Zone | None = None
+
+
+class ExcludedAfter(Struct, forbid_unknown_fields=True):
+    """So many seconds from each fire time of a trigger on."""
+
+    trigger: AnyTrigger
+    for_seconds: Annotated[float, Meta(gt=0)]
+
+
+EXCLUSIONS = (ExcludedDates, ExcludedWeekdays, ExcludedWindow, ExcludedAfter)
+"""What stands in `except`, besides triggers."""

@@ -65,7 +65,7 @@ def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: 
 
 async def _open(url: str, namespace: str) -> None:
     """Opening brings the schema up to date; the check then proves that a write would succeed."""
-    from horarium.wiring import make_store
+    from horarium.backends import make_store
 
     opened = make_store(url, namespace)
     await opened.open()

@@ -221,11 +221,11 @@ class RuleSet:
 
 def _find_zone(start: Moment | None, timezone: str | None) -> Zone:
     given = start.zone if start else None
-    if given and timezone and given != timezone:
+    if given and timezone is not None and given != timezone:
         raise InvalidTrigger(
             f"DTSTART is in {quote(given)}, but timezone is {quote(timezone)}: give one of them", field="timezone"
         )
-    return get_zone(given or timezone or "UTC")
+    return get_zone(given or ("UTC" if timezone is None else timezone))
 
 
 def _read_policies(gap: str, repeat: str) -> tuple[Gap, Repeat]:

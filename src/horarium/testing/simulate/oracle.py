@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from horarium.clock import Instant
+from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
 
 FIRES_MAX = 20_000
+WRITING = 3 * SECOND
+"""How long an edit may take from its `now` until it is written, at the most."""
 
 
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
-    """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock went
-    back: then a fire time may be covered twice, once by a range that a wrong clock made."""
+    """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock was
+    stepped or nodes disagree on the time: then a fire time may be covered twice. Where the clock went back, a range
+    that begins at a fire time which ran before can't be recorded, so nothing is compared."""
+    if books.clock_went_back:
+        return 0
     return sum(
         _check_job(versions, books.rows_of(job_id), now, exact, fail) for job_id, versions in books.versions.items()
     )
@@ -31,19 +36,27 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     rows = [row for row in rows if row.cause in PLANNED]
     ran = [row for row in rows if row.state is not State.SKIPPED and row.disposition is not Disposition.WITHDRAWN]
     limits = [version.fires_max for version in versions]
-    if None not in limits and len(ran) > max(limit or 0 for limit in limits):
+    if None not in limits and len(ran) > max(limit or 0 for limit in limits) + len(versions) - 1:
         fail(f"job {job.name}: {len(ran)} runs, fires_max is {job.fires_max}")
     covered = _cover(rows)
+    edits = [version.updated_at for version in versions]
+    steady = [row for row in rows if not _raced(row, edits)]
+    certain = _cover(steady)
     expected = {fire for stretch in _owed(versions, now) for fire in stretch}
     for fire in sorted(expected):
-        count = covered(fire) or asked(fire)
+        count = covered(fire) or min(1, asked(fire))
         if count == 0:
             fail(f"job {job.name}: nothing accounts for its fire time {fire}")
-        elif count > 1 and exact:
+        elif exact and certain(fire) > 1:
             fail(f"job {job.name}: {count} rows account for its fire time {fire}")
     if exact:
-        _check_rows(job, rows, expected, fail)
+        _check_rows(job, steady, expected, fail)
     return len(expected)
+
+
+def _raced(row: Run, edits: list[Instant]) -> bool:
+    """Whether it was planned ahead and claimed while an edit that would have withdrawn it was being written."""
+    return row.state is not State.SKIPPED and any(edit < row.fire_at <= edit + WRITING for edit in edits)
 
 
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
@@ -69,9 +82,9 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
             return
         if following is not None and following.deleted_at is not None:
             end = min(end, version.planned_until)
-        if not version.enabled and not _goes_on(version, versions[index + 1 :]):
-            continue
         end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
+        if not version.enabled and not _goes_on(version, versions[index + 1 :]):
+            end = min(end, version.planned_until)
         if version.fires_max is not None and version.fires_count >= version.fires_max:
             end = min(end, version.planned_until)
         yield _fires(version, start, end)

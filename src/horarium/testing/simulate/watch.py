@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from horarium.clock import Instant
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Job, Run, State
+from horarium.clock import SECOND, Instant
+from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, State
 from horarium.stores.memory.space import Space
 
 OWNED = (
@@ -19,6 +19,8 @@ OWNED = (
     "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
+SKEW_MAX = 2 * SECOND
+"""How much two nodes may disagree on the time, and how long an edit may take to be written."""
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 
 
@@ -30,6 +32,7 @@ class Books:
         self.note = note
         self.writes = 0
         self.clock_stepped = False
+        self.clock_went_back = False
         self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
@@ -60,11 +63,13 @@ class Books:
         """Whether what was there for this fire time has been pruned, and somebody asked for it again, or the
         clock went back."""
         old = self.runs[run.id]
-        if run.id not in self.pruned or (run.cause in PLANNED and not self.clock_stepped):
+        never_was = old.disposition is Disposition.WITHDRAWN or run.state is State.SKIPPED
+        if run.id not in self.pruned or (run.cause in PLANNED and not never_was and not self.clock_stepped):
             return False
         self.pruned.discard(run.id)
         self.runs[f"{run.id} pruned at {self.writes}"] = old
         self.tokens[run.id] = 0
+        self.cancelled_at.pop(run.id, None)
         return True
 
     def changed(self, old: Run, new: Run) -> None:
@@ -149,6 +154,10 @@ class Books:
             return
         if new.version != old.version + 1:
             self.fail(f"job {new.name}: version {new.version} after {old.version}")
+        if new.updated_at < old.updated_at - SKEW_MAX and not self.clock_stepped:
+            self.fail(f"job {new.name}: version {new.version} undoes a change: a stale plan was carried out")
+        if new.updated_at == old.updated_at and new.planned_until < old.planned_until and not self.clock_stepped:
+            self.fail(f"job {new.name}: its cursor went back from {old.planned_until} to {new.planned_until}")
         if old.deleted_at is not None and new.deleted_at is None:
             self.fail(f"job {new.name} came back from deletion")
         if new.enabled and not old.enabled:
@@ -179,7 +188,7 @@ class Books:
             return
         if confirmed > self.cancelled_at.get(run_id, confirmed):
             self.fail(f"run {run_id} begins after it was reported as cancelled")
-        if run.job_id in self.paused_at and run.cause in PLANNED:
+        if run.job_id in self.paused_at and run.cause in PLANNED and not self.clock_went_back:
             paused_at, told = self.paused_at[run.job_id]
             if confirmed > told and run.fire_at > paused_at:
                 self.fail(f"run {run_id} for {run.fire_at} begins though its job was paused at {paused_at}")

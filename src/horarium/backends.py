@@ -1,0 +1,79 @@
+"""From a store's URL to all that comes with it: the store, the clock that its nodes share, and their wake-ups.
+
+A store on another machine brings its own time, so that a node whose wall clock is wrong neither fires early nor takes a
+lease that still stands; a store that can notify brings its own signals.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from horarium.clock import Clock, SystemClock
+from horarium.errors import InvalidSetting
+from horarium.ports import Signal, Store
+from horarium.services.signals import LocalSignal, PolledSignal
+
+STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
+
+
+class Part(Protocol):
+    """Something that lives for as long as the store is open."""
+
+    async def start(self) -> None:
+        """Begin. Raises StoreUnavailable."""
+
+    async def stop(self) -> None:
+        """End."""
+
+
+class Backend(Struct, frozen=True):
+    """A store, and what comes with it. `parts` are started once the store is open, and stopped before it is closed."""
+
+    store: Store
+    clock: Clock
+    signal: Signal
+    parts: tuple[Part, ...] = ()
+
+
+def make_backend(url: str, namespace: str = "default") -> Backend:
+    """What a store's URL stands for; nothing is opened yet. Raises InvalidSetting."""
+    local = SystemClock()
+    match urlsplit(url).scheme:
+        case "memory":
+            from horarium.stores.memory import MemoryStore
+
+            return Backend(MemoryStore(namespace=namespace), local, LocalSignal())
+        case "sqlite":
+            from horarium.stores.sqlite import SqliteStore
+
+            store = SqliteStore(url, namespace=namespace)
+            polled = PolledSignal(store.changed)
+            return Backend(store, local, polled, (polled,))
+        case "postgresql" | "postgres":
+            from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore
+
+            postgres = PostgresStore(url, namespace=namespace)
+            clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
+            return Backend(postgres, clock, signal, (clock, signal))
+        case "redis" | "rediss" | "valkey" | "valkeys":
+            from horarium.stores.redis import RedisStore
+
+            return Backend(RedisStore(url, namespace=namespace), local, LocalSignal())
+        case scheme:
+            raise _unknown(scheme, url)
+
+
+def _unknown(scheme: str, url: str) -> InvalidSetting:
+    if scheme in STORE_SCHEMES:
+        return InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
+    known = ", ".join(f"{known}://" for known in STORE_SCHEMES)
+    given = scheme or repr(url)
+    return InvalidSetting(f"store: {given} is not a store that we know; give one of {known}", field="store")
+
+
+def make_store(url: str, namespace: str = "default") -> Store:
+    """Only the store of a URL, not opened yet. Raises InvalidSetting."""
+    return make_backend(url, namespace).store

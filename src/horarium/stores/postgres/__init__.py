@@ -1,0 +1,13 @@
+"""The store in PostgreSQL: many nodes, one database; what `postgresql://` means.
+
+`store` answers the port; the functions that it calls (`jobs`, `runs`, `claim`) work on a `Session`: a connection inside
+a call, with the names that numbers stand for. `pool` keeps connections and carries calls out, `connect` is the only
+module that knows the driver and its errors, `rows` turns values into columns and back, `migrate` keeps the schema, and
+all SQL stands in `queries.sql`. `PostgresSignal` (LISTEN/NOTIFY) and `PostgresClock` are separate and optional.
+"""
+
+from horarium.stores.postgres.clock import PostgresClock
+from horarium.stores.postgres.signal import PostgresSignal
+from horarium.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresClock", "PostgresSignal", "PostgresStore"]

@@ -1,0 +1,149 @@
+"""The claim: who is next, at a cost that neither history nor the future changes.
+
+Waiting runs stand in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
+concurrency key or the order of their job may. A level is one priority of one queue in one of the two. As long as no
+gated run is due, a claim is one statement that skips what others are taking (`claim_at_once`).
+
+The hard thing is the gated ones: claimers together must not exceed a maximum. Once any is due, the claim takes a lock
+of the namespace and, holding it, walks the levels exactly, highest priority first and merged by (due_at, id). Python
+counts what it took, since that counts for those that follow; each further chunk of a level is asked for with the counts
+so far, so that a full key is skipped inside the server.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.ports import Claimed
+from horarium.stores.postgres.rows import OWNER_COLUMN, encode_text, storable
+from horarium.stores.postgres.runs import load
+from horarium.stores.postgres.session import Session
+
+CHUNK_MIN = 16
+"""How many gated runs are looked at in one go at the least."""
+
+_LEADING = 3
+"""Columns before those of the run."""
+
+Candidate = tuple[Any, ...]
+"""due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
+
+
+async def claim_at_once(
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+) -> Claimed | None:
+    """The claim, unless gated runs are due: then None, and nothing was taken."""
+    names, by = storable(set(queues)), encode_text(worker)
+    rows = await session.rows("claim_at_once", session.namespace_id, names, limit, by, now, until)
+    next_due_at, gated_due, _, *first = rows[0]
+    if gated_due:
+        return None
+    taken = rows if first[0] is not None else []
+    return await _claimed(session, taken, until if len(taken) >= limit else next_due_at)
+
+
+async def claim_exactly(
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+) -> Claimed:
+    """The claim, gated runs included. In a transaction."""
+    names = storable(set(queues))
+    await session.one("lock_gates", session.namespace_id)
+    levels = await session.rows("claim_levels", session.namespace_id, names, -1)
+    walk = _Walk(session, limit, now, until)
+    due = sorted(tuple(level) for level in levels if level[3] <= until)
+    chosen = await walk.choose(due)
+    rows = []
+    if chosen:
+        rows = await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
+    if len(chosen) >= limit:
+        return await _claimed(session, rows, until)
+    levels = await session.rows("claim_levels", session.namespace_id, names, until)
+    return await _claimed(session, rows, min((level[3] for level in levels), default=None))
+
+
+async def _claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
+    if not rows:
+        return Claimed(next_due_at=next_due_at)
+    runs = await load(session, rows, _LEADING)
+    versions = {
+        run.job_id: (row[_LEADING + OWNER_COLUMN], row[2])
+        for run, row in zip(runs, rows, strict=True)
+        if run.job_id is not None and row[2] is not None
+    }
+    jobs = await session.jobs_at(versions) if versions else {}
+    return Claimed(tuple(runs), jobs, next_due_at)
+
+
+class _Walk:
+    """One claim: which runs may be taken, in claim order, as if each were taken before the next is looked at."""
+
+    def __init__(self, session: Session, limit: int, now: Instant, until: Instant) -> None:
+        self._session, self._limit = session, limit
+        self._now, self._until = now, until
+        self._keys: Counter[bytes] = Counter()
+        self._owners: set[int] = set()
+
+    async def choose(self, levels: Sequence[tuple[int, int, int, Instant]]) -> list[bytes]:
+        """The ids of the runs to take, from levels that are sorted by rank."""
+        chosen: list[bytes] = []
+        for _, group in groupby(levels, key=lambda level: level[0]):
+            lanes = [
+                self._gated(queue_id, -rank) if is_gated else self._ready(queue_id, -rank)
+                for rank, is_gated, queue_id, _ in group
+            ]
+            async for candidate in _merged(lanes):
+                if len(chosen) >= self._limit:
+                    return chosen
+                if len(candidate) > 3 and not self._admits(candidate):
+                    continue
+                if candidate[2] is not None:
+                    self._owners.add(candidate[2])
+                chosen.append(candidate[1])
+        return chosen
+
+    async def _ready(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:
+        values = queue_id, priority, self._until, self._now, self._limit
+        for row in await self._session.rows("claim_ready", *values):
+            yield tuple(row)
+
+    async def _gated(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:
+        size = max(self._limit, CHUNK_MIN)
+        values = queue_id, priority, self._until, self._now, size, self._session.namespace_id
+        after: tuple[Instant, bytes] = (-1, b"")
+        while True:
+            counts = list(self._keys), list(self._keys.values()), list(self._owners)
+            chunk = await self._session.rows("claim_gated", *values, *after, *counts)
+            for row in chunk:
+                yield tuple(row)
+            if len(chunk) < size:
+                return
+            after = chunk[-1][0], chunk[-1][1]
+
+    def _admits(self, candidate: Candidate) -> bool:
+        _, _, owner, serial, key, free = candidate
+        if serial and owner is not None and owner in self._owners:
+            return False
+        if key is None:
+            return True
+        if self._keys[key] >= free:
+            return False
+        self._keys[key] += 1
+        return True
+
+
+async def _merged(lanes: Sequence[AsyncIterator[Candidate]]) -> AsyncIterator[Candidate]:
+    """The candidates of all lanes by (due_at, id), each lane read only as far as needed."""
+    heads = [(head, lane) for lane in lanes if (head := await anext(lane, None)) is not None]
+    while heads:
+        place = min(range(len(heads)), key=lambda index: heads[index][0][:2])
+        candidate, lane = heads[place]
+        yield candidate
+        following = await anext(lane, None)
+        if following is None:
+            del heads[place]
+        else:
+            heads[place] = following, lane

@@ -1,0 +1,106 @@
+"""Jobs: what `ports.Store` says of them, as functions on a session.
+
+A batch is one statement. Where its items might touch each other (one id twice, a plan that withdraws what the next one
+adds) it is cut into parts that don't, which follow one another in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from horarium.clock import Instant
+from horarium.model import Job, Plan
+from horarium.ports import JobFilter, Page
+from horarium.stores.postgres.ids import encode_id
+from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, label, storable
+from horarium.stores.postgres.runs import add_runs, settle_runs
+from horarium.stores.postgres.session import Session
+
+T = TypeVar("T")
+
+
+def parts(items: Sequence[T], key: Callable[[T], str], alone: Callable[[T], bool]) -> Iterator[list[T]]:
+    """Runs of neighbours in which no key comes twice; what must stand `alone` does."""
+    part: list[T] = []
+    keys: set[str] = set()
+    for item in items:
+        if part and (key(item) in keys or alone(item) or alone(part[0])):
+            yield part
+            part, keys = [], set()
+        part.append(item)
+        keys.add(key(item))
+    if part:
+        yield part
+
+
+async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
+    answers: list[bool] = []
+    for part in parts(jobs, lambda job: job.id, lambda job: False):
+        ids, names = [job.id for job in part], [job.name for job in part]
+        rows = await session.rows("add_jobs", session.namespace_id, ids, names, *job_columns(part, 0))
+        added = {row[0] for row in rows}
+        answers.extend(job.id in added for job in part)
+    return answers
+
+
+async def get_jobs(session: Session, names: Sequence[str]) -> list[Job | None]:
+    rows = await session.rows("get_jobs", session.namespace_id, storable(names))
+    by_name = {job.name: job for job in (decode_job(row[0]) for row in rows)}
+    return [by_name.get(name) for name in names]
+
+
+async def get_jobs_by_id(session: Session, ids: Sequence[str]) -> list[Job | None]:
+    rows = await session.rows("get_jobs_by_id", session.namespace_id, storable(ids))
+    by_id = {job.id: job for job in (decode_job(row[0]) for row in rows)}
+    return [by_id.get(job_id) for job_id in ids]
+
+
+async def list_jobs(session: Session, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+    prefix, above = where.name_prefix or "", after or ""
+    if not is_storable(prefix) or not is_storable(above):
+        return Page(())
+    values = session.namespace_id, above, where.enabled, prefix, limit + 1
+    if where.labels:
+        labels = [label(key, value) for key, value in where.labels.items()]
+        rows = await session.rows("list_jobs_labelled", *values, labels)
+    else:
+        rows = await session.rows("list_jobs_prefixed" if prefix else "list_jobs", *values)
+    jobs = [decode_job(row[0]) for row in rows]
+    more = len(jobs) > limit > 0
+    return Page(tuple(jobs[:limit]), jobs[limit - 1].name if more else None)
+
+
+async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+    rows = await session.rows("due_jobs", session.namespace_id, until, limit)
+    due = [row for row in rows if row[1] is not None]
+    beyond = next((row[0] for row in [*due[limit:], *rows[len(due) :]]), None)
+    return [decode_job(row[1]) for row in due[:limit]], beyond
+
+
+async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    answers: list[bool] = []
+    for part in parts(plans, lambda plan: plan.job.id, lambda plan: bool(plan.changes or plan.withdrawals)):
+        answers.extend(await _commit_part(session, part, now))
+    return answers
+
+
+async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    won = await _update_jobs(session, sorted((plan.job for plan in plans), key=lambda job: job.id))
+    winners = [plan for plan in plans if plan.job.id in won]
+    for plan in winners:
+        if plan.changes:
+            await settle_runs(session, plan.changes, now)
+        if plan.withdrawals:
+            ids = sorted({(encode_id(run.id), run.token) for run in plan.withdrawals})
+            blobs, tokens = [blob for blob, _ in ids], [token for _, token in ids]
+            await session.change("withdraw_runs", session.namespace_id, blobs, tokens)
+    if runs := [run for plan in winners for run in plan.runs]:
+        await add_runs(session, runs)
+    return [plan.job.id in won for plan in plans]
+
+
+async def _update_jobs(session: Session, jobs: Sequence[Job]) -> set[str]:
+    ids, versions = [job.id for job in jobs], [job.version for job in jobs]
+    rows = await session.rows("update_jobs", session.namespace_id, ids, versions, *job_columns(jobs, 1))
+    return {row[0] for row in rows}

@@ -1,0 +1,115 @@
+"""Connections, and how a call is carried out on one.
+
+A call runs in a task of its own: whoever awaits it may be cancelled, the call goes on. It has a connection to itself,
+which goes back afterwards only if it is sound: whatever failed other than by an answer of the server leaves the
+connection in an unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back
+(deadlock, serialization) is tried once more, at once.
+
+Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
+trips, and waits for a stalled server where we must not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from horarium.errors import BrokenInvariant, StoreUnavailable
+from horarium.stores.postgres.connect import Connection, Location, connect, driver, is_rolled_back, translated
+
+T = TypeVar("T")
+
+CLOSE_SECONDS = 2.0
+
+
+class Pool:
+    """At most `location.connections_max` connections, opened when they are needed."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._idle: deque[Connection] = deque()
+        self._places = asyncio.Semaphore(location.connections_max)
+        self._calls: set[asyncio.Task[Any]] = set()
+        self.open = True
+
+    async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool) -> T:
+        """`work` on a connection; in a transaction if asked, and always behind a pooler. Raises StoreUnavailable."""
+        if not self.open:
+            raise StoreUnavailable(f"the store at {self.location.shown} is closed; open it first")
+        return await self._apart(self._carry_out(work, transaction or self.location.pooler))
+
+    async def _apart(self, call: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            # Read, so that a failure whose caller has gone is not reported as overlooked.
+            task.exception()
+
+    async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
+        async with self._places:
+            with translated(self.location):
+                try:
+                    return await self._once(work, transaction)
+                except driver().PostgresError as error:
+                    if not is_rolled_back(error):
+                        raise
+                return await self._once(work, transaction)
+
+    async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
+        connection = self._sound() or await connect(self.location)
+        try:
+            if not transaction:
+                result = await work(connection)
+            else:
+                async with connection.transaction():
+                    result = await work(connection)
+        except BaseException as error:
+            self._after(connection, error)
+            raise
+        self._idle.append(connection)
+        return result
+
+    def _sound(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def _after(self, connection: Connection, error: BaseException) -> None:
+        """An error of the server's own leaves the connection usable, unless it ends the session or its plans."""
+        state = getattr(error, "sqlstate", None) or ""
+        lasting = isinstance(error, driver().PostgresError) and state[:2] in ("40", "23", "53")
+        if lasting and not connection.is_closed() and not connection.is_in_transaction():
+            self._idle.append(connection)
+            return
+        connection.terminate()
+        if not isinstance(error, (BrokenInvariant, StoreUnavailable)) and not lasting:
+            # What happened to one has probably happened to all.
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().terminate()
+
+    async def close(self) -> None:
+        """Carry out what was handed over, then disconnect."""
+        self.open = False
+        while self._calls:
+            await asyncio.wait(list(self._calls))
+        await asyncio.gather(*(_disconnect(connection) for connection in self._idle))
+        self._idle.clear()
+
+
+async def _disconnect(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_SECONDS)
+    except (OSError, TimeoutError, driver().InterfaceError, driver().PostgresError):
+        connection.terminate()

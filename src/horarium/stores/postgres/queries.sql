@@ -1,0 +1,522 @@
+-- Every statement of the store, in the order of `ports.Store`.
+-- Rows of `runs` and `finished` are read whole (`runs.*`), in the order of their columns, which only ever grow at the end.
+-- `given` is a batch, one array for each column, in the order in which its rows shall be locked. The planner must
+-- take it for one row, whatever the statistics of a table that is empty now and full a second later, so that it looks up
+-- each row by id: therefore conditions like `given.token + 0 = given.token`, which are always true and thought rare.
+
+-- name: check
+-- Writes and commits one row, so that a full, locked or read-only server shows.
+INSERT INTO horarium.checks (namespace_id, passed) VALUES ($1, 1)
+ON CONFLICT (namespace_id) DO UPDATE SET passed = checks.passed + 1;
+
+-- name: intern_namespace
+INSERT INTO horarium.namespaces (name) VALUES ($1) ON CONFLICT DO NOTHING;
+
+-- name: namespace_number
+SELECT num FROM horarium.namespaces WHERE name = $1;
+
+-- name: queue_numbers
+SELECT num FROM horarium.queues WHERE namespace_id = $1 AND name = ANY ($2::text[]);
+
+-- name: queue_names
+SELECT num, name FROM horarium.queues WHERE num = ANY ($1::int4[]);
+
+-- name: owner_names
+SELECT num, job_id, name FROM horarium.owners WHERE num = ANY ($1::int4[]);
+
+-- name: add_jobs
+-- A row that conflicts is left out; `at` tells which were not.
+INSERT INTO horarium.jobs (
+    num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition
+)
+SELECT (horarium.owner_numbers($1, ARRAY[given.id], ARRAY[given.name]))[1], $1, given.id, given.name, given.version,
+    given.enabled, given.next_fire_at, given.deleted_at, given.labels::text[], given.definition
+FROM unnest($2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
+    AS given (id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: get_jobs
+SELECT definition FROM horarium.jobs WHERE namespace_id = $1 AND name = ANY ($2::text[]) AND deleted_at IS NULL;
+
+-- name: get_jobs_by_id
+SELECT definition FROM horarium.jobs WHERE namespace_id = $1 AND id = ANY ($2::text[]);
+
+-- name: list_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
+    AND ($3::bool IS NULL OR enabled = $3)
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: list_jobs_prefixed
+-- As above; the prefix bounds the walk at both ends.
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
+    AND ($3::bool IS NULL OR enabled = $3)
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: list_jobs_labelled
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
+    AND ($3::bool IS NULL OR enabled = $3)
+    AND starts_with(name, $4)
+    AND labels @> $6::text[]
+ORDER BY name LIMIT $5;
+
+-- name: due_jobs
+-- One more than asked, whatever its instant: that is the next one.
+(
+    SELECT next_fire_at, definition FROM horarium.jobs
+    WHERE namespace_id = $1 AND next_fire_at <= $2 AND deleted_at IS NULL
+    ORDER BY next_fire_at, id LIMIT $3::int8 + 1
+)
+UNION ALL
+(
+    SELECT next_fire_at, NULL FROM horarium.jobs
+    WHERE namespace_id = $1 AND next_fire_at > $2 AND deleted_at IS NULL
+    ORDER BY next_fire_at LIMIT 1
+);
+
+-- name: update_jobs
+-- Compare and set: the version read must be the version stored.
+UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
+    deleted_at = given.deleted_at,
+    labels = CASE WHEN jobs.labels = given.labels::text[] THEN jobs.labels ELSE given.labels::text[] END,
+    definition = given.definition
+FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
+    AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
+WHERE given.version + 0 = given.version AND jobs.namespace_id = $1 AND jobs.id = given.id AND jobs.version = given.version_read
+RETURNING jobs.id;
+
+-- name: withdraw_runs
+DELETE FROM horarium.runs USING unnest($2::bytea[], $3::int8[]) AS given (id, token)
+WHERE given.token + 0 = given.token
+    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+
+-- name: add_runs
+-- See the function: one statement for whatever a batch holds, in a transaction of the caller's own too.
+SELECT horarium.add_runs(
+    $1::int4, $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
+    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
+    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
+    $34::bytea[]
+);
+
+-- name: get_runs
+SELECT runs.* FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($2::bytea[])
+UNION ALL
+SELECT finished.* FROM horarium.finished WHERE namespace_id = $1 AND id = ANY ($2::bytea[]);
+
+-- name: run_by_key
+SELECT runs.* FROM horarium.runs WHERE namespace_id = $1 AND unique_key = $2
+UNION ALL
+SELECT finished.* FROM horarium.finished WHERE namespace_id = $1 AND unique_key = $2;
+
+-- name: unfinished_runs
+SELECT owners.job_id, runs.* FROM horarium.owners CROSS JOIN LATERAL (
+    SELECT runs.* FROM horarium.runs WHERE runs.owner_id = owners.num OFFSET 0
+) AS runs
+WHERE owners.namespace_id = $1 AND owners.job_id = ANY ($2::text[])
+ORDER BY runs.owner_id, runs.fire_at, runs.id;
+
+-- name: list_runs
+-- Walks down the ids of both tables; `states` is a set of bits.
+SELECT * FROM (
+    (
+        SELECT runs.* FROM horarium.runs
+        WHERE namespace_id = $1 AND id < $2 AND (1 << state) & $3::int4 > 0 AND $3 & 7 > 0
+            AND ($4::int4 IS NULL OR queue_id = $4)
+            AND ($5::int8 IS NULL OR fire_at >= $5) AND ($6::int8 IS NULL OR fire_at < $6)
+        ORDER BY id DESC LIMIT $7
+    )
+    UNION ALL
+    (
+        SELECT finished.* FROM horarium.finished
+        WHERE namespace_id = $1 AND id < $2 AND (1 << state) & $3 > 0 AND $3 & 8 > 0
+            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
+        ORDER BY id DESC LIMIT $7
+    )
+    UNION ALL
+    (
+        SELECT finished.* FROM horarium.finished
+        WHERE namespace_id = $1 AND id < $2 AND state > 3 AND (1 << state) & $3 > 0 AND $3 & 8 = 0 AND $3 & 112 > 0
+            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
+        ORDER BY id DESC LIMIT $7
+    )
+) AS found ORDER BY id DESC LIMIT $7;
+
+-- name: list_runs_of_owner
+-- As above, for every job that ever had the name $8.
+SELECT found.* FROM horarium.owners CROSS JOIN LATERAL (
+    (
+        SELECT runs.* FROM horarium.runs
+        WHERE owner_id = owners.num AND id < $2 AND (1 << state) & $3::int4 > 0 AND $3 & 7 > 0
+            AND ($4::int4 IS NULL OR queue_id = $4)
+            AND ($5::int8 IS NULL OR fire_at >= $5) AND ($6::int8 IS NULL OR fire_at < $6)
+        ORDER BY id DESC LIMIT $7
+    )
+    UNION ALL
+    (
+        SELECT finished.* FROM horarium.finished
+        WHERE owner_id = owners.num AND id < $2 AND (1 << state) & $3 > 0 AND $3 & 120 > 0
+            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
+        ORDER BY id DESC LIMIT $7
+    )
+) AS found
+WHERE owners.namespace_id = $1 AND owners.name = $8
+ORDER BY found.id DESC LIMIT $7;
+
+-- name: claim_at_once
+-- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose scan,
+-- two probes of an index each. How many rows each level shall give is counted without locks; then that many of its rows
+-- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take. The first
+-- probe of a level steps over what was claimed since the last vacuum; all that follow begin where it arrived.
+-- The first three columns: when the next run is due, whether gated runs are due (then nothing was taken), and the
+-- version of the run's job. There is always a row.
+WITH RECURSIVE
+ready (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT ready.queue_id, lower.* FROM ready CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
+),
+gated (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
+),
+next (due_at, gated_due) AS MATERIALIZED (
+    SELECT LEAST(
+        (SELECT min((
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
+                AND runs.due_at > $6::int8 ORDER BY runs.due_at LIMIT 1
+        )) FROM ready),
+        (SELECT min((
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
+                AND runs.due_at > $6 ORDER BY runs.due_at LIMIT 1
+        )) FROM gated)
+    ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
+),
+wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
+    SELECT queue_id, priority, min(due_at), count(*) FROM (
+        SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
+            SELECT runs.due_at, runs.id FROM horarium.runs
+            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
+                AND runs.due_at >= ready.due_at AND runs.due_at <= $6
+                AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
+            ORDER BY runs.due_at, runs.id LIMIT $3::int8
+        ) AS due
+        WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
+        ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
+    ) AS first GROUP BY queue_id, priority
+),
+chosen (id, number) AS MATERIALIZED (
+    SELECT due.id, wanted.number FROM wanted CROSS JOIN LATERAL (
+        SELECT runs.id FROM horarium.runs
+        WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
+            AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
+        ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
+    ) AS due
+),
+taken AS (
+    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $4::bytea,
+        started_at = GREATEST($5, runs.due_at),
+        lease_expires_at = GREATEST($5, runs.due_at)
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+    FROM chosen
+    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    RETURNING runs.*
+)
+SELECT next.due_at, next.gated_due, jobs.version, taken.*
+FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
+ORDER BY taken.priority DESC, taken.due_at, taken.id;
+
+-- name: lock_gates
+-- From here to the end of the transaction nobody else claims gated runs of this namespace.
+SELECT pg_advisory_xact_lock(1752134259, $1);
+
+-- name: claim_levels
+-- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
+-- costs two probes of an index, however many runs stand in it.
+WITH RECURSIVE
+ready (queue_id, priority) AS (
+    SELECT queues.num, (
+        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT ready.queue_id, (
+        SELECT runs.priority FROM horarium.runs
+        WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM ready WHERE ready.priority IS NOT NULL
+),
+gated (queue_id, priority) AS (
+    SELECT queues.num, (
+        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT gated.queue_id, (
+        SELECT runs.priority FROM horarium.runs
+        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM gated WHERE gated.priority IS NOT NULL
+)
+SELECT rank, is_gated, queue_id, first_due_at FROM (
+    SELECT -priority AS rank, 0 AS is_gated, queue_id, (
+        SELECT runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
+            AND runs.due_at > $3::int8
+        ORDER BY runs.due_at LIMIT 1
+    ) AS first_due_at FROM ready WHERE priority IS NOT NULL
+    UNION ALL
+    SELECT -priority, 1, queue_id, (
+        SELECT runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
+            AND runs.due_at > $3
+        ORDER BY runs.due_at LIMIT 1
+    ) FROM gated WHERE priority IS NOT NULL
+) AS levels WHERE first_due_at IS NOT NULL;
+
+-- name: claim_ready
+-- One level's due runs that nothing can hold back; those that another claimer is taking are left to it.
+SELECT due_at, id, owner_id FROM horarium.runs
+WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND NOT gated AND due_at <= $3
+    AND (start_by IS NULL OR start_by > $4)
+ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: claim_gated
+-- One level's due runs that a key or their order might hold back, and does not, counting what this claim took already:
+-- $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
+WITH
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM horarium.runs
+    WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[]))
+SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
+    this.concurrency_max - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free
+FROM horarium.runs AS this
+WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND this.gated
+    AND this.due_at <= $3 AND (this.due_at, this.id) > ($7::int8, $8::bytea)
+    AND (this.start_by IS NULL OR this.start_by > $4)
+    AND (
+        this.concurrency_key IS NULL
+        OR coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
+            + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0) < coalesce(this.concurrency_max, 0)
+    )
+    AND (NOT this.serial OR this.owner_id IS NULL OR (
+        this.owner_id <> ALL ($11::int4[])
+        AND NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS earlier
+            WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+        )
+    ))
+ORDER BY this.due_at, this.id LIMIT $5;
+
+-- name: claim_runs
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
+WITH taken AS (
+    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
+        started_at = GREATEST($4::int8, runs.due_at),
+        lease_expires_at = GREATEST($4, runs.due_at)
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+    FROM unnest($2::bytea[]) WITH ORDINALITY AS chosen (id, number)
+    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    RETURNING runs.*
+)
+SELECT NULL::int8, NULL::bool, jobs.version, taken.*
+FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
+ORDER BY taken.priority DESC, taken.due_at, taken.id;
+
+-- name: settle_runs
+-- Changes that leave a run unfinished.
+UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
+    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
+    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
+    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
+FROM unnest(
+    $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+    $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+    $20::int8[], $21::int8[]
+) AS given (
+    id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+    started_at, finished_at, progress, error, result, disposition, prune_at, history,
+    start_by, token
+)
+WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
+    AND runs.token = given.token_read AND runs.state = given.state_read
+    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
+RETURNING runs.id;
+
+-- name: finish_runs
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement.
+WITH gone AS (
+    DELETE FROM horarium.runs USING unnest(
+        $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+        $20::int8[], $21::int8[]
+    ) AS given (
+        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+        started_at, finished_at, progress, error, result, disposition, prune_at, history,
+        start_by, token
+    )
+    WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
+        AND runs.token = given.token_read AND runs.state = given.state_read
+        AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
+    RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
+        runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
+        runs.unique_key, runs.payload, runs.details, given.*
+)
+INSERT INTO horarium.finished (
+    namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
+    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+)
+SELECT $1, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
+    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+FROM gone RETURNING id;
+
+-- name: amend_runs
+-- As `settle_runs`, of runs that are finished already and remain so.
+UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,
+    worker = given.worker, lease_expires_at = given.lease_expires_at, started_at = given.started_at,
+    finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
+    disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
+    token = given.token
+FROM unnest(
+    $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+    $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+    $20::int8[], $21::int8[]
+) AS given (
+    id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+    started_at, finished_at, progress, error, result, disposition, prune_at, history,
+    start_by, token
+)
+WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = $1 AND finished.id = given.id
+    AND finished.token = given.token_read AND finished.state = given.state_read
+    AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
+RETURNING finished.id;
+
+-- name: heartbeat_runs
+-- Leases that stand: `ports.lease_end` for a running run, unchanged for a cancelling one.
+UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
+    lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
+        $2 + round(runs.lease_seconds * 1000000)::int8,
+        runs.started_at + round(runs.execution_seconds * 1000000)::int8
+    ) END
+FROM unnest($3::bytea[], $4::int8[], $5::bytea[]) AS given (id, token, progress)
+WHERE given.token + 0 = given.token
+    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
+    AND runs.lease_expires_at > $2::int8
+RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
+
+-- name: overdue_runs
+SELECT runs.* FROM (
+    (
+        SELECT lease_expires_at AS overdue_at, id FROM horarium.runs
+        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at <= $2
+        ORDER BY lease_expires_at, id LIMIT $3
+    )
+    UNION ALL
+    (
+        SELECT start_by, id FROM horarium.runs
+        WHERE namespace_id = $1 AND state = 0 AND start_by <= $2
+        ORDER BY start_by, id LIMIT $3
+    )
+    ORDER BY overdue_at, id LIMIT $3
+) AS overdue CROSS JOIN LATERAL (
+    SELECT runs.* FROM horarium.runs WHERE runs.namespace_id = $1 AND runs.id = overdue.id OFFSET 0
+) AS runs
+ORDER BY overdue.overdue_at, overdue.id;
+
+-- name: next_overdue_at
+SELECT LEAST(
+    (
+        SELECT lease_expires_at FROM horarium.runs
+        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at > $2 ORDER BY lease_expires_at LIMIT 1
+    ),
+    (
+        SELECT start_by FROM horarium.runs
+        WHERE namespace_id = $1 AND state = 0 AND start_by > $2 ORDER BY start_by LIMIT 1
+    )
+);
+
+-- name: prune_runs
+DELETE FROM horarium.finished WHERE namespace_id = $1 AND id = ANY (ARRAY(
+    SELECT id FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
+    ORDER BY prune_at LIMIT $3 FOR UPDATE SKIP LOCKED
+));
+
+-- name: lock_owners
+-- Whoever gives runs to jobs holds this lock shared. If it is taken, somebody does, and forgetting has time.
+SELECT pg_try_advisory_xact_lock(1752134258, $1);
+
+-- name: forget_jobs
+WITH orphans AS (
+    SELECT num FROM horarium.jobs
+    WHERE namespace_id = $1 AND deleted_at IS NOT NULL
+        AND (SELECT true FROM horarium.runs WHERE runs.owner_id = jobs.num LIMIT 1) IS NULL
+        AND (SELECT true FROM horarium.finished WHERE finished.owner_id = jobs.num LIMIT 1) IS NULL
+    LIMIT $2
+),
+forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num)
+DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
+
+-- name: trim_runs
+-- The newest of those to go is found by its place; the oldest go first.
+DELETE FROM horarium.finished WHERE namespace_id = $1 AND id = ANY (ARRAY(
+    SELECT finished.id FROM horarium.owners CROSS JOIN LATERAL (
+        SELECT id FROM horarium.finished WHERE owner_id = owners.num AND id <= (
+            SELECT id FROM horarium.finished WHERE owner_id = owners.num ORDER BY id DESC LIMIT 1 OFFSET $3
+        )
+        ORDER BY id LIMIT $4
+    ) AS finished
+    WHERE owners.namespace_id = $1 AND owners.job_id = $2
+));
+
+-- name: beat_node
+INSERT INTO horarium.nodes (namespace_id, name, beat_at, definition) VALUES ($1, $2, $3, $4)
+ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
+
+-- name: forget_nodes
+DELETE FROM horarium.nodes WHERE namespace_id = $1 AND beat_at < $2;
+
+-- name: list_nodes
+SELECT definition FROM horarium.nodes WHERE namespace_id = $1 AND beat_at >= $2 ORDER BY name;
+
+-- name: count_jobs
+SELECT count(*), count(*) FILTER (WHERE enabled) FROM horarium.jobs WHERE namespace_id = $1 AND deleted_at IS NULL;
+
+-- name: count_runs
+SELECT queues.name,
+    count(*) FILTER (WHERE state = 0 AND due_at <= $2),
+    count(*) FILTER (WHERE state = 0 AND due_at > $2),
+    count(*) FILTER (WHERE state > 0),
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2)
+FROM horarium.runs JOIN horarium.queues ON queues.num = runs.queue_id
+WHERE runs.namespace_id = $1 GROUP BY queues.name ORDER BY queues.name;

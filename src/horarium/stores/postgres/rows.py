@@ -1,0 +1,283 @@
+"""Runs and jobs as columns, and back.
+
+The numbers for states, causes and dispositions are part of the schema: they may grow, never change. What is rare stands
+in `details`, as JSON. A batch goes to the server as one array for each column; a column that no run of it has goes as
+NULL. Building a run is the hot path: what a waiting or running run never has is left to the defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model import Cause, Disposition, Event, Job, Run, RunChange, RunPolicy, State
+from horarium.stores.postgres.ids import decode_id, encode_id
+
+STATES = (
+    State.PENDING,
+    State.RUNNING,
+    State.CANCELLING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+    State.SKIPPED,
+)
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
+DISPOSITIONS = (
+    Disposition.RAN,
+    Disposition.SKIPPED_OVERLAP,
+    Disposition.SKIPPED_PAUSED,
+    Disposition.MISSED,
+    Disposition.EXCLUDED,
+    Disposition.DST_GAP,
+    Disposition.LIMIT_REACHED,
+    Disposition.WITHDRAWN,
+    Disposition.NOT_STARTED,
+    Disposition.CANCELLED,
+)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
+DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
+    None: None,
+    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
+}
+
+Column = Sequence[Any] | None
+"""One value for each row of a batch; None: NULL in every row."""
+
+
+class Details(Struct, frozen=True, omit_defaults=True):
+    """What few runs have."""
+
+    policy: RunPolicy | None = None
+    fires: int = 1
+    last_fire_at: Instant | None = None
+
+
+PLAIN_FIELDS = frozenset(
+    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
+)
+"""What new runs differ in."""
+
+_RARE_FIELDS = tuple(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS)
+_rare = attrgetter(*_RARE_FIELDS)
+_PLAIN = _rare(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
+_RARE_COLUMNS = 20
+
+_encode = msgspec.json.encode
+_decode_details = msgspec.json.Decoder(Details).decode
+_decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
+decode_job = msgspec.json.Decoder(Job).decode
+
+# ---- text -------------------------------------------------------------------------------------------------------
+
+
+def encode_text(text: str | None) -> bytes | None:
+    """Free text, whatever Python can hold."""
+    return None if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(blob: bytes | None) -> str | None:
+    return None if blob is None else blob.decode("utf-8", "surrogatepass")
+
+
+def storable(texts: Iterable[str]) -> list[str]:
+    """Those that a column of type text can hold: no other can be a name that is stored."""
+    return [text for text in texts if is_storable(text)]
+
+
+def is_storable(text: str) -> bool:
+    return (text.isascii() and "\0" not in text) or _is_utf8(text)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+# ---- jobs -------------------------------------------------------------------------------------------------------
+
+
+def label(key: str, value: str) -> str:
+    """How one label stands in the array of labels."""
+    return json.dumps([key, value])
+
+
+def label_array(labels: Mapping[str, str]) -> str:
+    """Labels as the text of an array, which may stand as one value in an array of such."""
+    return "{" + ",".join(_quoted(label(*pair)) for pair in sorted(labels.items())) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def job_columns(jobs: Sequence[Job], added: int) -> list[Column]:
+    """From version to definition. `added`: by how much the stored version is larger than the job's."""
+    stored = [msgspec.structs.replace(job, version=job.version + added) for job in jobs] if added else jobs
+    return [
+        [job.version for job in stored],
+        [job.enabled for job in stored],
+        [job.next_fire_at for job in stored],
+        [job.deleted_at for job in stored],
+        [label_array(job.labels) for job in stored],
+        [_encode(job).decode() for job in stored],
+    ]
+
+
+# ---- runs: to columns -------------------------------------------------------------------------------------------
+
+
+def run_columns(namespace_id: int, runs: Sequence[Run]) -> list[Any]:
+    """The arguments of the query `add_runs`."""
+    queues: dict[str, int] = {}
+    owners: dict[str, int] = {}
+    names: list[str] = []
+    rows = []
+    for run in runs:
+        queue = queues.setdefault(run.queue, len(queues) + 1)
+        owner = None
+        if run.job_id is not None:
+            owner = owners.setdefault(run.job_id, len(owners) + 1)
+            if owner > len(names):
+                names.append(run.job or "")
+        rows.append(
+            (
+                encode_id(run.id),
+                queue,
+                run.priority,
+                run.due_at,
+                run.fire_at,
+                run.created_at,
+                owner,
+                CAUSE_NUMBERS[run.cause],
+                run.lease_seconds,
+                run.payload,
+            )
+        )
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return [namespace_id, list(queues), list(owners), names, *columns, *_rare_columns(runs)]
+
+
+def _rare_columns(runs: Sequence[Run]) -> list[Column]:
+    if all(_rare(run) == _PLAIN for run in runs):
+        return [None] * _RARE_COLUMNS
+    columns = zip(*(_rare_row(run) for run in runs), strict=True)
+    return [column if any(value is not None for value in column) else None for column in columns]
+
+
+def _rare_row(run: Run) -> tuple[Any, ...]:
+    return (
+        STATE_NUMBERS[run.state] or None,
+        run.attempt or None,
+        run.token or None,
+        encode_text(run.worker),
+        run.lease_expires_at,
+        run.started_at,
+        run.finished_at,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+        run.start_by,
+        run.execution_seconds,
+        run.serial or None,
+        encode_text(run.concurrency_key),
+        run.concurrency_max or None,
+        encode_text(run.unique_key),
+        None if run.policy is None and run.fires == 1 and run.last_fire_at is None else _details(run),
+        run.progress,
+        encode_text(run.error),
+        run.result,
+        _encode(run.history) if run.history else None,
+    )
+
+
+def _details(run: Run) -> bytes:
+    return _encode(Details(run.policy, run.fires, run.last_fire_at))
+
+
+def change_columns(changes: Sequence[RunChange]) -> list[Column]:
+    """What must still be so, then everything that may change."""
+    return [list(column) for column in zip(*map(_change_row, changes), strict=True)]
+
+
+def _change_row(change: RunChange) -> tuple[Any, ...]:
+    run = change.run
+    return (
+        encode_id(run.id),
+        change.token,
+        STATE_NUMBERS[change.state],
+        change.held,
+        STATE_NUMBERS[run.state],
+        run.due_at,
+        run.attempt,
+        encode_text(run.worker),
+        run.lease_expires_at,
+        run.started_at,
+        run.finished_at,
+        run.progress,
+        encode_text(run.error),
+        run.result,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+        _encode(run.history) if run.history else None,
+        run.start_by,
+        run.token,
+    )
+
+
+# ---- runs: from columns -----------------------------------------------------------------------------------------
+
+QUEUE_COLUMN, OWNER_COLUMN = 12, 13
+
+
+def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[str, str]]) -> Run:
+    """The run of a row of `runs` or `finished`."""
+    (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
+     execution_seconds, _, queue_id, owner_id, attempt, concurrency_max, priority, state, cause, disposition, _,
+     serial, blob, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,
+     *_) = row  # fmt: skip
+    job_id, job = (None, None) if owner_id is None else owners[owner_id]
+    rare = None if details is None else _decode_details(details)
+    return Run(
+        id=decode_id(blob),
+        queue=queues[queue_id],
+        fire_at=fire_at,
+        due_at=due_at,
+        created_at=created_at,
+        state=STATES[state],
+        priority=priority,
+        job_id=job_id,
+        job=job,
+        cause=CAUSES[cause],
+        payload=payload,
+        policy=None if rare is None else rare.policy,
+        unique_key=decode_text(unique_key),
+        concurrency_key=decode_text(concurrency_key),
+        concurrency_max=concurrency_max or 0,
+        serial=serial,
+        lease_seconds=lease_seconds,
+        execution_seconds=execution_seconds,
+        start_by=start_by,
+        attempt=attempt,
+        token=token,
+        worker=None if worker is None else worker.decode("utf-8", "surrogatepass"),
+        lease_expires_at=lease_expires_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        progress=progress,
+        error=decode_text(error),
+        result=result,
+        disposition=None if disposition is None else DISPOSITIONS[disposition],
+        fires=1 if rare is None else rare.fires,
+        last_fire_at=None if rare is None else rare.last_fire_at,
+        prune_at=prune_at,
+        history=_decode_history(history) if history else (),
+    )

@@ -1,0 +1,170 @@
+"""Runs: what `ports.Store` says of them but for the claim, as functions on a session.
+
+Every batch is sorted by id before it is sent, so that two of them lock common rows in the same order. One that names a
+run twice is cut into parts, which follow one another in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from horarium.clock import Instant
+from horarium.model import UNFINISHED, Run, RunChange
+from horarium.ports import Beat, Page, Pulse, RunFilter
+from horarium.stores.postgres.ids import decode_id, encode_id
+from horarium.stores.postgres.rows import (
+    OWNER_COLUMN,
+    QUEUE_COLUMN,
+    STATE_NUMBERS,
+    change_columns,
+    decode_run,
+    encode_text,
+    is_storable,
+    run_columns,
+    storable,
+)
+from horarium.stores.postgres.session import Session
+
+T = TypeVar("T")
+
+HIGHEST_ID = b"\xff" * 17
+ALL_STATES = 0b111_1111
+
+
+async def load(session: Session, rows: Sequence[Any], skip: int = 0) -> list[Run]:
+    """The runs of rows of `runs` or `finished`, which begin after `skip` columns."""
+    queues = await session.queue_names([row[skip + QUEUE_COLUMN] for row in rows])
+    owners = await session.owners([row[skip + OWNER_COLUMN] for row in rows])
+    if skip:
+        return [decode_run(tuple(row)[skip:], queues, owners) for row in rows]
+    return [decode_run(row, queues, owners) for row in rows]
+
+
+async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
+    ids = [run.id for run in runs]
+    if len(set(ids)) < len(ids):
+        return [answer for run in runs for answer in await add_runs(session, [run])]
+    added = await session.one("add_runs", *run_columns(session.namespace_id, runs))
+    if added is not None and len(added) == len(ids):
+        return [True] * len(ids)
+    known = set(map(decode_id, added or ()))
+    return [run_id in known for run_id in ids]
+
+
+async def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
+    rows = await session.rows("get_runs", session.namespace_id, list(map(encode_id, ids)))
+    by_id = {run.id: run for run in await load(session, rows)}
+    return [by_id.get(run_id) for run_id in ids]
+
+
+async def get_run_by_key(session: Session, unique_key: str) -> Run | None:
+    rows = await session.rows("run_by_key", session.namespace_id, encode_text(unique_key))
+    return next(iter(await load(session, rows)), None)
+
+
+async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+    rows = await session.rows("unfinished_runs", session.namespace_id, storable(job_ids))
+    found: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
+    for row, run in zip(rows, await load(session, rows, 1), strict=True):
+        found[row[0]].append(run)
+    return found
+
+
+async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+    below = HIGHEST_ID if after is None else encode_id(after)
+    states = sum(1 << STATE_NUMBERS[state] for state in where.states) or ALL_STATES
+    queue_id = None
+    if where.queue is not None:
+        found = await session.rows("queue_numbers", session.namespace_id, storable([where.queue]))
+        if not found:
+            return Page(())
+        queue_id = found[0][0]
+    values = session.namespace_id, below, states, queue_id, where.since, where.until, limit + 1
+    if where.job is None:
+        rows = await session.rows("list_runs", *values)
+    elif is_storable(where.job):
+        rows = await session.rows("list_runs_of_owner", *values, where.job)
+    else:
+        rows = []
+    runs = await load(session, rows[:limit])
+    return Page(tuple(runs), runs[-1].id if len(rows) > limit > 0 else None)
+
+
+# ---- changes ----------------------------------------------------------------------------------------------------
+
+
+def is_simple(changes: Sequence[RunChange]) -> bool:
+    """Whether these are one statement, which needs no transaction around it."""
+    return len({_statement(change) for change in changes}) == 1 and len({c.run.id for c in changes}) == len(changes)
+
+
+async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    answers: list[bool] = [False] * len(changes)
+    for wave in _waves(enumerate(changes), lambda item: item[1].run.id):
+        for name in ("settle_runs", "finish_runs", "amend_runs"):
+            part = sorted((item for item in wave if _statement(item[1]) == name), key=lambda item: item[1].run.id)
+            if not part:
+                continue
+            columns = change_columns([change for _, change in part])
+            written = {row[0] for row in await session.rows(name, session.namespace_id, now, *columns)}
+            for (place, _), blob in zip(part, columns[0] or (), strict=True):
+                answers[place] = blob in written
+    return answers
+
+
+def _statement(change: RunChange) -> str:
+    if change.state not in UNFINISHED:
+        assert change.run.state not in UNFINISHED, f"run {change.run.id} is finished and can't be {change.run.state}"
+        return "amend_runs"
+    return "settle_runs" if change.run.state in UNFINISHED else "finish_runs"
+
+
+def _waves(items: Iterable[T], key: Any) -> Iterator[list[T]]:
+    """The items in order, cut so that no key comes twice within a wave and each key's own stay in order."""
+    waves: list[list[T]] = []
+    seen: dict[str, int] = {}
+    for item in items:
+        place = seen.get(key(item), -1) + 1
+        seen[key(item)] = place
+        if place == len(waves):
+            waves.append([])
+        waves[place].append(item)
+    yield from waves
+
+
+# ---- leases -----------------------------------------------------------------------------------------------------
+
+
+async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+    pulses: list[Pulse | None] = [None] * len(beats)
+    for wave in _waves(enumerate(beats), lambda item: item[1].run_id):
+        wave.sort(key=lambda item: item[1].run_id)
+        ids = [encode_id(beat.run_id) for _, beat in wave]
+        tokens, progress = [beat.token for _, beat in wave], [beat.progress for _, beat in wave]
+        rows = await session.rows("heartbeat_runs", session.namespace_id, now, ids, tokens, progress)
+        found = {row[0]: Pulse(row[1], row[2]) for row in rows}
+        for (place, _), blob in zip(wave, ids, strict=True):
+            pulses[place] = found.get(blob)
+    return pulses
+
+
+async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    runs = await load(session, await session.rows("overdue_runs", session.namespace_id, now, limit))
+    return runs, await session.one("next_overdue_at", session.namespace_id, now)
+
+
+# ---- forgetting -------------------------------------------------------------------------------------------------
+
+
+async def prune_runs(session: Session, now: Instant, limit: int) -> int:
+    count = await session.change("prune_runs", session.namespace_id, now, limit)
+    if await session.one("lock_owners", session.namespace_id):
+        await session.change("forget_jobs", session.namespace_id, limit)
+    return count
+
+
+async def trim_runs(session: Session, job_id: str, keep: int, limit: int) -> int:
+    if not is_storable(job_id):
+        return 0
+    return await session.change("trim_runs", session.namespace_id, job_id, keep, limit)

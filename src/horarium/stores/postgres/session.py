@@ -1,0 +1,98 @@
+"""What a call works with: a connection, the namespace's number, the queries, and names by number.
+
+Numbers of queues and owners are never used twice, so what was read once stays true and is remembered for as long as the
+store lives, up to a limit. Decoded jobs are remembered by number and version; a version that is read is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from horarium.model import Job
+from horarium.stores.postgres.connect import Connection
+from horarium.stores.postgres.rows import decode_job
+from horarium.stores.queries import Queries, load_queries
+
+QUERIES: Queries = load_queries("horarium.stores.postgres")
+
+REMEMBERED_MAX = 100_000
+"""Names remembered, of a kind."""
+JOBS_REMEMBERED_MAX = 10_000
+
+Owner = tuple[str, str]
+"""A job's id and name."""
+
+
+class Memory:
+    """What all sessions of a store share."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, str] = {}
+        self.owners: dict[int, Owner] = {}
+        self.jobs: dict[str, tuple[int, Job]] = {}
+        """By id: the number, which tells a job from a later one of the same id, and the job."""
+
+
+class Session:
+    """A connection for the time of one call."""
+
+    __slots__ = ("connection", "memory", "namespace_id")
+
+    def __init__(self, connection: Connection, namespace_id: int, memory: Memory) -> None:
+        self.connection = connection
+        self.namespace_id = namespace_id
+        self.memory = memory
+
+    async def rows(self, name: str, *values: Any) -> list[Any]:
+        """All rows of a query."""
+        found: list[Any] = await self.connection.fetch(QUERIES[name], *values)
+        return found
+
+    async def one(self, name: str, *values: Any) -> Any:
+        """The first column of the first row; None if there is none."""
+        return await self.connection.fetchval(QUERIES[name], *values)
+
+    async def change(self, name: str, *values: Any) -> int:
+        """How many rows a statement changed."""
+        status: str = await self.connection.execute(QUERIES[name], *values)
+        return int(status.rpartition(" ")[2])
+
+    async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
+        known = self.memory.queues
+        if unknown := {number for number in numbers if number not in known}:
+            _bound(known)
+            known.update((row[0], row[1]) for row in await self.rows("queue_names", unknown))
+        return known
+
+    async def owners(self, numbers: Iterable[int | None]) -> Mapping[int, Owner]:
+        known = self.memory.owners
+        if unknown := {number for number in numbers if number is not None and number not in known}:
+            _bound(known)
+            known.update((row[0], (row[1], row[2])) for row in await self.rows("owner_names", unknown))
+        return known
+
+    async def jobs_at(self, versions: Mapping[str, tuple[int, int]]) -> dict[str, Job]:
+        """The jobs of these ids, of this number and version or newer ones. One that is gone meanwhile is left out."""
+        known = self.memory.jobs
+        found: dict[str, Job] = {}
+        unknown: list[str] = []
+        for job_id, (number, version) in versions.items():
+            remembered = known.get(job_id)
+            if remembered is None or remembered[0] != number or remembered[1].version != version:
+                unknown.append(job_id)
+            else:
+                found[job_id] = remembered[1]
+        if unknown:
+            if len(known) > JOBS_REMEMBERED_MAX:
+                known.clear()
+            for row in await self.rows("get_jobs_by_id", self.namespace_id, unknown):
+                job = decode_job(row[0])
+                found[job.id] = job
+                known[job.id] = versions[job.id][0], job
+        return found
+
+
+def _bound(known: dict[int, Any]) -> None:
+    if len(known) > REMEMBERED_MAX:
+        known.clear()

@@ -1,0 +1,195 @@
+"""`ports.Store` over PostgreSQL.
+
+Each method is one call on one connection: a single statement where that does it, else one short transaction. What was
+answered is committed. The methods only say which function does the work and whether it needs a transaction around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from horarium.clock import DAY, Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.stores.postgres import claim, jobs, runs
+from horarium.stores.postgres.clock import QUERY as SERVER_TIME
+from horarium.stores.postgres.connect import Connection, find_pooler, parse_url, translated
+from horarium.stores.postgres.migrate import known_migrations, migrate
+from horarium.stores.postgres.pool import Pool
+from horarium.stores.postgres.rows import run_columns
+from horarium.stores.postgres.session import QUERIES, Memory, Session
+
+T = TypeVar("T")
+
+NODES_KEPT = 7 * DAY
+"""A node that was silent for this long is forgotten when another one beats."""
+
+_decode_node = msgspec.json.Decoder(Node).decode
+
+
+class PostgresStore:
+    """A store in a PostgreSQL database. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`.
+    Everything stands in the database's schema `horarium`, which `open` creates."""
+
+    def __init__(self, url: str, namespace: str = "default") -> None:
+        self.namespace = namespace
+        self.location = parse_url(url)
+        self._memory = Memory()
+        self._namespace_id = -1
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        self.location = await find_pooler(self.location)
+        pool = Pool(self.location)
+        try:
+            await pool.call(_migrate, transaction=True)
+            self._namespace_id = await pool.call(self._find_namespace, transaction=True)
+        except BaseException:
+            await pool.close()
+            raise
+        self._pool = pool
+
+    async def _find_namespace(self, connection: Connection) -> int:
+        session = Session(connection, -1, self._memory)
+        await session.change("intern_namespace", self.namespace)
+        number: int = await session.one("namespace_number", self.namespace)
+        return number
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def check(self) -> None:
+        await self._call(lambda session: session.change("check", session.namespace_id))
+
+    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False) -> T:
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
+        return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction)
+
+    def _session(self, connection: Connection) -> Session:
+        return Session(connection, self._namespace_id, self._memory)
+
+    # -- jobs
+
+    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
+        return await self._call(lambda session: jobs.add_jobs(session, jobs_), transaction=True) if jobs_ else []
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return await self._call(lambda session: jobs.get_jobs(session, names)) if names else []
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._call(lambda session: jobs.get_jobs_by_id(session, ids)) if ids else []
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(lambda session: jobs.list_jobs(session, where, after, limit))
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        return await self._call(lambda session: jobs.due_jobs(session, until, limit))
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        if not plans:
+            return []
+        return await self._call(lambda session: jobs.commit_plans(session, plans, now), transaction=True)
+
+    # -- runs
+
+    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
+        if not runs_:
+            return []
+        # Alone, a statement is a transaction; but a batch with an id twice is several.
+        several = len({run.id for run in runs_}) < len(runs_)
+        return await self._call(lambda session: runs.add_runs(session, runs_), transaction=several)
+
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+        """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction: the runs exist once that
+        commits. The store must be open, and the connection must be to the same database."""
+        if not runs_:
+            return []
+        with translated(self.location):
+            return await runs.add_runs(self._session(connection), runs_)
+
+    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
+        """The same for any other driver: a statement with the placeholders $1 to $34, and their values. It gives one
+        array: the ids of the runs inserted, as the 16 bytes of a UUID. At least one run; no id twice."""
+        return QUERIES["add_runs"], run_columns(self._namespace_id, runs_)
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        return await self._call(lambda session: runs.get_run_by_key(session, unique_key))
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        return await self._call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await self._call(lambda session: runs.list_runs(session, where, after, limit))
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        if not queues:
+            return Claimed()
+        given = queues, limit, worker, now, until
+        claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
+        if claimed is None:
+            claimed = await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+        return claimed
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        if not changes:
+            return []
+        several = not runs.is_simple(changes)
+        return await self._call(lambda session: runs.settle_runs(session, changes, now), transaction=several)
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        if not beats:
+            return []
+        several = len({beat.run_id for beat in beats}) < len(beats)
+        return await self._call(lambda session: runs.heartbeat_runs(session, beats, now), transaction=several)
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        return await self._call(lambda session: runs.overdue_runs(session, now, limit))
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return await self._call(lambda session: runs.prune_runs(session, now, limit), transaction=True)
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        return await self._call(lambda session: runs.trim_runs(session, job_id, keep, limit))
+
+    # -- the rest
+
+    async def server_time(self) -> Instant:
+        """What time the server has. Not in the port: `PostgresClock` asks it."""
+        now: Instant = await self._call(lambda session: session.connection.fetchval(SERVER_TIME))
+        return now
+
+    async def beat_node(self, node: Node) -> None:
+        await self._call(lambda session: _beat_node(session, node), transaction=True)
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        rows = await self._call(lambda session: session.rows("list_nodes", session.namespace_id, since))
+        return [_decode_node(row[0]) for row in rows]
+
+    async def stats(self, now: Instant) -> Stats:
+        return await self._call(lambda session: _stats(session, now))
+
+
+async def _migrate(connection: Connection) -> int:
+    return await migrate(connection, known_migrations())
+
+
+async def _beat_node(session: Session, node: Node) -> None:
+    await session.change("forget_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
+    definition = msgspec.json.encode(node).decode()
+    await session.change("beat_node", session.namespace_id, node.name, node.beat_at, definition)
+
+
+async def _stats(session: Session, now: Instant) -> Stats:
+    ((total, enabled),) = await session.rows("count_jobs", session.namespace_id)
+    rows = await session.rows("count_runs", session.namespace_id, now)
+    return Stats(total, enabled, tuple(QueueStats(*row) for row in rows))

@@ -1,0 +1,55 @@
+"""Nodes, counts, health, metrics."""
+
+from __future__ import annotations
+
+from horarium.model import Node
+from horarium.testing.values import NOW
+
+from .conftest import Api
+
+
+async def add_node(api: Api, name: str) -> None:
+    await api.store.beat_node(Node(name=name, roles=("api",), started_at=NOW, beat_at=NOW, host="h", pid=7))
+
+
+async def test_nodes_are_listed_in_pages(api: Api) -> None:
+    for name in ("b", "a", "c"):
+        await add_node(api, name)
+    first = (await api.get("/nodes?limit=2")).json
+    assert [node["name"] for node in first["items"]] == ["a", "b"]
+    assert first["items"][0]["roles"] == ["api"]
+    rest = (await api.get(f"/nodes?limit=2&cursor={first['next_cursor']}")).json
+    assert ([node["name"] for node in rest["items"]], rest["next_cursor"]) == (["c"], None)
+
+
+async def test_stats_count_by_queue(api: Api) -> None:
+    await api.add_job()
+    await api.add_run(0)
+    await api.add_run(1)
+    await api.claim()
+    stats = (await api.get("/stats")).json
+    assert (stats["jobs"], stats["jobs_enabled"], stats["workers_waiting"]) == (1, 1, 0)
+    assert stats["queues"] == [
+        {"queue": "pull/work", "due": 1, "scheduled": 0, "running": 1, "oldest_due_at": "2027-01-15T08:00:00Z"}
+    ]
+
+
+async def test_the_process_lives_whatever_the_store_does(api: Api) -> None:
+    api.health.ill("store", "it is down")
+    assert (await api.get("//healthz")).json == {"status": "ok"}
+
+
+async def test_a_node_is_ready_until_a_part_fails(api: Api) -> None:
+    assert ((await api.get("//readyz")).status, (await api.get("//readyz")).json["ready"]) == (200, True)
+    api.health.ill("planner", "the store is locked")
+    reply = await api.get("//readyz")
+    assert (reply.status, reply.json) == (503, {"ready": False, "problems": {"planner": "the store is locked"}})
+
+
+async def test_metrics_are_shown_even_when_the_store_is_down(api: Api) -> None:
+    await api.add_job()
+    reply = await api.get("//metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    assert b'horarium_jobs{enabled="true"} 1.0' in reply.body
+    api.failing.add("stats")
+    assert (await api.get("//metrics")).status == 200

@@ -1,0 +1,135 @@
+"""Definitions: what is refused, what is kept, and what unchanged content does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import DAY, SECOND, to_text
+from horarium.definitions import (
+    SECRET_SHOWN,
+    define,
+    definition_of,
+    job_view,
+    read_definition,
+    redefine,
+)
+from horarium.errors import InvalidJob, InvalidTrigger
+from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
+from horarium.operations import merge_patch, patch_definition
+
+NOW = 1_767_571_200 * SECOND
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "job",
+        "trigger": {"type": "interval", "every_seconds": 60},
+        "target": {"type": "http", "url": "http://example.org", "signing_secret": SECRET},
+        **changes,
+    }
+
+
+def a_job(**changes: Any) -> Job:
+    return define(read_definition(fields(**changes)), id="id", now=NOW, check_target=lambda target: None)
+
+
+def again(job: Job, given: dict[str, Any], now: int = NOW + DAY) -> Job:
+    return redefine(job, read_definition(given), now=now, check_target=lambda target: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "with space"}, "name"),
+        ({"priority": 1_001}, "priority"),
+        ({"priority": "5"}, "priority"),
+        ({"jitter_seconds": -1}, "jitter_seconds"),
+        ({"fires_max": 0}, "fires_max"),
+        ({"retry": {"attempts_max": 0}}, "retry.attempts_max"),
+        ({"retry": {"attempts": 3}}, "retry"),
+        ({"overlap": "maybe"}, "overlap"),
+        ({"unknown": 1}, None),
+        ({"starts_at": "2026-01-01T00:00:00"}, "starts_at"),
+        ({"labels": {str(index): "" for index in range(65)}}, "labels"),
+        ({"concurrency": {"key": "k", "max": 0}}, "concurrency.max"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_its_name(changes: dict[str, Any], field: str | None) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        read_definition(fields(**changes))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"trigger": {"type": "once", "at": to_text(NOW)}}, InvalidTrigger),
+        ({"ends_at": to_text(NOW + SECOND)}, InvalidTrigger),
+        ({"starts_at": to_text(NOW + DAY), "ends_at": to_text(NOW + DAY)}, InvalidJob),
+        ({"starts_at": "1969-12-31T00:00:00Z"}, InvalidJob),
+        ({"target": {"type": "queue", "queue": "q", "payload": "x" * PAYLOAD_BYTES_MAX}}, InvalidJob),
+    ],
+)
+def test_a_job_that_can_never_be_right_is_refused(changes: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        a_job(**changes)
+
+
+def test_a_job_defined_paused_fires_nothing_until_resumed() -> None:
+    job = a_job(enabled=False)
+    assert (job.next_fire_at, job.paused_at) == (None, NOW)
+
+
+def test_unchanged_content_gives_the_same_job_whenever_it_is_sent() -> None:
+    job = a_job()
+    assert again(job, fields()) == job
+    assert again(job, msgspec.to_builtins(definition_of(job))) == job
+
+
+def test_content_without_enabled_leaves_a_paused_job_paused() -> None:
+    job = replace(a_job(), enabled=False, paused_at=NOW)
+    assert again(job, fields()) == job
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"), [(SECRET_SHOWN, SECRET), (None, None), ("whsec_bmV3IHNlY3JldCBmb3IgdGVzdHM=", "new")]
+)
+def test_a_masked_secret_keeps_the_stored_one(sent: str | None, kept: str | None) -> None:
+    target = {"type": "http", "url": "http://example.org", "signing_secret": sent}
+    stored = again(a_job(), fields(target=target)).target
+    assert isinstance(stored, HttpTarget)
+    assert stored.signing_secret == (sent if kept == "new" else kept)
+
+
+def test_no_view_shows_a_secret() -> None:
+    assert SECRET not in msgspec.json.encode([job_view(a_job()), definition_of(a_job())]).decode()
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "result"),
+    [
+        ({"a": 1}, {"a": None}, {}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}),
+        ({"a": [1]}, {"a": [2]}, {"a": [2]}),
+        ({"a": 1}, {"b": {"c": None}}, {"a": 1, "b": {}}),
+        ({}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
+    ],
+)
+def test_a_merge_patch_is_that_of_rfc_7396(target: Any, patch: Any, result: Any) -> None:
+    assert merge_patch(target, patch) == result
+
+
+def test_a_patch_to_another_type_leaves_nothing_of_the_old_one() -> None:
+    patched = patch_definition(fields(), {"target": {"type": "queue", "queue": "q"}})
+    assert patched["target"] == {"type": "queue", "queue": "q"}
+
+
+def test_a_patch_within_a_type_keeps_the_rest_of_it() -> None:
+    patched = patch_definition(fields(), {"target": {"method": "PUT"}})
+    assert patched["target"] == {**fields()["target"], "method": "PUT"}

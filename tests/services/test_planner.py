@@ -1,0 +1,151 @@
+"""The planner and its anchors: compare-and-set between nodes, pace after an absence, and stepped clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import DAY, SECOND, Instant
+from horarium.model import Cause, Node, Plan, Run, State
+from horarium.policies import CatchUp, CatchUpPolicy, Overlap
+from horarium.ports import RunFilter
+from horarium.services.planner import Planner
+from horarium.stores.memory import MemoryStore
+from tests.services.conftest import START, Setting
+
+TEN_YEARS = 3_650 * 24 * 3600
+
+
+def a_planner(setting: Setting, **options: float) -> Planner:
+    return Planner(setting.store, setting.signal, setting.telemetry, **options)
+
+
+async def runs(setting: Setting) -> list[Run]:
+    return list(reversed((await setting.store.list_runs(RunFilter(), None, 200)).items))
+
+
+async def step_for(planner: Planner, setting: Setting, seconds: int) -> None:
+    for _ in range(seconds):
+        setting.clock.advance(1)
+        await planner.step(setting.now)
+
+
+async def test_a_fire_time_is_planned_when_it_is_within_the_look_ahead(setting: Setting) -> None:
+    await setting.add_job()
+    planner = a_planner(setting)
+    assert await planner.step(START + 8 * SECOND) == START + 10 * SECOND - SECOND // 2
+    assert await runs(setting) == []
+    await planner.step(START + 9 * SECOND)
+    assert [run.fire_at for run in await runs(setting)] == [START + 10 * SECOND]
+
+
+async def test_a_job_that_looks_at_its_unfinished_runs_is_planned_at_the_instant(setting: Setting) -> None:
+    await setting.add_job(overlap=Overlap.SKIP)
+    planner = a_planner(setting)
+    assert await planner.step(START + 9_500_000) == START + 10 * SECOND
+    assert await runs(setting) == []
+
+
+async def test_two_planners_make_one_run(setting: Setting) -> None:
+    await setting.add_job()
+    one, other = a_planner(setting), a_planner(setting)
+    await one.step(START + 10 * SECOND)
+    await other.step(START + 10 * SECOND)
+    assert len(await runs(setting)) == 1
+
+
+class ClaimsInBetween(MemoryStore):
+    """Somebody claims every due run just before a plan is written."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        await self.claim_runs(["pull/q"], 100, "w", now, now)
+        return await super().commit_plans(plans, now)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "becomes"),
+    [(Overlap.CANCEL_OTHER, State.CANCELLING), (Overlap.TERMINATE_OTHER, State.CANCELLED)],
+)
+async def test_a_run_claimed_while_its_end_was_planned_is_ended(
+    setting: Setting, overlap: Overlap, becomes: State
+) -> None:
+    setting.store = ClaimsInBetween()
+    await setting.add_job(overlap=overlap)
+    planner = a_planner(setting)
+    await planner.step(START + 10 * SECOND)
+    await planner.step(START + 20 * SECOND)
+    assert [run.state for run in await runs(setting)] == [becomes, State.PENDING]
+
+
+async def test_what_was_missed_falls_due_at_a_measured_pace(setting: Setting) -> None:
+    await setting.add_job(every=1, catch_up=CatchUp(CatchUpPolicy.ALL))
+    now = START + 100 * SECOND
+    await a_planner(setting, catch_up_per_second=10).step(now)
+    late = [run.due_at for run in await runs(setting) if run.cause is Cause.CATCH_UP]
+    assert late[:3] == [now, now + SECOND // 10, now + 2 * SECOND // 10]
+
+
+async def test_a_job_that_cannot_be_planned_keeps_no_other_from_it(setting: Setting) -> None:
+    job = await setting.add_job("good")
+    await setting.store.add_jobs([replace(job, name="broken", id="broken", trigger={"type": "nothing"})])
+    await a_planner(setting).step(START + 10 * SECOND)
+    assert [run.job for run in await runs(setting)] == ["good"]
+
+
+async def test_a_clock_that_ran_ten_years_ahead_and_came_back_silences_no_job(setting: Setting) -> None:
+    await setting.add_job()
+    await setting.add_job("daily", every=86_400)
+    planner = a_planner(setting)
+    await step_for(planner, setting, 5)
+    setting.clock.step(TEN_YEARS)
+    await step_for(planner, setting, 5)
+    setting.clock.step(-TEN_YEARS)
+    await step_for(planner, setting, 30)
+    fires = [run.fire_at - START for run in await runs(setting) if run.fire_at < START + DAY]
+    assert fires == [10 * SECOND, 20 * SECOND, 30 * SECOND, 40 * SECOND]
+    (daily,) = await setting.store.get_jobs(["daily"])
+    assert daily is not None
+    assert daily.next_fire_at == START + DAY
+    assert await planner.step(START + DAY) is not None
+    assert START + DAY in [run.fire_at for run in await runs(setting) if run.state is State.PENDING]
+
+
+async def test_a_new_node_finds_jobs_that_a_wrong_clock_left_silent(setting: Setting) -> None:
+    await setting.add_job(planned_until=START + DAY)
+    await a_planner(setting).step(START + SECOND)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.next_fire_at == START + 10 * SECOND
+
+
+async def test_a_node_that_beats_in_our_future_makes_us_look(setting: Setting) -> None:
+    planner = a_planner(setting)
+    await planner.step(START)
+    await setting.add_job(planned_until=START + DAY)
+    await setting.store.beat_node(Node(name="wrong", roles=(), started_at=START, beat_at=START + DAY))
+    await step_for(planner, setting, 30)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.next_fire_at == START + 40 * SECOND
+
+
+async def test_a_small_step_back_repeats_nothing(setting: Setting) -> None:
+    await setting.add_job(every=1)
+    planner = a_planner(setting)
+    await step_for(planner, setting, 10)
+    before = [run.id for run in await runs(setting)]
+    setting.clock.step(-5)
+    await step_for(planner, setting, 4)
+    assert [run.id for run in await runs(setting)] == before
+
+
+async def test_after_a_step_back_catching_up_is_not_put_off_to_the_future(setting: Setting) -> None:
+    await setting.add_job(every=1, catch_up=CatchUp(CatchUpPolicy.ALL))
+    planner = a_planner(setting, catch_up_per_second=1)
+    await planner.step(START + 100 * SECOND)
+    await setting.add_job("later", every=1, catch_up=CatchUp(CatchUpPolicy.ALL))
+    await planner.step(START + 50 * SECOND)
+    late = [run.due_at for run in await runs(setting) if run.job == "later" and run.cause is Cause.CATCH_UP]
+    assert late[0] == START + 50 * SECOND

@@ -1,0 +1,159 @@
+"""The rescuer takes back what nobody holds; the loop calls a service, backs off and stops; the pruner forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from horarium.clock import DAY, SECOND, Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import RunChange, State
+from horarium.policies import Retention, Retry
+from horarium.services.pruner import Pruner
+from horarium.services.rescuer import Rescuer
+from horarium.services.service import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, POLL_SECONDS, Health, Loop
+from tests.services.conftest import START, Setting, until
+
+
+def a_rescuer(setting: Setting) -> Rescuer:
+    return Rescuer(setting.store, setting.signal, setting.telemetry)
+
+
+async def claim(setting: Setting) -> None:
+    await setting.store.claim_runs(["pull/q"], 10, "w", setting.now, setting.now)
+
+
+async def test_an_expired_lease_loses_its_attempt(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=30)
+    await claim(setting)
+    rescuer = a_rescuer(setting)
+    assert await rescuer.step(setting.now) == START + 30 * SECOND
+    setting.clock.advance(30)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING
+
+
+async def test_a_run_is_rescued_by_the_policy_of_its_job(setting: Setting) -> None:
+    await setting.add_job(retry=Retry(attempts_max=1))
+    await setting.add_run(job_id="job", job="job")
+    await claim(setting)
+    setting.clock.advance(30)
+    await a_rescuer(setting).step(setting.now)
+    assert await setting.state() is State.FAILED
+
+
+async def test_a_run_that_nobody_started_in_time_fails(setting: Setting) -> None:
+    await setting.add_run(start_by=START + SECOND)
+    setting.clock.advance(1)
+    await a_rescuer(setting).step(setting.now)
+    assert await setting.state() is State.FAILED
+
+
+async def test_a_lease_from_a_clock_that_was_ahead_ends_in_its_time_and_no_sooner(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=30)
+    setting.clock.step(3_650 * 86_400)
+    await claim(setting)
+    setting.clock.step(-3_650 * 86_400)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    assert (await setting.run()).lease_expires_at == START + 30 * SECOND
+    setting.clock.advance(29)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.RUNNING
+    setting.clock.advance(1)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING
+
+
+async def test_the_pruner_forgets_what_has_been_kept_long_enough(setting: Setting) -> None:
+    await setting.add_run()
+    await claim(setting)
+    run = await setting.run()
+    done = replace(run, state=State.COMPLETED, finished_at=START, lease_expires_at=None, prune_at=START + DAY)
+    await setting.store.settle_runs([RunChange(done, run.token, run.state)], START)
+    pruner = Pruner(setting.store, setting.telemetry)
+    await pruner.step(START)
+    assert (await setting.store.get_runs(["run"]))[0] is not None
+    await pruner.step(START + DAY)
+    assert await setting.store.get_runs(["run"]) == [None]
+
+
+async def test_the_pruner_keeps_as_many_runs_as_the_job_says(setting: Setting) -> None:
+    job = await setting.add_job(retention=Retention(runs_max=1))
+    for index in range(3):
+        await setting.add_run(f"run-{index}", job_id="job", job="job", fire_at=START + index, state=State.SKIPPED)
+    pruner = Pruner(setting.store, setting.telemetry)
+    pruner.note(await setting.run("run-0"), job)
+    await pruner.step(START)
+    assert [run is None for run in await setting.store.get_runs(["run-0", "run-1", "run-2"])] == [True, True, False]
+
+
+# ---- the loop ---------------------------------------------------------------------------------------------------
+
+
+class Scripted:
+    """A service that does what its script says, then nothing."""
+
+    name = "scripted"
+    topics = ("jobs",)
+
+    def __init__(self, *script: Callable[[], Instant | None]) -> None:
+        self.script = list(script)
+        self.steps = 0
+
+    async def step(self, now: Instant) -> Instant | None:
+        self.steps += 1
+        return self.script.pop(0)() if self.script else None
+
+
+def outage() -> None:
+    raise StoreUnavailable("down")
+
+
+def bug() -> None:
+    raise ValueError("a bug")
+
+
+def a_loop(setting: Setting, service: Scripted, health: Health) -> Loop:
+    return Loop(service, setting.clock, setting.signal, health)
+
+
+async def test_the_loop_waits_for_the_wish_of_the_service_within_its_poll(setting: Setting) -> None:
+    wishes = [START + SECOND // 4, START - SECOND, START + DAY, None]
+    loop = a_loop(setting, Scripted(*(lambda wish=wish: wish for wish in wishes)), Health())  # type: ignore[misc]
+    assert [await loop._step() for _ in wishes] == [0.25, 0.0, POLL_SECONDS, POLL_SECONDS]
+
+
+async def test_the_loop_backs_off_and_says_so_once(setting: Setting) -> None:
+    health = Health()
+    loop = a_loop(setting, Scripted(*[outage] * 8, bug), health)
+    pauses = [await loop._step() for _ in range(9)]
+    assert pauses[:3] == [BACKOFF_SECONDS_MIN, 2 * BACKOFF_SECONDS_MIN, 4 * BACKOFF_SECONDS_MIN]
+    assert pauses[-1] == BACKOFF_SECONDS_MAX
+    assert health.problems() == {"scripted": "ValueError: a bug"}
+    assert await loop._step() == POLL_SECONDS
+    assert health.problems() == {}
+
+
+async def test_a_signal_wakes_the_loop(setting: Setting) -> None:
+    service = Scripted()
+    loop = a_loop(setting, service, Health())
+    running = asyncio.create_task(loop.run())
+    await until(lambda: service.steps == 1)
+    setting.signal.publish("jobs")
+    await until(lambda: service.steps == 2)
+    loop.stop()
+    await running
+
+
+async def test_the_loop_stops_in_the_middle_of_a_pause(setting: Setting) -> None:
+    service = Scripted(outage)
+    loop = a_loop(setting, service, Health())
+    running = asyncio.create_task(loop.run())
+    await until(lambda: service.steps == 1)
+    setting.signal.publish("jobs")
+    loop.stop()
+    await running
+    assert service.steps == 1

@@ -1,0 +1,136 @@
+"""The simulator finds nothing in Horarium, and finds what is wrong with mutants of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant
+from horarium.model import Plan, RunChange
+from horarium.services.dispatcher import Dispatcher
+from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.simulate import Violation, simulate
+
+SEEDS_QUICK = range(20)
+SEEDS = range(1_000, 1_300)
+SEEDS_FOR_A_MUTANT = range(40)
+KEPT = Path(__file__).with_name("seeds.txt")
+
+
+def kept_seeds() -> list[int]:
+    return [int(line.split("#")[0]) for line in KEPT.read_text().splitlines() if line.split("#")[0].strip()]
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    assert [simulate(seed) for seed in range(3)] == [simulate(seed) for seed in range(3)]
+
+
+def test_different_seeds_give_different_traces() -> None:
+    assert len({simulate(seed).trace for seed in range(5)}) == 5
+
+
+@pytest.mark.slow
+def test_the_trace_does_not_depend_on_the_order_of_hashes() -> None:
+    script = "from horarium.testing.simulate import simulate; print([simulate(seed).trace for seed in range(5)])"
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert traces[0] == traces[1]
+
+
+def test_twenty_worlds_hold_every_invariant() -> None:
+    reports = [simulate(seed) for seed in SEEDS_QUICK]
+    assert sum(report.runs for report in reports) > 200
+    assert sum(report.fires for report in reports) > 200
+
+
+@pytest.mark.slow
+def test_three_hundred_worlds_hold_every_invariant() -> None:
+    for seed in SEEDS:
+        simulate(seed)
+
+
+def test_seeds_that_once_found_something_find_nothing_any_more() -> None:
+    for seed in kept_seeds():
+        simulate(seed)
+
+
+class IgnoresTokens(MemoryStore):
+    """Writes whatever a worker says, whoever holds the run by now."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs([self._as_stored(change) for change in changes], now)
+
+    def _as_stored(self, change: RunChange) -> RunChange:
+        stored = self._space.runs.get(change.run.id)
+        return change if stored is None else replace(change, token=stored.token, state=stored.state, held=None)
+
+
+class IgnoresVersions(MemoryStore):
+    """Plans without compare-and-set."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await super().commit_plans([self._as_stored(plan) for plan in plans], now)
+
+    def _as_stored(self, plan: Plan) -> Plan:
+        stored = self._space.jobs.get(plan.job.id)
+        return plan if stored is None else replace(plan, job=replace(plan.job, version=stored.version))
+
+
+class LosesRuns(MemoryStore):
+    """Moves the cursor, and forgets the last run of each plan."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await super().commit_plans([replace(plan, runs=plan.runs[:-1]) for plan in plans], now)
+
+
+class NeverRescues(MemoryStore):
+    """Nothing is ever overdue."""
+
+    async def overdue_runs(self, now: Instant, limit: int) -> Any:
+        return [], None
+
+
+@pytest.mark.parametrize("mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, NeverRescues])
+def test_a_mutant_is_caught(mutant: Callable[..., MemoryStore]) -> None:
+    assert_caught(mutant)
+
+
+def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.stores.memory.store._Claim._held_back", lambda claim, run: False)
+    assert_caught(MemoryStore)
+
+
+def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Dispatcher._take
+    monkeypatch.setattr(Dispatcher, "_take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
+    assert_caught(MemoryStore)
+
+
+def assert_caught(make_store: Callable[..., MemoryStore]) -> None:
+    def make(database: MemoryDatabase) -> MemoryStore:
+        return make_store(database=database)
+
+    def caught(seed: int) -> bool:
+        try:
+            simulate(seed, make_store=make)
+        except Violation as violation:
+            return f"seed {seed}, step" in str(violation)
+        return False
+
+    assert any(caught(seed) for seed in SEEDS_FOR_A_MUTANT)

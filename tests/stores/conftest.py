@@ -1,0 +1,27 @@
+"""Servers that the tests of stores share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.postgres import Postgres
+from tests.stores.postgres_server import new_database, ready
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        server.start()
+        asyncio.run(ready(server.url))
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server: Postgres) -> str:
+    return new_database(postgres_server)

@@ -1,0 +1,38 @@
+"""One PostgreSQL for all tests of a session, and a database of its own for whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+
+import asyncpg
+
+from tests.servers.postgres import Postgres
+
+READY_SECONDS = 30.0
+
+
+async def ready(url: str) -> None:
+    """Return once the server answers: its port is open before it does."""
+    async with asyncio.timeout(READY_SECONDS):
+        while True:
+            with suppress(asyncpg.CannotConnectNowError, OSError):
+                return await execute(url, "SELECT 1")
+
+
+async def execute(url: str, *statements: str) -> None:
+    """Statements on a connection of their own."""
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def new_database(server: Postgres) -> str:
+    """The URL of a new, empty database."""
+    name = f"test_{secrets.token_hex(6)}"
+    asyncio.run(execute(server.url, f"CREATE DATABASE {name}"))
+    return server.url.removesuffix("/postgres") + "/" + name

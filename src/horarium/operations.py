@@ -91,6 +91,7 @@ class Operations:
         entropy: Entropy,
         check_target: TargetCheck,
         settled: Callable[[Run, Job | None], None] = lambda run, job: None,
+        cancel_asked: Callable[[Run], None] = lambda run: None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -98,6 +99,7 @@ class Operations:
         self._entropy = entropy
         self._check_target = check_target
         self._settled = settled
+        self._cancel_asked = cancel_asked
 
     # ---- jobs
 
@@ -161,13 +163,12 @@ class Operations:
             changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
             if enabled == job.enabled:
                 return changed
-            switched = resume(changed.job, now) if enabled else pause(changed.job, (), now, None)
-            return replace(
-                switched,
-                runs=(*changed.runs, *switched.runs),
-                changes=changed.changes,
-                withdrawals=changed.withdrawals,
-            )
+            if enabled:
+                switched = resume(changed.job, now)
+                return replace(changed, job=switched.job, runs=(*changed.runs, *switched.runs))
+            # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
+            paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
+            return replace(paused, runs=changed.runs)
 
         job, _ = await self._change_job(name, change)
         return job
@@ -319,6 +320,8 @@ class Operations:
     def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
         """The fire times that a trigger would yield after an instant (left out: now), and the rule in words."""
         start = self.clock.now() if after is None else to_instant(after)
+        if not 0 <= start <= INSTANT_MAX:
+            raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
         trigger: Trigger = parse_trigger(dict(spec)).anchored(start)
         if not 0 <= count <= FIRES_MAX:
             raise InvalidRequest(f"count: must be from 0 to {FIRES_MAX}", field="count")
@@ -358,6 +361,8 @@ class Operations:
             now = self.clock.now()
             changed = cancel(run, retention_of(run, await self._job_of(run)), now, reason)
             if (await self.store.settle_runs([RunChange(changed, run.token, run.state)], now))[0]:
+                if changed.state is State.CANCELLING:
+                    self._cancel_asked(changed)
                 self.signal.publish("cancel")
                 self._after_settle(changed, None)
                 return changed

@@ -388,13 +388,21 @@ def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None)
     paused = replace(
         job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
     )
-    return _withdrawing(paused, unfinished, now, "the job was paused")
+    return _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
+
+
+def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
+    """The job with its cursor behind the last run that was claimed ahead of its time. Such a run keeps its row, and a
+    row that stands for the fire times that pass while paused must not begin at one that has a row already."""
+    claimed = [run.fire_at for run in unfinished if run.token and _is_ahead(run, now)]
+    return replace(paused, planned_until=max((now, *claimed)))
 
 
 def resume(job: Job, now: Instant) -> Plan:
     """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row."""
-    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=now, updated_at=now)
-    resumed = replace(resumed, next_fire_at=next_fire(resumed, now))
+    cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
+    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
+    resumed = replace(resumed, next_fire_at=next_fire(resumed, cursor))
     return Plan(resumed, _passed_while_paused(job, now, now))
 
 
@@ -443,11 +451,16 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     its time is ended instead: were it deleted and planned again, its tokens would begin anew, and a stale claim could
     pass for the present one.
     """
-    ahead = [run for run in unfinished if run.fire_at > now and run.cause in _PLANNED and not _has_begun(run, now)]
-    deleted = tuple(run for run in ahead if run.token == 0)
-    ended = tuple(RunChange(_taken_back(run, job, now, reason), run.token, run.state) for run in ahead if run.token)
+    ahead = [run for run in unfinished if _is_ahead(run, now)]
+    deleted = tuple(run for run in ahead if run.token == 0 and run.fire_at > job.planned_until)
+    kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
+    ended = tuple(RunChange(_taken_back(run, job, now, reason), run.token, run.state) for run in kept)
     job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
     return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
+
+
+def _is_ahead(run: Run, now: Instant) -> bool:
+    return run.fire_at > now and run.cause in _PLANNED and not _has_begun(run, now)
 
 
 def _has_begun(run: Run, now: Instant) -> bool:

@@ -15,7 +15,7 @@ from horarium.backends import Part
 from horarium.clock import Clock, SystemClock
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.errors import Outage
-from horarium.model import HttpTarget, Node
+from horarium.model import HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations
 from horarium.ports import Signal, Store, Target
@@ -103,7 +103,13 @@ class Runtime:
         self.handlers: dict[str, Handler] = {}
         self._pruner = Pruner(store, self.telemetry)
         self.operations = Operations(
-            store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
+            store,
+            self.clock,
+            self.signal,
+            entropy,
+            self._check_target,
+            settled=self._settled_elsewhere,
+            cancel_asked=self._cancel_asked,
         )
         self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
@@ -262,6 +268,10 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+
+    def _cancel_asked(self, run: Run) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel_asked(run)
 
     def _settled_elsewhere(self, run: Any, job: Any) -> None:
         self.telemetry.settled([run])

@@ -343,6 +343,16 @@ def test_a_run_claimed_ahead_of_its_time_is_ended_and_not_deleted() -> None:
     assert (change.run.state, change.run.disposition) == (State.CANCELLED, Disposition.WITHDRAWN)
 
 
+def test_the_row_for_a_pause_begins_behind_a_run_that_was_claimed_ahead() -> None:
+    job = a_job()
+    unfinished = [a_run(job, SLOT), replace(a_run(job, SLOT + EACH, State.RUNNING), token=1)]
+    paused = pause(job, unfinished, NOW, None)
+    assert [change.run.fire_at for change in paused.changes] == [SLOT, SLOT + EACH], "both keep their rows"
+    assert paused.withdrawals == ()
+    assert skipped(resume(paused.job, SLOT + 3 * EACH)) == [(Disposition.SKIPPED_PAUSED, SLOT + 2 * EACH, 2)]
+    assert resume(paused.job, NOW).job.next_fire_at == SLOT + 2 * EACH
+
+
 @pytest.mark.parametrize("changes", [{"cause": Cause.MANUAL}, {"attempt": 1, "token": 1}, {"fire_at": NOW}])
 def test_a_run_that_was_not_merely_planned_ahead_stays(changes: dict[str, Any]) -> None:
     job = a_job()

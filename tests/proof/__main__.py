@@ -19,8 +19,8 @@ from random import Random
 import apsw
 import psutil
 
-from tests.proof.harness import World, let_pass, wait_until
-from tests.proof.jobs import SECOND, mixed_plan, whole_second
+from tests.proof.harness import World, let_pass
+from tests.proof.jobs import mixed_plan, whole_second
 from tests.proof.ledger import Ledger, Verdict
 from tests.proof.nemesis import KILL, PAUSE, TERMINATE, Nemesis
 from tests.proof.receiver import micros
@@ -44,8 +44,7 @@ def main() -> int:
         plan = mixed_plan(world.receiver.url, whole_second(15), round(given.minutes * 60))
         plan.define(world.api)
         _torment(world, given.seed, plan.end, store_faults)
-        wait_until(lambda: micros() > plan.end + SECOND, 60, "the end of the window")
-        world.api.wait_final(FINAL_SECONDS)
+        world.wait_over(plan.end, FINAL_SECONDS)
         ledger = Ledger(
             plan.owed, world.api.runs(), world.receiver.arrivals, world.receiver.reports, world.all_faults()
         )

@@ -329,6 +329,11 @@ class World:
         """That of the first node that lives."""
         return next(node for node in self.nodes if node.alive).api
 
+    def wait_over(self, end: int, seconds: float) -> None:
+        """Return when the last fire time (`end`) was planned and every run is final."""
+        wait_until(lambda: micros() > end + 1_500_000, 60, "the end of the window")
+        self.api.wait_final(seconds)
+
     def all_faults(self) -> list[Fault]:
         """Everything that was done to anybody, in order."""
         processes = (*self.nodes, *self.others)

@@ -20,6 +20,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.proof.harness import Fault
@@ -149,7 +150,7 @@ class Ledger:
             arrivals.sort(key=lambda arrival: arrival.at)
             self._on_time(verdict, run, arrivals[0])
             verdict.redelivered += len(arrivals) - 1
-            for before, again in zip(arrivals, arrivals[1:], strict=False):
+            for before, again in pairwise(arrivals):
                 self._redelivery(verdict, run, before, again)
 
     def _on_time(self, verdict: Verdict, run: Mapping[str, Any], first: Arrival) -> None:

@@ -20,6 +20,8 @@ APART = 15_000
 """Microseconds between two due instants."""
 AROUND = 50_000
 CANCELLERS = 4
+HAND_OVER = 500_000
+"""How long after a claimed run was asked to stop its request may still arrive: it was on its way."""
 
 
 def test_a_cancel_around_the_due_instant_never_contradicts_itself(tmp_path: Path) -> None:
@@ -39,7 +41,7 @@ def test_a_cancel_around_the_due_instant_never_contradicts_itself(tmp_path: Path
         )
         answers: dict[str, tuple[int, Any, int]] = {}
         at_once([lambda part=order[share::CANCELLERS]: _cancel(node.api, part, answers) for share in range(CANCELLERS)])
-        node.api.wait_final(40)
+        world.wait_over(plan.start + RUNS * APART, 40)
         runs = {run["id"]: run for run in node.api.runs()}
         arrivals: dict[str, list[Arrival]] = defaultdict(list)
         for arrival in world.receiver.arrivals:
@@ -86,8 +88,8 @@ def _contradictions(run: dict[str, Any], answer: tuple[int, Any, int], arrivals:
     elif status == 200:
         if run["state"] not in ("cancelled", "completed"):
             found.append(f"was asked to stop, and is {run['state']}")
-        if any(arrival.at > at for arrival in arrivals):
-            found.append("was asked to stop, and was delivered afterwards")
+        if any(arrival.at > at + HAND_OVER for arrival in arrivals):
+            found.append(f"was asked to stop, and was delivered {arrivals[-1].at - at} us afterwards")
     elif (status, run["state"]) != (409, "completed"):
         found.append(f"was answered {status}, and is {run['state']}")
     return found
@@ -97,12 +99,12 @@ def test_no_fire_time_after_an_acknowledged_pause_is_delivered(tmp_path: Path) -
     with World(f"sqlite:///{tmp_path}/store.db", 5) as world:
         node = world.node("--plan-ahead-seconds", "2", "--execution-window-seconds", "0.5")
         start = whole_second(2)
-        plan = Plan(start, start + 6 * SECOND)
+        plan = Plan(start, start + 5 * SECOND)
         for number in range(30):
             plan.interval(f"job-{number}", 1, http(f"{world.receiver.url}/ok"))
         plan.define(node.api)
         order = sorted(
-            (start + world.random.randint(1, 4) * SECOND + world.random.randint(-AROUND, AROUND), f"job-{number}")
+            (start + world.random.randint(1, 3) * SECOND + world.random.randint(-AROUND, AROUND), f"job-{number}")
             for number in range(30)
         )
         paused: dict[str, int] = {}
@@ -112,9 +114,7 @@ def test_no_fire_time_after_an_acknowledged_pause_is_delivered(tmp_path: Path) -
         assert not late, f"{len(late)} fire times were delivered after their job was paused, such as {late[0]}"
         for number in range(30):
             node.api.must("POST", f"/jobs/job-{number}/resume", {})
-        node.api.wait_final(20)
-        wait_until(lambda: micros() > plan.end + SECOND, 20, "the end of the window")
-        node.api.wait_final(20)
+        world.wait_over(plan.end, 20)
         verdict = Ledger(plan.owed, node.api.runs(), world.receiver.arrivals, (), world.all_faults()).judge()
         print(verdict)
         verdict.must_hold()

@@ -114,6 +114,7 @@ def settings_of(location: Location) -> dict[str, str]:
         "enable_seqscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
+        "enable_sort": "off",
         "max_parallel_workers_per_gather": "0",
         "statement_timeout": millis,
         "idle_in_transaction_session_timeout": millis,

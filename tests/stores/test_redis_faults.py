@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis as Client
 
+from horarium import Scheduler
 from horarium.clock import DAY, HOUR, SECOND
+from horarium.delivery.handler import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Plan, State
 from horarium.ports import Beat, Store
@@ -390,3 +392,31 @@ async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None
         await asyncio.wait_for(woken.wait(), 10)
         await signal.stop()
         await relay.close()
+
+
+# ---- all of it together -----------------------------------------------------------------------------------------
+
+
+async def test_two_nodes_on_a_redis_that_is_killed_meanwhile_run_everything(durable: Redis) -> None:
+    """One node enqueues, the other runs: what it hears of is the other's wake-up, and goes on after the crash."""
+    ran: set[int] = set()
+    half, whole = asyncio.Event(), asyncio.Event()
+    asking, working = (Scheduler(f"{durable.url}?timeout=1", namespace="nodes") for _ in range(2))
+
+    @working.handler("note")
+    async def note(run: RunContext, number: int) -> None:
+        ran.add(number)
+        if len(ran) >= 50:
+            half.set()
+        if len(ran) >= 100:
+            whole.set()
+
+    async with asking, working:
+        await working.start()
+        await asking.enqueue_many("note", [{"number": number} for number in range(50)])
+        await asyncio.wait_for(half.wait(), 10)
+        durable.restart()
+        await until_answered(asking.stats)
+        await asking.enqueue_many("note", [{"number": number} for number in range(50, 100)])
+        await asyncio.wait_for(whole.wait(), 10)
+    assert ran == set(range(100))

@@ -151,7 +151,7 @@ def _create(client: Any, definition: Mapping[str, Any]) -> Any:
         return client.create_job(definition)
     except AlreadyExists as error:
         raise AlreadyExists(
-            f"job {definition['name']!r} exists already; add --replace to bring it to this content, or give another name",
+            f"job {definition['name']!r} exists already; add --replace to change it, or give another name",
             field=error.field,
         ) from None
 

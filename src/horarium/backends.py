@@ -82,24 +82,29 @@ def make_store(url: str, namespace: str = "default") -> Store:
 
 def make_bus(url: str) -> Bus:
     """The bus of a URL, not connected yet. Raises InvalidSetting."""
-    parts = urlsplit(url)
-    match parts.scheme:
-        case "amqp" | "amqps":
-            from horarium.buses.rabbitmq import RabbitBus
+    scheme = urlsplit(url).scheme
+    try:
+        match scheme:
+            case "amqp" | "amqps":
+                from horarium.buses.rabbitmq import RabbitBus
 
-            return RabbitBus(url)
-        case "nats":
-            from horarium.buses.nats import NatsBus
+                return RabbitBus(url)
+            case "nats":
+                from horarium.buses.nats import NatsBus
 
-            return NatsBus(url)
-        case "redis" | "rediss":
-            from horarium.buses.redis import RedisBus
+                return NatsBus(url)
+            case "redis" | "rediss":
+                from horarium.buses.redis import RedisBus
 
-            return RedisBus(url)
-        case "memory":
-            from horarium.buses.memory import MemoryBus, broker_of
+                return RedisBus(url)
+            case "memory":
+                from horarium.buses.memory import MemoryBus, broker_of
 
-            return MemoryBus(broker_of(parts.netloc))
+                return MemoryBus(broker_of(urlsplit(url).netloc))
+    except ImportError as error:
+        extra = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rediss": "redis"}.get(scheme, scheme)
+        message = f"bus_urls: {scheme}:// needs {error.name}, which is not installed; pip install 'horarium[{extra}]'"
+        raise InvalidSetting(message, field="bus_urls") from None
     known = ", ".join(f"{scheme}://" for scheme in BUS_SCHEMES)
-    given = parts.scheme or "a URL without a scheme"
+    given = scheme or "a URL without a scheme"
     raise InvalidSetting(f"bus_urls: {given} is not a bus that we know; give one of {known}", field="bus_urls")

@@ -42,7 +42,8 @@ class Link(ABC):
 
     kind = "bus"
 
-    def __init__(self) -> None:
+    def __init__(self, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        self._confirm_seconds = confirm_seconds
         self._wake: Callable[[], None] = lambda: None
         self._inbox: deque[Report] = deque()
         self._listed: frozenset[str] = frozenset()
@@ -50,7 +51,7 @@ class Link(ABC):
         self._changed = asyncio.Event()
         self._up = asyncio.Event()
         self._draining = False
-        self._problem: str | None = "not connected yet"
+        self._problem: str | None = None
         self._doubted = False
         self._proving = False
         self._keeper: asyncio.Task[None] | None = None
@@ -69,6 +70,7 @@ class Link(ABC):
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._draining = False
+        self._problem = None
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"horarium-{self.kind}")
 
@@ -88,11 +90,11 @@ class Link(ABC):
                 await self._session()
                 reason = "the connection was closed"
             except asyncio.CancelledError:
-                if _cancelling():
+                if asking_to_end():
                     raise
                 reason = "the connection was cut"
             except Exception as error:
-                reason = _words(error)
+                reason = words(error)
             if self._up.is_set():
                 pause = PAUSE_SECONDS_MIN
             self._went_down(reason)
@@ -100,15 +102,14 @@ class Link(ABC):
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
     def _went_up(self) -> None:
-        if self._problem is not None:
-            log.info("%s: connected", self.kind)
+        log.info("%s: connected", self.kind)
         self._problem = None
         self._up.set()
         self._wake()
 
     def _went_down(self, reason: str) -> None:
         """What was received is no longer ours to acknowledge: the broker gives it out again."""
-        if self._problem is None and reason != "closed":
+        if self._problem is None and self._keeper is not None:
             log.warning("%s: %s; connecting again", self.kind, reason)
         self._problem = f"{self.kind}: {reason}"
         self._up.clear()
@@ -151,19 +152,19 @@ class Link(ABC):
         except TimeoutError:
             self._doubted = True
             self._cut()
-            raise Unconfirmed(f"{self.kind}: no confirmation within {CONFIRM_SECONDS:g} s") from None
+            raise Unconfirmed(f"{self.kind}: no confirmation within {self._confirm_seconds:g} s") from None
         except asyncio.CancelledError:
-            if _cancelling():
+            if asking_to_end():
                 raise
             raise Unconfirmed(f"{self.kind}: the connection was cut before the confirmation came") from None
         except BusUnavailable:
             raise
         except Exception as error:
-            raise Unconfirmed(f"{self.kind}: {_words(error)}") from error
+            raise Unconfirmed(f"{self.kind}: {words(error)}") from error
 
     @abstractmethod
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
-        """Send one action and wait for its confirmation. Raises TimeoutError after CONFIRM_SECONDS, BusUnavailable if
+        """Send one action and wait for its confirmation. Raises TimeoutError after `_confirm_seconds`, BusUnavailable if
         it certainly was not taken; anything else counts as unconfirmed."""
 
     @abstractmethod
@@ -205,10 +206,10 @@ class Link(ABC):
         if not reports:
             return
         try:
-            async with asyncio.timeout(CONFIRM_SECONDS):
+            async with asyncio.timeout(self._confirm_seconds):
                 await self._answer(reports, how)
         except asyncio.CancelledError:
-            if _cancelling():
+            if asking_to_end():
                 raise
         except Exception as error:
             log.debug("%s: %d reports could not be answered (%s); they come again", self.kind, len(reports), error)
@@ -231,12 +232,12 @@ class Link(ABC):
         """Return when no report comes in any more."""
 
 
-def _cancelling() -> bool:
+def asking_to_end() -> bool:
     """Whether this very task was asked to end; a driver may raise CancelledError for reasons of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]

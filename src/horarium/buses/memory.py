@@ -126,8 +126,8 @@ class MemoryBus(Link):
 
     kind = "memory"
 
-    def __init__(self, broker: MemoryBroker) -> None:
-        super().__init__()
+    def __init__(self, broker: MemoryBroker, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        super().__init__(confirm_seconds)
         self.broker = broker
         self._session_end: asyncio.Event | None = None
         self._held: dict[int, Report] = {}
@@ -183,7 +183,7 @@ class MemoryBus(Link):
         self._arrived(report)
 
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
-        async with asyncio.timeout(CONFIRM_SECONDS):
+        async with asyncio.timeout(self._confirm_seconds):
             await self.broker.answering.wait()
         if self._session_end is None or self._session_end.is_set():
             raise BusUnavailable(self.problem or "memory: not connected")

@@ -23,7 +23,16 @@ from aiormq.exceptions import ChannelInvalidStateError, ChannelPreconditionFaile
 from pamqp.commands import Basic
 from yarl import URL
 
-from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, queue_name
+from horarium.buses.link import (
+    CLOSE_SECONDS,
+    CONFIRM_SECONDS,
+    CONNECT_SECONDS,
+    KINDS,
+    Link,
+    asking_to_end,
+    queue_name,
+    words,
+)
 from horarium.errors import BusUnavailable
 from horarium.ports import Report
 
@@ -41,8 +50,8 @@ class RabbitBus(Link):
 
     kind = "rabbitmq"
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
+    def __init__(self, url: str, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        super().__init__(confirm_seconds)
         given = URL(url)
         self._url = given if "heartbeat" in given.query else given.update_query(heartbeat=HEARTBEAT_SECONDS)
         self._line: Line | None = None
@@ -93,10 +102,24 @@ class RabbitBus(Link):
         )
         for _ in range(ROUTES_MAX):
             if job not in line.declared:
-                await _before_sending(line.declare(job))
-            if await line.publish(job, body, properties):
+                await self._declare(line, job)
+            if await line.publish(job, body, properties, self._confirm_seconds):
                 return
         raise BusUnavailable(f"rabbitmq: {queue_name(job, 'action')} can't be reached, though it was declared")
+
+    async def _declare(self, line: Line, job: str) -> None:
+        """Make the job's queues; if that fails, nothing was sent."""
+        try:
+            async with asyncio.timeout(self._confirm_seconds):
+                await line.declare(job)
+        except asyncio.CancelledError:
+            if asking_to_end():
+                raise
+            raise BusUnavailable("rabbitmq: the connection was cut while the job's queues were declared") from None
+        except Exception as error:
+            if isinstance(error, TimeoutError):
+                self._cut()
+            raise BusUnavailable(f"rabbitmq: can't declare the job's queues: {words(error)}") from error
 
     # ---- reports
 
@@ -113,17 +136,6 @@ class RabbitBus(Link):
     async def _stop_receiving(self) -> None:
         if self._line is not None:
             await self._line.consume(set(), self._prefetch)
-
-
-async def _before_sending(step: Any) -> None:
-    """A step that fails with nothing sent."""
-    try:
-        async with asyncio.timeout(CONFIRM_SECONDS):
-            await step
-    except BusUnavailable:
-        raise
-    except Exception as error:
-        raise BusUnavailable(f"rabbitmq: can't declare the job's queues: {error or type(error).__name__}") from error
 
 
 class Line:
@@ -203,7 +215,7 @@ class Line:
 
     # ---- publishing
 
-    async def publish(self, job: str, body: bytes, properties: Basic.Properties) -> bool:
+    async def publish(self, job: str, body: bytes, properties: Basic.Properties, seconds: float) -> bool:
         """Send and wait for the confirmation. False: there was no queue to take it."""
         properties.message_id = None
         try:
@@ -213,7 +225,7 @@ class Line:
                 routing_key="action",
                 properties=properties,
                 mandatory=True,
-                timeout=CONFIRM_SECONDS,
+                timeout=seconds,
                 wait=False,
             )
         except PublishError:

@@ -55,6 +55,7 @@ class RabbitWorkers:
         self.server = server
         self.url = server.url
         self._connection: aio_pika.abc.AbstractConnection | None = None
+        self._channel: aio_pika.abc.AbstractChannel | None = None
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
@@ -71,7 +72,7 @@ class RabbitWorkers:
         self.server.resume()
 
     async def hang_up(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 await connection.close()
@@ -80,16 +81,17 @@ class RabbitWorkers:
     async def channel(self) -> AsyncIterator[Any]:
         if self._connection is None or self._connection.is_closed:
             self._connection = await aio_pika.connect(self.url)
-        channel = await self._connection.channel()
-        try:
-            yield channel
-        finally:
-            with contextlib.suppress(Exception):
-                await channel.close()
+        if self._channel is None or self._channel.is_closed:
+            self._channel = await self._connection.channel()
+        yield self._channel
 
     async def receive(self, job: str) -> bytes:
         async with self.channel() as channel:
             queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
+            waiting = await queue.get(fail=False)
+            if waiting is not None:
+                await waiting.ack()
+                return bytes(waiting.body)
             async with queue.iterator() as messages:
                 async for message in messages:
                     await message.ack()

@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import aio_pika
 import aio_pika.abc
 
-from horarium.buses.memory import MemoryBroker
+from horarium.buses.memory import MemoryBroker, MemoryBus
+from horarium.buses.rabbitmq import RabbitBus
+from horarium.ports import Bus
+from horarium.testing.bus_contract import Broker
 from tests.servers.rabbitmq import RabbitMQ
 
 KINDS = ("action", "status", "heartbeat")
+
+
+class Workers(Broker, Protocol):
+    """A broker under test, and how the scheduler is to reach it."""
+
+    def bus(self) -> Bus:
+        """A bus on it."""
+
+    async def hang_up(self) -> None:
+        """Let go of the worker's connections."""
 
 
 class MemoryWorkers:
@@ -21,6 +34,12 @@ class MemoryWorkers:
 
     def __init__(self) -> None:
         self.broker = MemoryBroker()
+
+    def bus(self) -> Bus:
+        return MemoryBus(self.broker)
+
+    async def hang_up(self) -> None:
+        pass
 
     async def start(self) -> None:
         self.broker.start()
@@ -56,6 +75,9 @@ class RabbitWorkers:
         self.url = server.url
         self._connection: aio_pika.abc.AbstractConnection | None = None
         self._channel: aio_pika.abc.AbstractChannel | None = None
+
+    def bus(self) -> Bus:
+        return RabbitBus(self.url)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)

@@ -164,8 +164,8 @@ class Link(ABC):
 
     @abstractmethod
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
-        """Send one action and wait for its confirmation. Raises TimeoutError after `_confirm_seconds`, BusUnavailable if
-        it certainly was not taken; anything else counts as unconfirmed."""
+        """Send one action and wait for its confirmation. Raises TimeoutError if it does not come in time,
+        BusUnavailable if the message certainly was not taken; anything else counts as unconfirmed."""
 
     @abstractmethod
     def _cut(self) -> None:

@@ -168,20 +168,27 @@ class Reports:
                 self.cancel_asked(run)
 
     async def _end(self, ends: Sequence[tuple[Reading, Run]]) -> None:
-        """Settle. One that lost its lease meanwhile, or says what another has said already, changes nothing."""
-        if not ends:
-            return
-        claims = [(run.id, run.token, reading.outcome) for reading, run in ends if reading.outcome is not None]
-        answers = await self._settle(claims)
-        for (reading, run), answer in zip(ends, answers, strict=True):
+        """Settle: the first of each run. One that lost its lease meanwhile, or says more, changes nothing."""
+        first: dict[str, tuple[Reading, Run]] = {}
+        rest = [(reading, run) for reading, run in ends if first.setdefault(run.id, (reading, run))[0] is not reading]
+        claims = [
+            (run.id, run.token, reading.outcome) for reading, run in first.values() if reading.outcome is not None
+        ]
+        answers = await self._settle(claims) if claims else []
+        settled: dict[str, Run] = {}
+        for (reading, run), answer in zip(first.values(), answers, strict=True):
             if isinstance(answer, Run):
+                settled[run.id] = answer
                 self._telemetry.reported("written")
             elif isinstance(answer, Conflict | NotFound):
-                self._drop(reading, run, str(answer))
+                rest.append((reading, run))
             else:
                 raise answer
+        stand = settled | await self._runs_of([reading for reading, run in rest if run.id not in settled])
+        for reading, run in rest:
+            self._drop(reading, stand.get(run.id, run))
 
-    def _drop(self, reading: Reading, run: Run, why: str = "") -> None:
+    def _drop(self, reading: Reading, run: Run) -> None:
         """A report that changes nothing."""
         if _says_again(reading, run):
             self._telemetry.reported("duplicate")
@@ -189,11 +196,12 @@ class Reports:
         self._telemetry.reported("stale")
         self._telemetry.lease_lost()
         log.warning(
-            "run %s: a late report (%s) changed nothing; the run is %s%s",
+            "run %s: a late report (%s, token %s) changed nothing; the run is %s under token %d",
             run.id,
             type(reading.outcome).__name__.lower() if reading.outcome is not None else "heartbeat",
+            reading.token,
             run.state,
-            f" ({why})" if why else "",
+            run.token,
         )
 
     def _refuse(self, report: Report, outcome: str, why: str) -> None:

@@ -1,0 +1,40 @@
+"""One real broker of each kind for all tests that need it."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from tests.buses.brokers import MemoryWorkers, RabbitWorkers, Workers
+from tests.servers.rabbitmq import RabbitMQ
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    server = RabbitMQ()
+    server.start()
+    yield server
+    server.stop()
+
+
+NAMES = itertools.count()
+
+
+@pytest.fixture
+def job() -> str:
+    """A job of its own for each test."""
+    return f"e2e.{next(NAMES)}"
+
+
+@pytest_asyncio.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.slow)])
+async def workers(request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
+    """Each broker, with the worker's side of it."""
+    made: Workers
+    match request.param:
+        case "memory":
+            made = MemoryWorkers()
+        case _:
+            made = RabbitWorkers(request.getfixturevalue("rabbitmq"))
+    yield made
+    await made.hang_up()

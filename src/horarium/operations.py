@@ -170,8 +170,8 @@ class Operations:
             paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
             return replace(paused, runs=changed.runs)
 
-        job, _ = await self._change_job(name, change)
-        return job
+        job, planned = await self._change_job(name, change)
+        return job if planned is None or job.enabled else await self._withdraw_rest(job, planned)
 
     async def get_job(self, name: str) -> Job:
         """The job of that name. Raises NotFound."""
@@ -210,7 +210,30 @@ class Operations:
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan | None:
             return pause(job, unfinished, now, reason) if job.enabled else None
 
-        return (await self._change_job(name, change))[0]
+        job, planned = await self._change_job(name, change)
+        return job if planned is None else await self._withdraw_rest(job, planned)
+
+    async def _withdraw_rest(self, paused: Job, planned: Plan) -> Job:
+        """End what was claimed ahead of its time in the moment in which its job was paused: the pause meant to withdraw
+        it and found it changed. Nothing of it if the job was resumed meanwhile. The job as it then is."""
+        meant = {run.id for run in planned.withdrawals} | {change.run.id for change in planned.changes}
+        paused_at = paused.paused_at
+        if not meant or paused_at is None:
+            return paused
+
+        async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan | None:
+            left = [run for run in unfinished if run.id in meant and run.created_at <= paused_at]
+            again = pause(job, left, paused_at, job.pause_reason)
+            if job.paused_at != paused_at or not (again.changes or again.withdrawals):
+                return None
+            cursor = max(job.planned_until, again.job.planned_until)
+            return replace(again, job=replace(again.job, planned_until=cursor, fires_count=job.fires_count))
+
+        for _ in range(RACES_MAX):
+            job, more = await self._change_job(paused.name, change)
+            if more is None:
+                return job
+        raise _contended(paused.name)
 
     async def resume_job(self, name: str) -> Job:
         """Go on with the fire times from now on. A job that is not paused stays as it is."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
 from horarium.definitions import JobDefinition, TargetCheck, define, definition_of, invalid_job, redefine
+from horarium.editing import backfill_fires, delete, pause, plan_backfill, plan_now, resume, revise
 from horarium.errors import (
     AlreadyExists,
     Conflict,
@@ -31,18 +32,7 @@ from horarium.model import (
     uuid7,
 )
 from horarium.model import run_id as run_id_of
-from horarium.planning import (
-    backfill_fires,
-    delete,
-    next_fire,
-    pause,
-    plan,
-    plan_backfill,
-    plan_now,
-    resume,
-    revise,
-    trigger_of,
-)
+from horarium.planning import next_fire, plan, trigger_of
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 

@@ -63,6 +63,10 @@ def make_store(url: str, namespace: str = "default") -> Store:
         from horarium.stores.sqlite import SqliteStore
 
         return SqliteStore(url, namespace=namespace)
+    if scheme in ("mongodb", "mongodb+srv"):
+        from horarium.stores.mongo import MongoStore
+
+        return MongoStore(url, namespace=namespace)
     if scheme in STORE_SCHEMES:
         raise InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
     known = ", ".join(f"{known}://" for known in STORE_SCHEMES)

@@ -95,9 +95,7 @@ class _Claim:
 
     async def _marked(self, keys: Sequence[str], mark: Any, within: Any = None) -> list[Run]:
         query = queries.marked_runs(keys, mark, whole=True)
-        runs = load_runs(self._session, await self._session.find(query, within=within, fresh=True))
-        self._session.remember(runs, mark)
-        return runs
+        return load_runs(self._session, await self._session.find(query, within=within, fresh=True))
 
     # -- what may be held back
 

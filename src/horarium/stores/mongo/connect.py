@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
+from horarium.clock import Instant, to_instant
 from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreUnavailable
 
 SCHEMES = ("mongodb", "mongodb+srv")
 DATABASE_DEFAULT = "horarium"
+HALF_MILLISECOND = 500
 WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
 COMMITS_MAX = 3
 """How often a commit is asked for whose fate is unknown."""
@@ -36,7 +39,7 @@ DEFAULTS: dict[str, Any] = {
 
 FIXED: dict[str, Any] = {"w": "majority", "journal": True, "retryWrites": True}
 REFUSED = frozenset(("w", "journal", "retrywrites", "readpreference", "readconcernlevel", "timeoutms", "tz_aware"))
-SECRETIVE_CHARS_MAX = 300
+SAID_CHARS_MAX = 300
 
 _PASSING_CODES = {
     6: "a host can't be reached",
@@ -99,11 +102,23 @@ def parse_url(url: str) -> Location:
 
 def make_client(location: Location) -> Any:
     """A client, not connected yet. Raises InvalidSetting."""
-    from pymongo import AsyncMongoClient
+    try:
+        from pymongo import AsyncMongoClient
+    except ImportError as error:
+        raise InvalidSetting(
+            f"store: {location.shown} needs the MongoDB driver; pip install 'horarium[mongo]'", field="store"
+        ) from error
 
     chosen = {name: value for name, value in DEFAULTS.items() if name.lower() not in location.options}
     with translated(location):
         return AsyncMongoClient(location.url, **chosen, **FIXED)
+
+
+async def server_time(client: Any, location: Location) -> Instant:
+    """What time the primary has: cut to milliseconds, so put in the middle of one."""
+    with translated(location):
+        hello = await client.admin.command("hello")
+    return to_instant(hello["localTime"].replace(tzinfo=UTC)) + HALF_MILLISECOND
 
 
 async def verify(client: Any, location: Location) -> None:
@@ -215,7 +230,7 @@ def explain(error: Any, location: Location) -> HorariumError:
     """The error of ours that stands for one of the driver's."""
     from pymongo import errors
 
-    said = str(error).partition(", Timeout: ")[0].partition(" (configured timeouts")[0][:SECRETIVE_CHARS_MAX]
+    said = str(error).partition(", Timeout: ")[0].partition(" (configured timeouts")[0][:SAID_CHARS_MAX]
     if isinstance(error, errors.ServerSelectionTimeoutError):
         return StoreUnavailable(f"MongoDB at {location.shown}: no primary answers ({said})")
     if isinstance(error, errors.WaitQueueTimeoutError):

@@ -11,10 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-RUNS, JOBS, NODES, GATES, SCHEMA = (f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "schema"))
+RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA = (
+    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema")
+)
 
 GATES_KEPT_SECONDS = 24 * 3600
 """How long the gate of a key or a job that nobody claims is kept."""
+
+SIGNALS_KEPT_SECONDS = 60
 
 PENDING: dict[str, Any] = {"state": 0}
 CLAIMED: dict[str, Any] = {"state": {"$gt": 0, "$lt": 3}}
@@ -79,6 +83,7 @@ JOBS_AND_RUNS = Migration(
         Index(RUNS, "runs_prunable", {"n": 1, "prune_at": 1}, {**FINISHED, "prune_at": PRESENT}),
         Index(NODES, "nodes_by_name", {"n": 1, "name": 1}, unique=True),
         Index(GATES, "gates_used", {"used_at": 1}, expire_seconds=GATES_KEPT_SECONDS),
+        Index(SIGNALS, "signals_sent", {"sent_at": 1}, expire_seconds=SIGNALS_KEPT_SECONDS),
     ),
 )
 

@@ -196,12 +196,26 @@ def next_due_at(session: Session, queues: Sequence[str], until: Instant) -> Quer
 # ---- settling and keeping ---------------------------------------------------------------------------------------
 
 
-def settle_runs(keys: Sequence[str], token: int, state: int, held: bool | None, now: Instant) -> Document:
+def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, now: Instant) -> Document:
     """What must still be so for a change to be written. A run without a lease is neither held nor expired."""
     found: Document = {"_id": keys[0] if len(keys) == 1 else {"$in": list(keys)}, "token": token, "state": state}
     if held is not None:
         found["lease_expires_at"] = {"$gt": now} if held else {"$lte": now}
     return found
+
+
+def settle_runs(keys: Sequence[str], changes: Sequence[Document], mark: Any) -> Pipeline:
+    """Write to each document of `keys` its own fields. A value that all have in common stands there once; None: the
+    field goes."""
+    place = {"$indexOfArray": [{"$literal": list(keys)}, "$_id"]}
+    change: Document = {"mark": mark}
+    for name, first in changes[0].items():
+        values = [fields[name] for fields in changes]
+        if any(value != first for value in values):
+            change[name] = {"$ifNull": [{"$arrayElemAt": [{"$literal": values}, place]}, "$$REMOVE"]}
+        else:
+            change[name] = "$$REMOVE" if first is None else {"$literal": first}
+    return [{"$set": change}]
 
 
 def beating_runs(keys: Sequence[str], token: int, now: Instant) -> Document:

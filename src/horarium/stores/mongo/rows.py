@@ -8,14 +8,14 @@ never become field names. The driver gives 64-bit numbers a class of its own, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from horarium.clock import SECOND
-from horarium.model import Cause, Disposition, Event, Job, Node, Run, RunChange, RunPolicy, State
+from horarium.model import Cause, Disposition, Event, Job, Node, Run, RunPolicy, State
 from horarium.stores.mongo.session import Document, Session
 
 STATES = (
@@ -191,38 +191,8 @@ def change_operators(fields: Document, mark: Any) -> Document:
     return operators
 
 
-def changed_since(run: Run, change: RunChange) -> Document:
-    """What a change writes over a run that is as a claim left it. A heartbeat may have moved its lease and its progress
-    meanwhile, so these two are always among it."""
-    new = change.run
-    fields: Document = {}
-    for name, field_of in _CHANGING:
-        if name in _BEATING or field_of(new) != field_of(run):
-            fields[name] = None
-    if not fields.keys() <= _PLAIN_CHANGING.keys():
-        everything = changing_fields(new)
-        return {name: everything[name] for name in fields}
-    return {name: _PLAIN_CHANGING[name](new) for name in fields}
-
-
-def _state_number(run: Run) -> int:
-    return STATE_NUMBERS[run.state]
-
-
-def _disposition_number(run: Run) -> int | None:
-    return None if run.disposition is None else DISPOSITION_NUMBERS[run.disposition]
-
-
 CHANGING = tuple(changing_fields(Run(id="", queue="", fire_at=0, due_at=0, created_at=0)))
 """The fields that a change writes."""
-
-_CHANGING: tuple[tuple[str, Callable[[Run], Any]], ...] = tuple((name, attrgetter(name)) for name in CHANGING)
-_BEATING = frozenset(("lease_expires_at", "progress"))
-_PLAIN_CHANGING: dict[str, Callable[[Run], Any]] = {
-    **{name: field_of for name, field_of in _CHANGING if name not in ("error", "history")},
-    "state": _state_number,
-    "disposition": _disposition_number,
-}
 
 
 # ---- runs: from documents ---------------------------------------------------------------------------------------

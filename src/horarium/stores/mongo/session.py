@@ -8,7 +8,7 @@ later each time. Whoever writes first goes on, so one of several always gets thr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -16,7 +16,6 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from horarium.errors import StoreUnavailable
-from horarium.model import Run
 from horarium.ports import BATCH_MAX
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, is_transient
 from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
@@ -26,8 +25,6 @@ Document = dict[str, Any]
 
 TRIES_MAX = 60
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.002, 0.05
-CLAIMS_KEPT = 20_000
-"""How many runs that were claimed here are remembered until they are settled."""
 
 
 Sort = list[tuple[str, int]]
@@ -73,7 +70,6 @@ class Session:
         self._majority = {
             name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES)
         }
-        self.claimed: dict[str, tuple[Run, Any]] = {}
         self._gate = asyncio.Lock()
 
     def key(self, text: str) -> str:
@@ -128,13 +124,6 @@ class Session:
             yield session
 
     # -- writing
-
-    def remember(self, runs: Sequence[Run], mark: Any) -> None:
-        """Keep what a claim brought, for `runs.settle_runs` to compare with."""
-        for run in runs:
-            self.claimed[run.id] = run, mark
-        while len(self.claimed) > CLAIMS_KEPT:
-            del self.claimed[next(iter(self.claimed))]
 
     async def transaction(self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False) -> T:
         """Carry out `work` as one transaction. `gate`: of this node's own only one at a time, since they would only

@@ -17,7 +17,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.mongo import claim, jobs, runs, stats
-from horarium.stores.mongo.connect import make_client, parse_url, translated, verify
+from horarium.stores.mongo.connect import make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
 
@@ -130,6 +130,10 @@ class MongoStore:
         return await self._call(runs.trim_runs(self._open(), job_id, keep, limit))
 
     # -- the rest
+
+    async def server_time(self) -> Instant:
+        """What time the primary has. Not in the port: `MongoClock` asks it."""
+        return await self._call(server_time(self._open().client, self.location))
 
     async def beat_node(self, node: Node) -> None:
         await self._call(stats.beat_node(self._open(), node))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
 
@@ -110,8 +111,15 @@ def make_client(location: Location) -> Any:
         ) from error
 
     chosen = {name: value for name, value in DEFAULTS.items() if name.lower() not in location.options}
-    with translated(location):
-        return AsyncMongoClient(location.url, **chosen, **FIXED)
+    try:
+        # What the driver only warns of, an option that it does not know or a value that it can't use, it ignores.
+        with translated(location), catch_warnings():
+            simplefilter("error", UserWarning)
+            return AsyncMongoClient(location.url, **chosen, **FIXED)
+    except (UserWarning, ValueError) as error:
+        if isinstance(error, InvalidSetting):
+            raise
+        raise InvalidSetting(f"store: {location.shown}: the URL can't be used ({error})", field="store") from error
 
 
 async def server_time(client: Any, location: Location) -> Instant:
@@ -195,21 +203,24 @@ def duplicates(error: BaseException) -> list[int] | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a transaction may be tried again from its beginning."""
-    from pymongo.errors import PyMongoError
+    """Whether a transaction may be tried again from its beginning: not if nobody answers, which took long enough."""
+    from pymongo.errors import NetworkTimeout, PyMongoError, ServerSelectionTimeoutError, WaitQueueTimeoutError
 
+    if isinstance(error, (ServerSelectionTimeoutError, NetworkTimeout, WaitQueueTimeoutError)):
+        return False
     return isinstance(error, PyMongoError) and error.has_error_label("TransientTransactionError")
 
 
 async def commit(session: Any) -> None:
     """Commit. A commit whose fate is unknown is asked for again, which changes nothing if it was done."""
-    from pymongo.errors import PyMongoError
+    from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
 
     for attempt in range(COMMITS_MAX):
         try:
             await session.commit_transaction()
         except PyMongoError as error:
-            if attempt + 1 == COMMITS_MAX or not error.has_error_label("UnknownTransactionCommitResult"):
+            hopeless = isinstance(error, ServerSelectionTimeoutError) or attempt + 1 == COMMITS_MAX
+            if hopeless or not error.has_error_label("UnknownTransactionCommitResult"):
                 raise
         else:
             return

@@ -19,6 +19,7 @@ from horarium.stores.mongo.indexes import SIGNALS
 AWAIT_MILLISECONDS = 5_000
 """How long the server waits for something new before it answers that there is nothing."""
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 15.0
+CANCEL_SECONDS = 0.2
 WAITING_MAX = 1_000
 """Topics that wait to be sent, at the most; more of them wait in vain."""
 
@@ -73,12 +74,15 @@ class MongoSignal:
         await self._listening.wait()
 
     async def stop(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-            await self._client.close()
+        tasks, self._tasks = set(self._tasks), []
+        if not tasks:
+            return
+        while tasks:
+            # Once may not do: in the middle of connecting the driver takes a cancellation for a failure.
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        await self._client.close()
 
     async def _on(self, speak: Callable[[Any, asyncio.Event], Awaitable[None]]) -> None:
         """Speak, again and again, more slowly while it fails."""

@@ -64,6 +64,12 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
 
             redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace)
             return Backend(RedisStore(url, namespace=namespace), redis_clock, redis_signal, (redis_clock, redis_signal))
+        case "mongodb" | "mongodb+srv":
+            from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+
+            mongo = MongoStore(url, namespace=namespace)
+            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace)
+            return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case scheme:
             raise _unknown(scheme, url)
 

@@ -9,11 +9,15 @@ from typing import Any, Protocol
 
 import aio_pika
 import aio_pika.abc
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from horarium.buses.memory import MemoryBroker, MemoryBus
+from horarium.buses.nats import NatsBus
 from horarium.buses.rabbitmq import RabbitBus
 from horarium.ports import Bus
 from horarium.testing.bus_contract import Broker
+from tests.servers.nats import Nats
 from tests.servers.rabbitmq import RabbitMQ
 
 KINDS = ("action", "status", "heartbeat")
@@ -136,3 +140,82 @@ class RabbitWorkers:
         async with self.channel() as channel:
             for kind in KINDS:
                 await channel.queue_delete(f"scheduler.job.{job}.{kind}")
+
+
+class NatsWorkers:
+    """A NATS server, and workers that know streams and subjects alone."""
+
+    def __init__(self, server: Nats) -> None:
+        self.server = server
+        self.url = server.url
+        self._client: Any = None
+
+    def bus(self) -> Bus:
+        return NatsBus(self.url)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    async def kill(self) -> None:
+        await self.hang_up()
+        await asyncio.to_thread(self.server.kill)
+
+    async def pause(self) -> None:
+        await self.hang_up()
+        self.server.pause()
+
+    async def resume(self) -> None:
+        self.server.resume()
+
+    async def hang_up(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+    async def stream(self) -> Any:
+        if self._client is None or self._client.is_closed:
+            self._client = await nats.connect(self.url, allow_reconnect=False, error_cb=_ignore)
+        return self._client.jetstream()
+
+    async def receive(self, job: str) -> bytes:
+        stream = await self.stream()
+        durable = f"worker-{job}".replace(".", "-")
+        config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
+        pulled = await stream.pull_subscribe(
+            _subject(job, "action"), durable=durable, stream="scheduler-actions", config=config
+        )
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    (message,) = await pulled.fetch(1, timeout=5)
+                    await message.ack_sync()
+                    return bytes(message.data)
+        finally:
+            with contextlib.suppress(Exception):
+                await pulled.unsubscribe()
+
+    async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
+        stream = await self.stream()
+        for start in range(0, len(bodies), 200):
+            batch = bodies[start : start + 200]
+            await asyncio.gather(*(stream.publish(_subject(job, kind), body) for body in batch))
+
+    async def waiting(self, job: str, kind: str) -> int:
+        stream = await self.stream()
+        name = "scheduler-actions" if kind == "action" else "scheduler-reports"
+        info = await stream.stream_info(name, subjects_filter=_subject(job, kind))
+        return sum((info.state.subjects or {}).values())
+
+    async def delete_queues(self, job: str) -> None:
+        stream = await self.stream()
+        for name in ("scheduler-actions", "scheduler-reports"):
+            await stream.delete_stream(name)
+
+
+def _subject(job: str, kind: str) -> str:
+    return f"scheduler.job.{job.replace('.', '%2E')}.{kind}"
+
+
+async def _ignore(_: Exception) -> None:
+    pass

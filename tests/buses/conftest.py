@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.buses.brokers import MemoryWorkers, NatsWorkers, RabbitWorkers, Workers
+from tests.buses.brokers import MemoryWorkers, NatsWorkers, RabbitWorkers, RedisWorkers, Workers
 from tests.servers.nats import Nats
 from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.redis import Redis
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,14 @@ def nats_server() -> Iterator[Nats]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    server = Redis(appendfsync="always")
+    server.start()
+    yield server
+    server.stop()
+
+
 NAMES = itertools.count()
 
 
@@ -37,7 +46,7 @@ def job() -> str:
 
 
 @pytest_asyncio.fixture(
-    params=["memory", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rabbitmq", "nats"))]
+    params=["memory", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rabbitmq", "nats", "redis"))]
 )
 async def workers(request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
     """Each broker, with the worker's side of it."""
@@ -45,6 +54,8 @@ async def workers(request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
     match request.param:
         case "memory":
             made = MemoryWorkers()
+        case "redis":
+            made = RedisWorkers(request.getfixturevalue("redis_server"))
         case "nats":
             made = NatsWorkers(request.getfixturevalue("nats_server"))
         case _:

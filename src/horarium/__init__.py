@@ -33,7 +33,7 @@ _PLACES = {
         "NotFound", "StoreUnavailable",
     ),
     "horarium.scheduler": ("Scheduler",),
-    "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "when"),
+    "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "rrule", "when"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 

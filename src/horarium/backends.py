@@ -60,9 +60,10 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
             return Backend(postgres, clock, signal, (clock, signal))
         case "redis" | "rediss" | "valkey" | "valkeys":
-            from horarium.stores.redis import RedisStore
+            from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 
-            return Backend(RedisStore(url, namespace=namespace), local, LocalSignal())
+            redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace)
+            return Backend(RedisStore(url, namespace=namespace), redis_clock, redis_signal, (redis_clock, redis_signal))
         case scheme:
             raise _unknown(scheme, url)
 

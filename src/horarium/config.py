@@ -302,8 +302,14 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
     for name, raw in flags.items():
         if name not in by_name:
             raise _unknown(name, "the flags", list(by_name))
-        if raw is not None and raw != ():
-            yield by_name[name], raw, by_name[name].flag
+        if raw is None or raw == ():
+            continue
+        if by_name[name].is_list and not _split(raw):
+            # `--api-key "$KEY"` with KEY unset must not open what was meant to be locked.
+            raise InvalidSetting(
+                f"{by_name[name].flag} is given but empty; give {by_name[name].expected}, or leave it out", field=name
+            )
+        yield by_name[name], raw, by_name[name].flag
 
 
 def _unknown(name: str, place: str, known: list[str]) -> InvalidSetting:

@@ -29,7 +29,7 @@ from horarium.clock import Clock, Instant, SystemClock, to_instant, to_micros
 from horarium.definitions import read_definition
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import InvalidJob, InvalidRequest
-from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7
+from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7s
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
 from horarium.ports import JobFilter, Page, RunFilter, Stats, Store
 from horarium.services.signals import LocalSignal
@@ -276,10 +276,10 @@ class Scheduler:
             raise InvalidRequest(f"priority: must be from {PRIORITY_MIN} to {PRIORITY_MAX}", field="priority")
         timeouts = policy.timeouts if policy is not None else Timeouts()
         start_by = None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds)
-        entropy = self._runtime.entropy(10 * len(args))
+        ids = uuid7s(due_at, self._runtime.entropy(10), len(args))
         return [
             Run(
-                id=uuid7(due_at, entropy[10 * index : 10 * index + 10]),
+                id=run_id,
                 queue=f"handler/{name}",
                 fire_at=due_at,
                 due_at=due_at,
@@ -296,7 +296,7 @@ class Scheduler:
                 execution_seconds=timeouts.execution_seconds,
                 start_by=start_by,
             )
-            for index, given in enumerate(args)
+            for run_id, given in zip(ids, args, strict=True)
         ]
 
     async def get_run(self, run_id: str) -> Run:

@@ -110,7 +110,13 @@ class Runtime:
         self._buses = {name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in options.buses.items()}
         self._pruner = Pruner(store, self.telemetry)
         self.operations = Operations(
-            store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
+            store,
+            self.clock,
+            self.signal,
+            entropy,
+            self._check_target,
+            settled=self._settled_elsewhere,
+            cancel_asked=self._cancel_asked,
         )
         self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
@@ -295,6 +301,10 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+
+    def _cancel_asked(self, run: Run) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel_asked(run)
 
     def _settled_elsewhere(self, run: Any, job: Any) -> None:
         self.telemetry.settled([run])

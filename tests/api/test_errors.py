@@ -14,7 +14,7 @@ from horarium import errors
 from horarium.api.problems import PROBLEMS, problem_of
 from horarium.errors import HorariumError
 
-from .conftest import Api, a_definition
+from .conftest import Api, a_definition, ask
 
 DOCS = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -46,13 +46,13 @@ async def test_an_unknown_address_is_a_problem(refusing: Api, path: str) -> None
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/jobs", "GET, OPTIONS, POST"),
-        ("POST", "/jobs/a", "DELETE, GET, OPTIONS, PATCH, PUT"),
-        ("HEAD", "/runs", "GET, OPTIONS"),
+        ("PUT", "/jobs", "GET, HEAD, OPTIONS, POST"),
+        ("POST", "/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("POST", "/runs", "GET, HEAD, OPTIONS"),
         ("GET", "/runs/claim", None),
-        ("BREW", "/jobs", "GET, OPTIONS, POST"),
-        ("DELETE", "//healthz", "GET, OPTIONS"),
-        ("TRACE", "//swagger-ui", "GET, OPTIONS"),
+        ("BREW", "/jobs", "GET, HEAD, OPTIONS, POST"),
+        ("DELETE", "//healthz", "GET, HEAD, OPTIONS"),
+        ("TRACE", "//swagger-ui", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_which_are_right(
@@ -65,7 +65,7 @@ async def test_a_wrong_method_is_told_which_are_right(
 
 
 async def test_options_lists_all_methods_of_a_path(api: Api) -> None:
-    for path, methods in (("/jobs/a", "DELETE, GET, OPTIONS, PATCH, PUT"), ("/runs", "GET, OPTIONS")):
+    for path, methods in (("/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"), ("/runs", "GET, HEAD, OPTIONS")):
         reply = await api.send("OPTIONS", path)
         assert (reply.status, reply.headers["allow"]) == (204, methods)
 
@@ -141,6 +141,19 @@ async def test_a_body_must_be_json(refusing: Api, kind: str) -> None:
     for method, path in (("POST", "/jobs"), ("PUT", "/jobs/x"), ("POST", "/runs/claim"), ("POST", "/jobs/x/pause")):
         reply = await refusing.send(method, path, b"{}", headers={"content-type": kind})
         assert (reply.status, reply.code) == (415, "unsupported_media_type")
+
+
+async def test_a_body_without_a_type_is_not_taken_for_json(api: Api) -> None:
+    for headers in ({"content-length": "2"}, {"transfer-encoding": "chunked"}):
+        reply = await ask(api.app, "POST", "/api/v1/jobs", {"host": "x", **headers}, [b"{}"])
+        assert reply.code == "unsupported_media_type"
+
+
+async def test_no_body_is_of_any_type(api: Api) -> None:
+    await api.add_job()
+    for path in ("pause", "resume", "trigger"):
+        reply = await api.post(f"/jobs/job/{path}", headers={"content-type": "application/octet-stream"})
+        assert reply.status in (200, 201)
 
 
 async def test_a_merge_patch_is_for_patch_only(api: Api) -> None:

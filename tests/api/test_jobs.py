@@ -46,9 +46,9 @@ async def test_an_idempotency_key_does_not_excuse_other_content(api: Api) -> Non
 
 
 async def test_an_idempotency_key_must_be_plain(api: Api) -> None:
-    await api.add_job()
     reply = await api.post("/jobs", a_definition(), headers={"idempotency-key": "a b"})
     assert (reply.code, reply.json["field"]) == ("invalid_request", "Idempotency-Key")
+    assert (await api.get("/jobs/job")).status == 404
 
 
 async def test_an_unknown_job_is_not_found(api: Api) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from msgspec.structs import replace
 
@@ -24,6 +26,7 @@ from horarium.model import (
     run_id,
     timeline,
     uuid7,
+    uuid7s,
 )
 from horarium.policies import Retention
 from horarium.settling import cancel, settle
@@ -104,3 +107,10 @@ def test_the_timeline_of_a_skipped_run_is_its_one_event() -> None:
     event = Event(NOW, State.SKIPPED, "missed")
     run = replace(a_run(), state=State.SKIPPED, finished_at=NOW, history=(event,))
     assert timeline(run) == [event]
+
+
+def test_a_batch_of_ids_ascends_and_each_is_a_version_7_uuid() -> None:
+    made = uuid7s(1_800_000_000_000_000, bytes.fromhex("7fffffffffffffffffff"), 3_000)
+    assert made == sorted(set(made))
+    assert {(uuid.UUID(text).version, uuid.UUID(text).variant) for text in made} == {(7, uuid.RFC_4122)}
+    assert made[0][:14] == uuid7(1_800_000_000_000_000, bytes(10))[:14]

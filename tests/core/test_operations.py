@@ -29,12 +29,13 @@ from horarium.model import (
     Plan,
     QueueTarget,
     Run,
+    RunPolicy,
     State,
     Succeeded,
 )
 from horarium.operations import Operations, Settlement
 from horarium.planning import plan
-from horarium.policies import Overlap
+from horarium.policies import Overlap, Timeouts
 from horarium.ports import Claimed, RunFilter
 from horarium.services.signals import LocalSignal
 from horarium.stores.memory import MemoryStore
@@ -192,6 +193,34 @@ async def test_a_pause_by_patch_and_a_new_rule_record_what_passed(world: World) 
     assert job.next_fire_at == START + 60 * SECOND
 
 
+class Snatcher(MemoryStore):
+    """Everything that is pending is claimed ahead of its time in the moment in which a pause is written."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        if any(each.withdrawals for each in plans):
+            await self.claim_runs(["pull/q"], 100, "w", now, now + 60 * SECOND)
+        return await super().commit_plans(plans, now)
+
+
+@pytest.mark.parametrize("how", ["pause", "patch"])
+async def test_a_claim_ahead_of_its_time_does_not_slip_through_a_pause(how: str) -> None:
+    world = World(Snatcher())
+    await world.put()
+    await world.plan(2 * EACH)
+    assert await world.fires() == [EACH, 2 * EACH]
+    if how == "pause":
+        await world.operations.pause_job("job")
+    else:
+        await world.operations.patch_job("job", {"enabled": False})
+    assert await world.fires() == []
+    world.clock.advance(40)
+    await world.operations.resume_job("job")
+    rows = (await world.store.list_runs(RunFilter(job="job"), None, 10)).items
+    found = sorted((row.fire_at - START, row.disposition, row.fires) for row in rows)
+    withdrawn = [(EACH, Disposition.WITHDRAWN, 1), (2 * EACH, Disposition.WITHDRAWN, 1)]
+    assert found == [*withdrawn, (3 * EACH, Disposition.SKIPPED_PAUSED, 2)]
+
+
 async def test_pausing_twice_keeps_the_first_reason(world: World) -> None:
     await world.put()
     await world.operations.pause_job("job", "one")
@@ -249,6 +278,15 @@ async def test_a_failed_run_is_retried_as_a_new_one_with_its_payload(world: Worl
     again = await world.operations.retry_run(run.id)
     assert (again.id != run.id, again.payload, again.state) == (True, b'{"a":1}', State.PENDING)
     assert (await world.operations.get_run(run.id)).state is State.FAILED
+
+
+async def test_a_retried_one_off_has_as_long_to_be_started_as_the_first(world: World) -> None:
+    policy = RunPolicy(timeouts=Timeouts(start_seconds=5))
+    run = Run(id="run", queue="pull/q", fire_at=START, due_at=START, created_at=START, policy=policy)
+    await world.operations.add_runs([run])
+    await world.operations.cancel_run("run")
+    world.clock.advance(60)
+    assert (await world.operations.retry_run("run")).start_by == START + 65 * SECOND
 
 
 async def test_what_is_not_over_cannot_be_retried(world: World) -> None:

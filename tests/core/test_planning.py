@@ -10,23 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_text
+from horarium.editing import delete, pause, plan_backfill, plan_now, reanchor, resume, revise
 from horarium.model import Cause, Disposition, Job, Plan, QueueTarget, Run, State, run_id
-from horarium.planning import (
-    BUFFERED_RUNS_MAX,
-    CATCH_UP_RUNS_MAX,
-    MISFIRE_GRACE,
-    delete,
-    next_fire,
-    owed_run,
-    pause,
-    plan,
-    plan_backfill,
-    plan_now,
-    reanchor,
-    resume,
-    revise,
-    trigger_of,
-)
+from horarium.planning import BUFFERED_RUNS_MAX, CATCH_UP_RUNS_MAX, MISFIRE_GRACE, next_fire, owed_run, plan, trigger_of
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Timeouts
 
 NOW = 1_767_571_200 * SECOND
@@ -341,6 +327,16 @@ def test_a_run_claimed_ahead_of_its_time_is_ended_and_not_deleted() -> None:
     assert planned.withdrawals == ()
     (change,) = planned.changes
     assert (change.run.state, change.run.disposition) == (State.CANCELLED, Disposition.WITHDRAWN)
+
+
+def test_the_row_for_a_pause_begins_behind_a_run_that_was_claimed_ahead() -> None:
+    job = a_job()
+    unfinished = [a_run(job, SLOT), replace(a_run(job, SLOT + EACH, State.RUNNING), token=1)]
+    paused = pause(job, unfinished, NOW, None)
+    assert [change.run.fire_at for change in paused.changes] == [SLOT, SLOT + EACH], "both keep their rows"
+    assert paused.withdrawals == ()
+    assert skipped(resume(paused.job, SLOT + 3 * EACH)) == [(Disposition.SKIPPED_PAUSED, SLOT + 2 * EACH, 2)]
+    assert resume(paused.job, NOW).job.next_fire_at == SLOT + 2 * EACH
 
 
 @pytest.mark.parametrize("changes", [{"cause": Cause.MANUAL}, {"attempt": 1, "token": 1}, {"fire_at": NOW}])

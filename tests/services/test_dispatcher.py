@@ -160,7 +160,7 @@ async def test_the_keeper_renews_at_once_when_the_clock_went_back(setting: Setti
     assert (await setting.run()).lease_expires_at == START - 3_600 * SECOND + 30 * SECOND
 
 
-async def test_an_attempt_ends_at_its_time_limit(setting: Setting) -> None:
+async def test_an_attempt_ends_at_its_time_limit_and_is_left_to_the_rescuer(setting: Setting) -> None:
     await setting.add_run(execution_seconds=5)
     work = Work()
     node = Node(setting, work)
@@ -169,7 +169,7 @@ async def test_an_attempt_ends_at_its_time_limit(setting: Setting) -> None:
     setting.clock.advance(5)
     await node.keeper.step(setting.now)
     await until(lambda: not node.dispatcher.attempts)
-    assert node.collector.waiting == 1
+    assert node.collector.waiting == 0
 
 
 async def test_work_that_ignores_its_end_keeps_nobody_busy(setting: Setting) -> None:
@@ -408,3 +408,19 @@ async def test_flush_returns_when_everything_is_written(setting: Setting) -> Non
     await collector.step(setting.now)
     await flushing
     assert await setting.state() is State.COMPLETED
+
+
+async def test_an_outcome_whose_answer_was_lost_counts_as_written(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setting.add_run()
+    setting.store = FaultyStore(setting.store, by_script(("settle_runs", Fault.AFTER)))
+    node = Node(setting, answer(Succeeded()))
+    await node.claim()
+    await until(lambda: node.collector.waiting > 0)
+    with pytest.raises(StoreUnavailable):
+        await node.collector.step(setting.now)
+    await node.collector.step(setting.now)
+    assert (await setting.run()).state is State.COMPLETED
+    assert node.collector.waiting == 0
+    assert "lease was lost" not in caplog.text

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from msgspec.structs import replace
 
-from horarium.clock import DAY, SECOND
-from horarium.model import Cause, Node, Run, State
+from horarium.clock import DAY, SECOND, Instant
+from horarium.model import Cause, Node, Plan, Run, State
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
 from horarium.services.planner import Planner
+from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting
 
 TEN_YEARS = 3_650 * 24 * 3600
@@ -50,6 +54,29 @@ async def test_two_planners_make_one_run(setting: Setting) -> None:
     await one.step(START + 10 * SECOND)
     await other.step(START + 10 * SECOND)
     assert len(await runs(setting)) == 1
+
+
+class ClaimsInBetween(MemoryStore):
+    """Somebody claims every due run just before a plan is written."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        await self.claim_runs(["pull/q"], 100, "w", now, now)
+        return await super().commit_plans(plans, now)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "becomes"),
+    [(Overlap.CANCEL_OTHER, State.CANCELLING), (Overlap.TERMINATE_OTHER, State.CANCELLED)],
+)
+async def test_a_run_claimed_while_its_end_was_planned_is_ended(
+    setting: Setting, overlap: Overlap, becomes: State
+) -> None:
+    setting.store = ClaimsInBetween()
+    await setting.add_job(overlap=overlap)
+    planner = a_planner(setting)
+    await planner.step(START + 10 * SECOND)
+    await planner.step(START + 20 * SECOND)
+    assert [run.state for run in await runs(setting)] == [becomes, State.PENDING]
 
 
 async def test_what_was_missed_falls_due_at_a_measured_pace(setting: Setting) -> None:

@@ -13,7 +13,8 @@ from tests.stores.postgres_server import new_database, ready
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    server = Postgres()
+    # Nothing here outlives the server, so nothing need reach the disk; what must is tested on servers of their own.
+    server = Postgres(fsync="off", full_page_writes="off")
     try:
         server.start()
         asyncio.run(ready(server.url))

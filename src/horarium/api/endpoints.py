@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import Method
@@ -62,7 +63,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     examples: Sequence[Example] = ()
     media_type: str = "application/json"
     open: bool = False
-    """Whether it is answered without an API key."""
+    """Documented as answered without an API key (it stands outside of /api)."""
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
@@ -88,12 +89,11 @@ def route(endpoint: Endpoint) -> HTTPRouteHandler:
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
     return HTTPRouteHandler(
         _litestar_path(endpoint.path),
-        http_method=endpoint.method,
+        http_method=[endpoint.method, HttpMethod.HEAD] if endpoint.method == "GET" else endpoint.method,
         name=endpoint.name,
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"open": endpoint.open},
     )(handle)
 
 

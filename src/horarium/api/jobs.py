@@ -40,8 +40,9 @@ from horarium.api.schemas import (
 from horarium.api.shown import shown_job
 from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
 from horarium.errors import AlreadyExists, CallerError, InvalidJob
+from horarium.job_operations import merge_patch
 from horarium.model import Job, encode_payload
-from horarium.operations import Operations, merge_patch
+from horarium.operations import Operations
 from horarium.ports import JobFilter
 
 INVALID_JOB = ("invalid_job", "invalid_trigger")
@@ -54,11 +55,11 @@ class Jobs:
         self._operations = operations
 
     async def create(self, call: Call) -> Answer:
-        definition = to_definition(call.body)
+        definition, key = to_definition(call.body), idempotency_key(call.request)
         try:
             job = await self._operations.create_job(definition)
         except AlreadyExists:
-            if idempotency_key(call.request) is None:
+            if key is None:
                 raise
             return answer(shown_job(await self._same(definition)))
         return answer(shown_job(job), 201, [("location", f"/api/v1/jobs/{job.name}")])

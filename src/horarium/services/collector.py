@@ -8,17 +8,15 @@ belongs to somebody else, and the outcome is void.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from horarium.clock import Clock, Instant
 from horarium.model import CLAIMED, Job, Outcome, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.services.quiet import QuietLog
 from horarium.settling import settle
 from horarium.telemetry import Telemetry
-
-log = logging.getLogger("horarium")
 
 
 class Ended(NamedTuple):
@@ -51,6 +49,7 @@ class Collector:
         self._ended: list[Ended] = []
         self.wake: Callable[[], None] = lambda: None
         self._flushed: list[asyncio.Future[None]] = []
+        self._log = QuietLog("outcomes that came too late")
 
     @property
     def waiting(self) -> int:
@@ -64,6 +63,7 @@ class Collector:
         self._ended.append(Ended(run, job, outcome))
 
     async def step(self, now: Instant) -> Instant | None:
+        self._log.tell_rest(now)
         while self._ended:
             batch = self._ended[:BATCH_MAX]
             stale = await self._write(batch)
@@ -104,9 +104,11 @@ class Collector:
             ours = run is not None and run.token == ended.run.token and run.state in CLAIMED
             if run is not None and ours and (run.lease_expires_at or 0) > now:
                 self._ended.append(Ended(run, ended.job, ended.outcome))
+            elif run is not None and _written(ended, run):
+                self._telemetry.settled([run])
             else:
                 self._telemetry.lease_lost()
-                log.warning("run %s: its lease was lost, so its outcome is void", ended.run.id)
+                self._log.warning(now, "run %s: its lease was lost, so its outcome is void", ended.run.id)
 
     def _after(self, batch: list[Ended], changes: list[RunChange]) -> None:
         self._telemetry.settled([change.run for change in changes])
@@ -120,3 +122,9 @@ class Collector:
         for change, ended in zip(changes, batch, strict=True):
             if ended.job is not None and ended.job.retention.runs_max is not None:
                 self._settled(change.run, ended.job)
+
+
+def _written(ended: Ended, run: Run) -> bool:
+    """Whether the run stands as this outcome left it: the store carried it out, and only its answer was lost."""
+    done = run.token == ended.run.token and run.finished_at is not None
+    return done and run.state is settle(ended.run, ended.job, ended.outcome, run.finished_at or 0).state

@@ -1,8 +1,8 @@
 """The dispatcher: claims runs for the targets of this process, performs each attempt, hands the outcome on.
 
-Claims come in batches, and only as many as there are free places. Each place is a task that takes the next ready run as
-soon as it has done with one; another place is opened only when the present ones wait for something, so that runs that
-never wait cost no task at all.
+Claims come in batches: as many as there are free places, and what these perform in the next few hundredths of a second.
+Each place is a task that takes the next ready run as soon as it has done with one; another place is opened only when
+the present ones wait for something, so that runs that never wait cost no task at all.
 
 The hard part is to stop in time. An attempt ends early for one of four reasons: its time limit, a lost lease, a cancel
 whose grace ran out, or the end of this process. The reason is noted before the task is cancelled, so that one is
@@ -19,13 +19,16 @@ from enum import Enum
 from typing import NamedTuple
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.errors import LeaseLost
+from horarium.errors import LeaseLost, Outage
 from horarium.model import Failed, Job, Outcome, Released, Run
 from horarium.ports import BATCH_MAX, Beat, Delivery, Pulse, Signal, Store, Target
 from horarium.services.collector import Collector
 from horarium.telemetry import Telemetry
 
 PLACES_MAX = 10_000
+AHEAD_SECONDS = 0.03
+"""Runs are claimed ahead of free places as far as they begin within this, by the present pace: short runs come in large
+batches, and long ones wait in the store, where others can take them."""
 FAIR_RUNS = 200
 """Runs that one place performs without giving way, where none of them waits for anything."""
 
@@ -140,6 +143,9 @@ class Dispatcher:
         self._opening = False
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._accepting = True
+        self._performed = 0
+        self._paced_at = 0.0
+        self._ahead = 0
 
     @property
     def attempts(self) -> Mapping[tuple[str, int], Attempt]:
@@ -149,8 +155,16 @@ class Dispatcher:
 
     @property
     def free(self) -> int:
-        """How many runs could be begun at once."""
-        return self._places_max - len(self._attempts) - len(self._ready) - len(self._held)
+        """How many runs could be begun at once, or very soon."""
+        return self._places_max + self._ahead - len(self._attempts) - len(self._ready) - len(self._held)
+
+    def _pace(self) -> None:
+        """See how many runs were performed since the last claim, and how many shall be claimed ahead."""
+        now = self._clock.monotonic()
+        seconds, self._paced_at = now - self._paced_at, now
+        begun = self._performed / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
+        self._ahead = min((self._ahead + int(begun)) // 2, BATCH_MAX)
+        self._performed = 0
 
     # ---- claiming
 
@@ -159,6 +173,7 @@ class Dispatcher:
         if not self._accepting or not self._queues:
             return None
         wakes = [await self._release_held(now)] if self._held else []
+        self._pace()
         limit = min(self.free, BATCH_MAX)
         if limit <= 0:
             return min((wake for wake in wakes if wake is not None), default=None)
@@ -200,6 +215,20 @@ class Dispatcher:
                     self._collector.add(ready.run, ready.job, Released("not begun: a cancel was asked"))
             self._open_place()
         return min((ready.run.due_at for ready in self._held), default=None)
+
+    def ask_again(self) -> None:
+        """A cancel was asked, perhaps for a run that was claimed and has not begun: none of these begins before the
+        store has been asked about it."""
+        self._held.extend(self._ready)
+        self._ready.clear()
+        if self._held:
+            self.wake()
+
+    def cancel_asked(self, run: Run) -> None:
+        """A cancel was asked for this claimed run, in this process: its target sees it at once."""
+        attempt = self._attempts.get((run.id, run.token))
+        if attempt is not None:
+            attempt.ask_to_stop()
 
     # ---- performing
 
@@ -258,7 +287,8 @@ class Dispatcher:
             return Failed(f"{type(error).__name__}: {error}")
         finally:
             del self._attempts[run.id, run.token]
-            if len(self._ready) == 0:
+            self._performed += 1
+            if len(self._ready) <= self._ahead // 2:
                 self.wake()
 
     # ---- leases
@@ -321,13 +351,8 @@ class Dispatcher:
 
 
 def _ended_early(attempt: Attempt) -> Outcome | None:
-    match attempt.stop:
-        case Stop.TIMEOUT:
-            return Failed(f"timed out: not done within {attempt.run.execution_seconds:g} s")
-        case Stop.NODE:
-            return Released("interrupted: the node stopped")
-        case _:
-            return None
+    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer has the word."""
+    return Released("interrupted: the node stopped") if attempt.stop is Stop.NODE else None
 
 
 class Keeper:
@@ -343,11 +368,17 @@ class Keeper:
 
     def _ask(self) -> None:
         self._asked = True
+        for dispatcher in self._dispatchers:
+            dispatcher.ask_again()
 
     async def step(self, now: Instant) -> Instant | None:
         if self._asked:
-            for dispatcher in self._dispatchers:
-                await dispatcher.beat_all()
             self._asked = False
+            try:
+                for dispatcher in self._dispatchers:
+                    await dispatcher.beat_all()
+            except Outage:
+                self._asked = True
+                raise
         wakes = [await dispatcher.keep(now) for dispatcher in self._dispatchers]
         return min((wake for wake in wakes if wake is not None), default=None)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import Cause, Job, Plan, Run, State
-from horarium.planning import needs_unfinished, plan
+from horarium.planning import needs_unfinished, not_ended, plan
 from horarium.ports import Signal, Store
 from horarium.services.anchors import Anchors
 from horarium.telemetry import Telemetry
@@ -140,7 +140,16 @@ class Planner:
         for queue in sorted(queues):
             self._signal.publish(f"queue:{queue}")
         if cancelled:
+            await self._end_rest([planned for planned, done in zip(batch, committed, strict=True) if done], now)
             self._signal.publish("cancel")
+
+    async def _end_rest(self, plans: Sequence[Plan], now: Instant) -> None:
+        """End what was claimed in the moment in which its end was planned."""
+        ending = [planned for planned in plans if planned.changes]
+        unfinished = await self._store.unfinished_runs([planned.job.id for planned in ending])
+        changes = [change for planned in ending for change in not_ended(planned, unfinished[planned.job.id], now)]
+        if changes:
+            await self._store.settle_runs(changes, now)
 
 
 def _fire(job: Job) -> Instant:

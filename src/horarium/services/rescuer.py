@@ -12,6 +12,7 @@ from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros
 from horarium.model import CLAIMED, Job, Run, RunChange
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.services.quiet import QuietLog
 from horarium.settling import rescue
 from horarium.telemetry import Telemetry
 
@@ -29,8 +30,10 @@ class Rescuer:
         self._signal = signal
         self._telemetry = telemetry
         self._last: Instant | None = None
+        self._log = QuietLog("runs rescued")
 
     async def step(self, now: Instant) -> Instant | None:
+        self._log.tell_rest(now)
         if self._last is None or now < self._last - SECOND:
             await self._shorten(now)
         self._last = now
@@ -43,7 +46,7 @@ class Rescuer:
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            log.warning("run %s is %s: %s", run.id, run.state, run.error)
+            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
         for queue in sorted({run.queue for run in rescued}):
             self._signal.publish(f"queue:{queue}")
         return now if len(runs) == BATCH_MAX and rescued else next_at

@@ -19,7 +19,8 @@ from horarium.ports import Signal
 
 POLL_SECONDS = 1.0
 BACKOFF_SECONDS_MIN = 0.1
-BACKOFF_SECONDS_MAX = 5.0
+BACKOFF_SECONDS_MAX = 2.0
+"""Firing goes on within this of the end of an outage, however long it was."""
 
 log = logging.getLogger("horarium")
 

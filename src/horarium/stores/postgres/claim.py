@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from horarium.clock import Instant
+from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.postgres.rows import OWNER_COLUMN, encode_text, storable
 from horarium.stores.postgres.runs import load
@@ -25,9 +26,6 @@ from horarium.stores.postgres.session import Session
 
 CHUNK_MIN = 16
 """How many gated runs are looked at in one go at the least."""
-
-_LEADING = 3
-"""Columns before those of the run."""
 
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
@@ -39,10 +37,10 @@ async def claim_at_once(
     """The claim, unless gated runs are due: then None, and nothing was taken."""
     names, by = storable(set(queues)), encode_text(worker)
     rows = await session.rows("claim_at_once", session.namespace_id, names, limit, by, now, until)
-    next_due_at, gated_due, _, *first = rows[0]
-    if gated_due:
+    first = rows[0]
+    if first["gated_due"]:
         return None
-    taken = rows if first[0] is not None else []
+    taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
     return await _claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 
@@ -68,14 +66,19 @@ async def claim_exactly(
 async def _claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
     if not rows:
         return Claimed(next_due_at=next_due_at)
-    runs = await load(session, rows, _LEADING)
+    runs = await load(session, rows)
     versions = {
-        run.job_id: (row[_LEADING + OWNER_COLUMN], row[2])
+        run.job_id: (row[OWNER_COLUMN], row["job_version"])
         for run, row in zip(runs, rows, strict=True)
-        if run.job_id is not None and row[2] is not None
+        if run.job_id is not None and row["job_version"] is not None
     }
+    runs.sort(key=_claim_order)
     jobs = await session.jobs_at(versions) if versions else {}
     return Claimed(tuple(runs), jobs, next_due_at)
+
+
+def _claim_order(run: Run) -> tuple[int, Instant, str]:
+    return -run.priority, run.due_at, run.id
 
 
 class _Walk:

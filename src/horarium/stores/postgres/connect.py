@@ -114,6 +114,7 @@ def settings_of(location: Location) -> dict[str, str]:
         "enable_seqscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
+        "enable_sort": "off",
         "max_parallel_workers_per_gather": "0",
         "statement_timeout": millis,
         "idle_in_transaction_session_timeout": millis,
@@ -193,8 +194,8 @@ def translated(location: Location) -> Iterator[None]:
             f"PostgreSQL at {location.shown} did not answer in time ({location.query_seconds:g} s for a query, "
             f"{location.connect_seconds:g} s to connect); look whether it is overloaded or stopped"
         ) from error
-    except asyncpg.InterfaceError as error:
-        if isinstance(error, ValueError):
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, (ValueError, TypeError)):
             raise
         raise StoreUnavailable(f"PostgreSQL at {location.shown}: the connection broke ({error})") from error
     except (OSError, asyncio.IncompleteReadError) as error:

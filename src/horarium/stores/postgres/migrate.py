@@ -1,8 +1,9 @@
-"""The schema's versions: numbered, forward only, never edited once released, and only ever adding: a node of the version
-before works on the schema of the next.
+"""The schema's versions: numbered, forward only, never edited once released, and only ever adding, so that a node of
+the version before works on the schema of the next.
 
-All that are missing are applied in one transaction under one advisory lock: of several nodes that open a new database at
-once, one does it and the others wait and find it done. A column that is added to `runs` is added to `finished` too, in the same place.
+All that are missing are applied in one transaction under one advisory lock: of several nodes that open a new database
+at once, one does it and the others wait and find it done. A column that is added to `runs` is added to `finished` too,
+in the same place.
 """
 
 from __future__ import annotations

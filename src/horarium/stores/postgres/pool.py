@@ -21,7 +21,7 @@ from horarium.stores.postgres.connect import Connection, Location, connect, driv
 
 T = TypeVar("T")
 
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 2.0
 
 
 class Pool:
@@ -104,9 +104,12 @@ class Pool:
         self.open = False
         while self._calls:
             await asyncio.wait(list(self._calls))
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                await connection.close(timeout=CLOSE_SECONDS)
-            except (OSError, TimeoutError, driver().InterfaceError, driver().PostgresError):
-                connection.terminate()
+        await asyncio.gather(*(_disconnect(connection) for connection in self._idle))
+        self._idle.clear()
+
+
+async def _disconnect(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=CLOSE_SECONDS)
+    except (OSError, TimeoutError, driver().InterfaceError, driver().PostgresError):
+        connection.terminate()

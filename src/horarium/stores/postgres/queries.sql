@@ -1,6 +1,8 @@
 -- Every statement of the store, in the order of `ports.Store`.
 -- Rows of `runs` and `finished` are read whole (`runs.*`), in the order of their columns, which only ever grow at the end.
--- `given` is a batch, one array for each column, in the order in which its rows shall be locked.
+-- `given` is a batch, one array for each column, in the order in which its rows shall be locked. The planner must
+-- take it for one row, whatever the statistics of a table that is empty now and full a second later, so that it looks up
+-- each row by id: therefore conditions like `given.token + 0 = given.token`, which are always true and thought rare.
 
 -- name: check
 -- Writes and commits one row, so that a full, locked or read-only server shows.
@@ -84,12 +86,13 @@ UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_
     definition = given.definition
 FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
     AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
-WHERE jobs.namespace_id = $1 AND jobs.id = given.id AND jobs.version = given.version_read
+WHERE given.version + 0 = given.version AND jobs.namespace_id = $1 AND jobs.id = given.id AND jobs.version = given.version_read
 RETURNING jobs.id;
 
 -- name: withdraw_runs
 DELETE FROM horarium.runs USING unnest($2::bytea[], $3::int8[]) AS given (id, token)
-WHERE runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+WHERE given.token + 0 = given.token
+    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
 
 -- name: add_runs
 -- See the function: one statement for whatever a batch holds, in a transaction of the caller's own too.
@@ -112,7 +115,7 @@ UNION ALL
 SELECT finished.* FROM horarium.finished WHERE namespace_id = $1 AND unique_key = $2;
 
 -- name: unfinished_runs
-SELECT owners.job_id, runs.* FROM horarium.owners CROSS JOIN LATERAL (
+SELECT runs.* FROM horarium.owners CROSS JOIN LATERAL (
     SELECT runs.* FROM horarium.runs WHERE runs.owner_id = owners.num OFFSET 0
 ) AS runs
 WHERE owners.namespace_id = $1 AND owners.job_id = ANY ($2::text[])
@@ -168,33 +171,36 @@ ORDER BY found.id DESC LIMIT $7;
 -- name: claim_at_once
 -- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose scan,
 -- two probes of an index each. How many rows each level shall give is counted without locks; then that many of its rows
--- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take.
--- The first three columns: when the next run is due, whether gated runs are due (then nothing was taken), and the
--- version of the run's job. There is always a row.
+-- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take. The first
+-- probe of a level steps over what was claimed since the last vacuum; all that follow begin where it arrived.
+-- Beside the runs, in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the
+-- version of each run's job. There is always a row.
 WITH RECURSIVE
-ready (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+ready (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
     UNION ALL
-    SELECT ready.queue_id, (
-        SELECT runs.priority FROM horarium.runs
+    SELECT ready.queue_id, lower.* FROM ready CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
         WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM ready WHERE ready.priority IS NOT NULL
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
 ),
-gated (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+gated (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
     UNION ALL
-    SELECT gated.queue_id, (
-        SELECT runs.priority FROM horarium.runs
+    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
         WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM gated WHERE gated.priority IS NOT NULL
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
 ),
 next (due_at, gated_due) AS MATERIALIZED (
     SELECT LEAST(
@@ -202,37 +208,32 @@ next (due_at, gated_due) AS MATERIALIZED (
             SELECT runs.due_at FROM horarium.runs
             WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
                 AND runs.due_at > $6::int8 ORDER BY runs.due_at LIMIT 1
-        )) FROM ready WHERE priority IS NOT NULL),
+        )) FROM ready),
         (SELECT min((
             SELECT runs.due_at FROM horarium.runs
             WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
                 AND runs.due_at > $6 ORDER BY runs.due_at LIMIT 1
-        )) FROM gated WHERE priority IS NOT NULL)
-    ), EXISTS (
-        SELECT 1 FROM gated WHERE priority IS NOT NULL AND (
-            SELECT runs.due_at FROM horarium.runs
-            WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
-            ORDER BY runs.due_at LIMIT 1
-        ) <= $6
-    )
+        )) FROM gated)
+    ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
 ),
-wanted (queue_id, priority, number) AS MATERIALIZED (
-    SELECT queue_id, priority, count(*) FROM (
-        SELECT ready.queue_id, ready.priority FROM ready CROSS JOIN LATERAL (
+wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
+    SELECT queue_id, priority, min(due_at), count(*) FROM (
+        SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
             SELECT runs.due_at, runs.id FROM horarium.runs
             WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
-                AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
+                AND runs.due_at >= ready.due_at AND runs.due_at <= $6
+                AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
             ORDER BY runs.due_at, runs.id LIMIT $3::int8
         ) AS due
-        WHERE ready.priority IS NOT NULL AND NOT (SELECT gated_due FROM next)
+        WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
         ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
     ) AS first GROUP BY queue_id, priority
 ),
-chosen (id) AS MATERIALIZED (
-    SELECT due.id FROM wanted CROSS JOIN LATERAL (
+chosen (id, number) AS MATERIALIZED (
+    SELECT due.id, wanted.number FROM wanted CROSS JOIN LATERAL (
         SELECT runs.id FROM horarium.runs
         WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
-            AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
+            AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
         ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
     ) AS due
 ),
@@ -241,12 +242,12 @@ taken AS (
         started_at = GREATEST($5, runs.due_at),
         lease_expires_at = GREATEST($5, runs.due_at)
             + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
-    FROM chosen WHERE runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    FROM chosen
+    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
     RETURNING runs.*
 )
-SELECT next.due_at, next.gated_due, jobs.version, taken.*
-FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
-ORDER BY taken.priority DESC, taken.due_at, taken.id;
+SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
+FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: lock_gates
 -- From here to the end of the transaction nobody else claims gated runs of this namespace.
@@ -342,13 +343,11 @@ WITH taken AS (
         started_at = GREATEST($4::int8, runs.due_at),
         lease_expires_at = GREATEST($4, runs.due_at)
             + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
-    FROM unnest($2::bytea[]) AS chosen (id)
-    WHERE runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    FROM unnest($2::bytea[]) WITH ORDINALITY AS chosen (id, number)
+    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
     RETURNING runs.*
 )
-SELECT NULL::int8, NULL::bool, jobs.version, taken.*
-FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
-ORDER BY taken.priority DESC, taken.due_at, taken.id;
+SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: settle_runs
 -- Changes that leave a run unfinished.
@@ -365,7 +364,7 @@ FROM unnest(
     started_at, finished_at, progress, error, result, disposition, prune_at, history,
     start_by, token
 )
-WHERE runs.namespace_id = $1 AND runs.id = given.id
+WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
     AND runs.token = given.token_read AND runs.state = given.state_read
     AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
 RETURNING runs.id;
@@ -382,7 +381,7 @@ WITH gone AS (
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
         start_by, token
     )
-    WHERE runs.namespace_id = $1 AND runs.id = given.id
+    WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
         AND runs.token = given.token_read AND runs.state = given.state_read
         AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
     RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
@@ -415,7 +414,7 @@ FROM unnest(
     started_at, finished_at, progress, error, result, disposition, prune_at, history,
     start_by, token
 )
-WHERE finished.namespace_id = $1 AND finished.id = given.id
+WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = $1 AND finished.id = given.id
     AND finished.token = given.token_read AND finished.state = given.state_read
     AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
 RETURNING finished.id;
@@ -428,7 +427,8 @@ UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
         runs.started_at + round(runs.execution_seconds * 1000000)::int8
     ) END
 FROM unnest($3::bytea[], $4::int8[], $5::bytea[]) AS given (id, token, progress)
-WHERE runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state > 0
+WHERE given.token + 0 = given.token
+    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
     AND runs.lease_expires_at > $2::int8
 RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
 
@@ -477,8 +477,8 @@ SELECT pg_try_advisory_xact_lock(1752134258, $1);
 WITH orphans AS (
     SELECT num FROM horarium.jobs
     WHERE namespace_id = $1 AND deleted_at IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM horarium.runs WHERE runs.owner_id = jobs.num)
-        AND NOT EXISTS (SELECT 1 FROM horarium.finished WHERE finished.owner_id = jobs.num)
+        AND (SELECT true FROM horarium.runs WHERE runs.owner_id = jobs.num LIMIT 1) IS NULL
+        AND (SELECT true FROM horarium.finished WHERE finished.owner_id = jobs.num LIMIT 1) IS NULL
     LIMIT $2
 ),
 forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num)

@@ -32,12 +32,10 @@ HIGHEST_ID = b"\xff" * 17
 ALL_STATES = 0b111_1111
 
 
-async def load(session: Session, rows: Sequence[Any], skip: int = 0) -> list[Run]:
-    """The runs of rows of `runs` or `finished`, which begin after `skip` columns."""
-    queues = await session.queue_names([row[skip + QUEUE_COLUMN] for row in rows])
-    owners = await session.owners([row[skip + OWNER_COLUMN] for row in rows])
-    if skip:
-        return [decode_run(tuple(row)[skip:], queues, owners) for row in rows]
+async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
+    """The runs of rows that begin with the columns of `runs` or `finished`."""
+    queues = await session.queue_names([row[QUEUE_COLUMN] for row in rows])
+    owners = await session.owners([row[OWNER_COLUMN] for row in rows])
     return [decode_run(row, queues, owners) for row in rows]
 
 
@@ -66,8 +64,9 @@ async def get_run_by_key(session: Session, unique_key: str) -> Run | None:
 async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[Run]]:
     rows = await session.rows("unfinished_runs", session.namespace_id, storable(job_ids))
     found: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
-    for row, run in zip(rows, await load(session, rows, 1), strict=True):
-        found[row[0]].append(run)
+    for run in await load(session, rows):
+        assert run.job_id is not None
+        found[run.job_id].append(run)
     return found
 
 

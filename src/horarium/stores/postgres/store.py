@@ -43,6 +43,8 @@ class PostgresStore:
         self._pool: Pool | None = None
 
     async def open(self) -> None:
+        if self._pool is not None and self._pool.open:
+            return
         self.location = await find_pooler(self.location)
         pool = Pool(self.location)
         try:

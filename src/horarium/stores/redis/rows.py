@@ -8,8 +8,8 @@ servers does not know that type, so bytes travel as arguments of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -50,42 +50,6 @@ PAYLOAD_INLINE_BYTES_MAX = 1_024
 """A larger payload is kept apart from the row, which is rewritten with every transition."""
 
 
-class RunRow(Struct, frozen=True, array_like=True):
-    """A run's row, in this order. `lease_seconds` and `execution_seconds` stand there only if the microseconds don't
-    give them back exactly."""
-
-    state: int
-    token: int
-    attempt: int
-    due_at: Instant
-    lease_expires_at: Instant | None
-    started_at: Instant | None
-    start_by: Instant | None
-    worker: str | None
-    finished_at: Instant | None
-    disposition: int | None
-    prune_at: Instant | None
-    # What is fixed, and looked at by scripts.
-    queue: str
-    priority: int
-    fire_at: Instant
-    job_id: str | None
-    job: str | None
-    serial: bool
-    concurrency_key: str | None
-    concurrency_max: int
-    unique_key: str | None
-    lease_micros: int
-    execution_micros: int | None
-    apart: bool
-    # What no script looks at.
-    created_at: Instant
-    cause: int
-    payload: bytes | None
-    lease_seconds: float | None
-    rest: tuple[RunPolicy | None, int, Instant | None, float | None] | None
-
-
 class Outcome(Struct, frozen=True, array_like=True):
     """What few unfinished runs have. The error may hold lone surrogates, so it is kept as bytes."""
 
@@ -106,8 +70,18 @@ class JobRow(Struct, frozen=True, array_like=True):
     definition: bytes
 
 
+_FEW, _MANY = 16, 65_536
+
 pack = msgspec.msgpack.Encoder().encode
-_decode_row = msgspec.msgpack.Decoder(RunRow).decode
+
+
+def pack_all(values: Sequence[Any]) -> bytes:
+    """The values one after the other in MessagePack, in no array: a script reads them without building a table."""
+    header = 1 if len(values) < _FEW else 3 if len(values) < _MANY else 5
+    return pack(values)[header:]
+
+
+_decode_row = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 _decode_job_row = msgspec.msgpack.Decoder(JobRow).decode
 _encode_json = msgspec.json.Encoder().encode
@@ -149,7 +123,8 @@ class Arguments:
 
 
 def encode_run(run: Run) -> bytes:
-    """The row of a run."""
+    """The row of a run: what may change (11 values), what is fixed (12), what no script looks at (5). The seconds of a
+    lease stand there only if its microseconds don't give them back exactly."""
     seconds, limit = run.lease_seconds, run.execution_seconds
     micros = round(seconds * SECOND)
     payload = run.payload
@@ -191,23 +166,27 @@ def encode_run(run: Run) -> bytes:
 
 def new_run(run: Run, arguments: Arguments) -> tuple[Any, ...]:
     """What `add_run` of the scripts is given."""
-    place = arguments.place(encode_run(run))
     payload = run.payload
-    if payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX:
-        return run.id, place, _outcome(run, arguments), arguments.place_or_none(run.progress), arguments.place(payload)
-    if run.error is None and run.result is None and not run.history and run.progress is None:
-        return run.id, place
-    return run.id, place, _outcome(run, arguments), arguments.place_or_none(run.progress)
+    apart = payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX
+    return (
+        run.id,
+        arguments.place(encode_run(run)),
+        _outcome(run, arguments),
+        arguments.place_or_none(run.progress),
+        arguments.place_or_none(payload if apart else None),
+    )
 
 
 def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
-    """What `apply` of the scripts is given."""
+    """What `apply_change` of the scripts is given."""
     run = change.run
     return (
         run.id,
         change.token,
         STATE_NUMBERS[change.state],
         change.held,
+        _outcome(run, arguments),
+        arguments.place_or_none(run.progress),
         STATE_NUMBERS[run.state],
         run.token,
         run.attempt,
@@ -219,8 +198,6 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         run.finished_at,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
-        _outcome(run, arguments),
-        arguments.place_or_none(run.progress),
     )
 
 
@@ -240,8 +217,6 @@ Loaded = Sequence[Sequence[bytes | None]]
 def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
     """The runs of these ids, in this order; None for one that does not exist."""
     rows, outcomes, progress, payloads = loaded
-    if not rows:
-        return [None] * len(ids)
     if not (outcomes or progress or payloads):
         return [None if row is None else _run(run_id, _decode_row(row)) for run_id, row in zip(ids, rows, strict=True)]
     nothing: list[bytes | None] = [None] * len(ids)
@@ -251,13 +226,10 @@ def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
 
 def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     """The runs that a script found."""
-    return list(_present(decode_runs([run_id.decode() for run_id in ids], loaded)))
-
-
-def _present(runs: Sequence[Run | None]) -> Iterator[Run]:
-    for run in runs:
-        assert run is not None, "a script gave the id of a run that has no row"
-        yield run
+    rows = cast("Sequence[bytes]", loaded[0])
+    if any(loaded[1:]):
+        return cast("list[Run]", decode_runs([run_id.decode() for run_id in ids], loaded))
+    return [_run(run_id.decode(), row) for run_id, row in zip(ids, map(_decode_row, rows), strict=True)]
 
 
 def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
@@ -280,37 +252,48 @@ def _outcome_parts(outcome: Outcome) -> tuple[str | None, bytes | None, tuple[Ev
     return None if error is None else error.decode("utf-8", "surrogatepass"), outcome.result, outcome.history
 
 
-def _run(run_id: str, row: RunRow) -> Run:
-    policy, fires, last_fire_at, execution_seconds = row.rest or (None, 1, None, None)
-    seconds, disposition = row.lease_seconds, row.disposition
+def _run(run_id: str, row: list[Any]) -> Run:
+    (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
+     queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key, lease_micros,
+     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
+    policy, fires, last_fire_at, execution_seconds = _rest(rest) if rest else (None, 1, None, None)
     return Run(
         id=run_id,
-        queue=row.queue,
-        fire_at=row.fire_at,
-        due_at=row.due_at,
-        created_at=row.created_at,
-        state=STATES[row.state],
-        priority=row.priority,
-        job_id=row.job_id,
-        job=row.job,
-        cause=CAUSES[row.cause],
-        payload=row.payload,
+        queue=queue,
+        fire_at=fire_at,
+        due_at=due_at,
+        created_at=created_at,
+        state=STATES[state],
+        priority=priority,
+        job_id=job_id,
+        job=job,
+        cause=CAUSES[cause],
+        payload=payload,
         policy=policy,
-        unique_key=row.unique_key,
-        concurrency_key=row.concurrency_key,
-        concurrency_max=row.concurrency_max,
-        serial=row.serial,
-        lease_seconds=row.lease_micros / SECOND if seconds is None else seconds,
+        unique_key=unique_key,
+        concurrency_key=concurrency_key,
+        concurrency_max=concurrency_max,
+        serial=serial,
+        lease_seconds=lease_micros / SECOND if lease_seconds is None else lease_seconds,
         execution_seconds=execution_seconds,
-        start_by=row.start_by,
-        attempt=row.attempt,
-        token=row.token,
-        worker=row.worker,
-        lease_expires_at=row.lease_expires_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
+        start_by=start_by,
+        attempt=attempt,
+        token=token,
+        worker=worker,
+        lease_expires_at=lease_expires_at,
+        started_at=started_at,
+        finished_at=finished_at,
         disposition=None if disposition is None else DISPOSITIONS[disposition],
         fires=fires,
         last_fire_at=last_fire_at,
-        prune_at=row.prune_at,
+        prune_at=prune_at,
     )
+
+
+def _rest(rest: list[Any]) -> tuple[RunPolicy | None, int, Instant | None, float | None]:
+    policy, fires, last_fire_at, execution_seconds = rest
+    return _to_policy(policy), fires, last_fire_at, execution_seconds
+
+
+def _to_policy(plain: Any) -> RunPolicy | None:
+    return None if plain is None else msgspec.convert(plain, RunPolicy)

@@ -30,6 +30,7 @@ from horarium.stores.redis.rows import (
     found_runs,
     new_run,
     pack,
+    pack_all,
     run_change,
 )
 from horarium.stores.redis.server import Server, parse_url
@@ -87,8 +88,8 @@ class RedisStore:
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise InvalidSetting(
-                f"store: Redis at {where} forgets keys when its memory is full (maxmemory-policy {policy}): jobs would be "
-                "lost; set maxmemory-policy to noeviction",
+                f"store: Redis at {where} forgets keys when its memory is full (maxmemory-policy {policy}): jobs would "
+                "be lost; set maxmemory-policy to noeviction",
                 field="store",
             )
         if info.get("aof_enabled") == "0":
@@ -102,8 +103,8 @@ class RedisStore:
         found = int(await self._write("open_namespace", LAYOUT))
         if found != LAYOUT:
             raise InvalidSetting(
-                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, this "
-                f"Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
+                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, "
+                f"this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
                 field="store",
             )
 
@@ -144,9 +145,11 @@ class RedisStore:
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in _plan_parts(plans):
-            arguments = Arguments(before=2)
-            batch = [_plan(plan, arguments) for plan in part]
-            answers.extend(map(bool, await self._write("commit_plans", now, pack(batch), *arguments.values)))
+            arguments = Arguments(before=4)
+            batch = [value for plan in part for value in _plan(plan, arguments)]
+            ids = [run_id for plan in part for run_id in _ids_of(plan)]
+            values = (now, len(part), pack_all(ids), pack_all(batch), *arguments.values)
+            answers.extend(map(bool, await self._write("commit_plans", *values)))
         return answers
 
     # -- runs
@@ -154,9 +157,10 @@ class RedisStore:
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
         answers: list[bool] = []
         for part in _parts(runs):
-            arguments = Arguments(before=1)
-            batch = [new_run(run, arguments) for run in part]
-            answers.extend(map(bool, await self._write("add_runs", pack(batch), *arguments.values)))
+            arguments = Arguments(before=2)
+            batch = [value for run in part for value in new_run(run, arguments)]
+            ids = pack_all([run.id for run in part])
+            answers.extend(map(bool, await self._write("add_runs", ids, pack_all(batch), *arguments.values)))
         return answers
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
@@ -200,17 +204,19 @@ class RedisStore:
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in _parts(changes):
-            arguments = Arguments(before=2)
-            batch = [run_change(change, arguments) for change in part]
-            answers.extend(map(bool, await self._write("settle_runs", now, pack(batch), *arguments.values)))
+            arguments = Arguments(before=3)
+            batch = [value for change in part for value in run_change(change, arguments)]
+            ids = pack_all([change.run.id for change in part])
+            answers.extend(map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values)))
         return answers
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
         for part in _parts(beats):
-            arguments = Arguments(before=2)
-            batch = [(beat.run_id, beat.token, arguments.place_or_none(beat.progress)) for beat in part]
-            answers = await self._write("heartbeat_runs", now, pack(batch), *arguments.values)
+            arguments = Arguments(before=3)
+            batch = [value for beat in part for value in (beat.token, arguments.place_or_none(beat.progress))]
+            ids = pack_all([beat.run_id for beat in part])
+            answers = await self._write("heartbeat_runs", now, ids, pack_all(batch), *arguments.values)
             pulses += (None if answer is None else Pulse(int(answer[0]), bool(answer[1])) for answer in answers)
         return pulses
 
@@ -263,16 +269,23 @@ def _plan_parts(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         yield part
 
 
-def _plan(plan: Plan, arguments: Arguments) -> tuple[Any, ...]:
+def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     """What the script `commit_plans` is given."""
-    return (
-        plan.job.id,
-        plan.job.version,
-        arguments.place(encode_job(plan.job, plan.job.version + 1)),
-        [run_change(change, arguments) for change in plan.changes],
-        [(run.id, run.token) for run in plan.withdrawals],
-        [new_run(run, arguments) for run in plan.runs],
-    )
+    yield plan.job.id
+    yield plan.job.version
+    yield arguments.place(encode_job(plan.job, plan.job.version + 1))
+    yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
+    for change in plan.changes:
+        yield from run_change(change, arguments)
+    for run in plan.withdrawals:
+        yield from (run.id, run.token)
+    for run in plan.runs:
+        yield from new_run(run, arguments)
+
+
+def _ids_of(plan: Plan) -> list[str]:
+    changed = [change.run.id for change in plan.changes]
+    return [*changed, *(run.id for run in plan.withdrawals), *(run.id for run in plan.runs)]
 
 
 def _jobs(rows: Sequence[bytes | None]) -> list[Job | None]:

@@ -125,6 +125,8 @@ class SimulatedNode:
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
             raise
         if task.cancelled():
             raise StoreUnavailable(f"node {self.name} is gone")

@@ -140,13 +140,16 @@ DECLARE
     numbers int4[];
 BEGIN
     FOR attempt IN 1..2 LOOP
-        SELECT array_agg(queues.num ORDER BY asked.place) INTO numbers
-        FROM unnest(names) WITH ORDINALITY AS asked (name, place)
-        LEFT JOIN horarium.queues ON queues.namespace_id = space AND queues.name = asked.name;
+        SELECT array_agg((
+            SELECT queues.num FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
+        ) ORDER BY asked.place) INTO numbers
+        FROM unnest(names) WITH ORDINALITY AS asked (name, place);
         EXIT WHEN array_position(numbers, NULL) IS NULL;
         INSERT INTO horarium.queues (namespace_id, name)
         SELECT space, asked.name FROM unnest(names) AS asked (name)
-        WHERE NOT EXISTS (SELECT 1 FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name)
+        WHERE (
+            SELECT num FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
+        ) IS NULL
         ORDER BY asked.name ON CONFLICT DO NOTHING;
     END LOOP;
     RETURN numbers;
@@ -160,15 +163,16 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1752134258, space);
     FOR attempt IN 1..2 LOOP
-        SELECT array_agg(owners.num ORDER BY asked.place) INTO numbers
-        FROM unnest(job_ids) WITH ORDINALITY AS asked (job_id, place)
-        LEFT JOIN horarium.owners ON owners.namespace_id = space AND owners.job_id = asked.job_id;
+        SELECT array_agg((
+            SELECT owners.num FROM horarium.owners WHERE owners.namespace_id = space AND owners.job_id = asked.job_id
+        ) ORDER BY asked.place) INTO numbers
+        FROM unnest(job_ids) WITH ORDINALITY AS asked (job_id, place);
         EXIT WHEN array_position(numbers, NULL) IS NULL;
         INSERT INTO horarium.owners (namespace_id, job_id, name)
         SELECT space, asked.job_id, asked.name FROM unnest(job_ids, names) AS asked (job_id, name)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM horarium.owners WHERE owners.namespace_id = space AND owners.job_id = asked.job_id
-        )
+        WHERE (
+            SELECT num FROM horarium.owners WHERE owners.namespace_id = space AND owners.job_id = asked.job_id
+        ) IS NULL
         ORDER BY asked.job_id ON CONFLICT DO NOTHING;
     END LOOP;
     RETURN numbers;

@@ -1,33 +1,45 @@
 -- uses: shared_runs, shared_jobs
--- ARGV: now; the plans, in MessagePack: {job id, version read, place of the new row, changes, withdrawals {id, token},
--- runs}; then whatever they give places of. Answers 1 for each that was carried out.
-local now, plans = tonumber(ARGV[1]), cmsgpack.unpack(ARGV[2])
-local answers, wanted = {}, {}
-
-for _, plan in ipairs(plans) do
-  for part = 4, 6 do
-    for _, item in ipairs(plan[part]) do wanted[#wanted + 1] = item[1] end
-  end
-end
-fetch(wanted)
+-- ARGV: now; how many plans; ids of the runs to look at; the plans, both in MessagePack; then whatever they give places
+-- of. A plan is: job id, version read, place of the new row, how many changes, withdrawals (id, token) and runs, and
+-- these. Answers 1 for each that was carried out.
+local now, count, batch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
+local answers, at = {}, 0
+fetch({cmsgpack.unpack(ARGV[3])})
 
 local function withdraw(id, token)
   local run = find(id)
-  if run and run.m[STATE] == PENDING and run.m[TOKEN] == token then forget_run(id, run) end
+  if run and run[STATE] == PENDING and run[TOKEN] == token then forget_run(id, run) end
 end
 
-for place, plan in ipairs(plans) do
-  local row = call('HGET', JOBS, plan[1])
-  local job = row and read_job(row)
-  if job and job.version == plan[2] then
-    put_job(plan[1], ARGV[plan[3]], job)
-    for _, change in ipairs(plan[4]) do apply(change, now) end
-    for _, withdrawal in ipairs(plan[5]) do withdraw(withdrawal[1], withdrawal[2]) end
-    for _, new in ipairs(plan[6]) do add_run(new) end
-    answers[place] = 1
-  else
-    answers[place] = 0
+-- A plan that loses is read over.
+local function skip(changes, withdrawals, runs)
+  local values = changes * (6 + CHANGING) + withdrawals * 2 + runs * 5
+  while values > 0 do
+    local part = math.min(values, 100)
+    at = unpack_limit(batch, part, at)
+    values = values - part
   end
 end
-finish()
+
+local function commit_plan()
+  local job_id, version, row, changes, withdrawals, runs, id, token
+  at, job_id, version, row, changes, withdrawals, runs = unpack_limit(batch, 6, at)
+  local stored = call('HGET', JOBS, job_id)
+  local job = stored and read_job(stored)
+  if not job or job.version ~= version then
+    skip(changes, withdrawals, runs)
+    return 0
+  end
+  put_job(job_id, ARGV[row], job)
+  for _ = 1, changes do at = apply_change(batch, at, now) end
+  for _ = 1, withdrawals do
+    at, id, token = unpack_limit(batch, 2, at)
+    withdraw(id, token)
+  end
+  for _ = 1, runs do at = add_run(batch, at) end
+  return 1
+end
+
+for place = 1, count do answers[place] = commit_plan() end
+flush()
 return answers

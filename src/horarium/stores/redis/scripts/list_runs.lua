@@ -1,30 +1,60 @@
 -- uses: shared_runs
 -- Walks down the ids, those of several indexes merged, for a bounded stretch.
 -- ARGV: {below (a bound of ZREVRANGEBYLEX), how many are wanted, how many are looked at, job or nil, states (a set of
--- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the end),
--- and what `load_runs` does.
+-- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the
+-- end), and what `load_runs` does.
 local below, wanted, stretch, job, states, queue, since, before = unpack(cmsgpack.unpack(ARGV[1]), 1, 8)
 
+-- Unfinished runs are few beside history, or many enough to be met soon on the way down: up to this many are looked
+-- up where they wait.
+local FEW = 2000
+
+local function few_unfinished()
+  for state in pairs(states) do
+    if tonumber(state) >= COMPLETED then return nil end
+  end
+  local found = {}
+  for _, queue in ipairs(call('ZRANGE', QUEUES, 0, -1)) do
+    local keys = {}
+    if states['1'] or states['2'] then keys[1] = P .. 'claimed:' .. queue end
+    for _, priority in ipairs(states['0'] and call('ZRANGE', P .. 'levels:' .. queue, 0, -1) or {}) do
+      keys[#keys + 1] = level_key('lane', priority, queue)
+      keys[#keys + 1] = level_key('gated', priority, queue)
+    end
+    for _, key in ipairs(keys) do
+      if #found + call('ZCARD', key) > FEW then return nil end
+      for _, id in ipairs(call('ZRANGE', key, 0, -1)) do found[#found + 1] = id end
+    end
+  end
+  return found
+end
+
 local function sources()
-  local keys, seen = {}, {}
+  local keys = {}
   if job then
     for _, owner in ipairs(call('SMEMBERS', P .. 'owners:' .. job)) do keys[#keys + 1] = P .. 'runs_of:' .. owner end
     return keys
   end
   for state in pairs(states) do
-    local key = ids_key(tonumber(state))
-    if not seen[key] then keys[#keys + 1] = key end
-    seen[key] = true
+    if tonumber(state) <= COMPLETED then return {IDS} end
+    keys[#keys + 1] = P .. 'ids:' .. state
   end
   return keys
 end
 
 -- Below the frontier a source may have ids that were not read.
 local ids, frontier = {}, ''
-for _, key in ipairs(sources()) do
-  local part = call('ZREVRANGEBYLEX', key, below, '-', 'LIMIT', 0, stretch)
-  if #part == stretch and part[stretch] > frontier then frontier = part[stretch] end
-  for _, id in ipairs(part) do ids[#ids + 1] = id end
+local unfinished = not job and few_unfinished()
+if unfinished then
+  for _, id in ipairs(unfinished) do
+    if below == '+' or id < below:sub(2) then ids[#ids + 1] = id end
+  end
+else
+  for _, key in ipairs(sources()) do
+    local part = call('ZREVRANGEBYLEX', key, below, '-', 'LIMIT', 0, stretch)
+    if #part == stretch and part[stretch] > frontier then frontier = part[stretch] end
+    for _, id in ipairs(part) do ids[#ids + 1] = id end
+  end
 end
 table.sort(ids, function(one, other) return one > other end)
 
@@ -35,9 +65,8 @@ end
 fetch(looked_at)
 
 local function matches(run)
-  local f = run.f
-  return states[tostring(run.m[STATE])] and (not queue or f[QUEUE] == queue)
-    and (not since or f[FIRE_AT] >= since) and (not before or f[FIRE_AT] < before)
+  return states[tostring(run[STATE])] and (not queue or run[QUEUE] == queue)
+    and (not since or run[FIRE_AT] >= since) and (not before or run[FIRE_AT] < before)
 end
 
 local found = {}

@@ -3,7 +3,7 @@
 local ids = call('ZRANGEBYSCORE', P .. 'prunable', '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
 fetch(ids)
 for _, id in ipairs(ids) do forget_run(id, find(id)) end
-finish()
+flush()
 
 local limit = tonumber(ARGV[2])
 local orphans = limit > 0 and call('SRANDMEMBER', P .. 'jobs_orphaned', limit) or {}

@@ -3,15 +3,17 @@
 -- A row is one MessagePack array (`rows.py` has the same order): first what may change, then what is fixed, then what
 -- no script looks at. A script reads the first two parts and copies the third as it stands.
 --
--- Writes are collected and carried out at the end, together: one command for all members of one sorted set. Until
--- `flush` nothing is written but by `add_run` and `forget_run`, whose checks must see what came before in the batch.
+-- Writes are collected and carried out by `flush`: one command for all members of one sorted set. A run that is met
+-- again in a batch makes `find` flush first. What must be seen by the rest of the batch (fire times, unique keys) is
+-- written at once.
 --
 --   runs          hash: id -> row             waiting:JOB_ID     unfinished runs of a job, by fire time; claimed ones
 --   outcomes      hash: id -> error, result,                     lie 2^53 below, so that one of them comes first
 --                 history (if there are any)  runs_of:OWNER      all runs of a job
 --   progress      hash: id -> JSON            owners:NAME        which owners have runs under this job name
 --   payloads      hash: id -> large payload   fires:JOB_ID       set: the fire times that have a run
---   unique        hash: unique key -> id      ids:open, ids:N    unfinished runs, finished ones by state
+--   unique        hash: unique key -> id
+--   ids           all runs; ids:N: those that ended in a state that is not the usual one
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
 --   lane:P:Q      pending runs that nothing holds back, by due time
 --   gated:P:Q     pending runs that a key or their order may hold back, by due time
@@ -20,16 +22,20 @@
 --   start_by      pending runs that must start by then       prunable    finished runs, by when they may be forgotten
 
 local P, call = KEYS[1], redis.call
-local RUNS, OUTCOMES, PROGRESS, PAYLOADS, UNIQUE = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads', P .. 'unique'
+local RUNS, OUTCOMES, PROGRESS, PAYLOADS = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads'
+local UNIQUE = P .. 'unique'
+local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
 
 local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
--- What may change: places in the table that `read_row` gives first; place 1 is where the rest of the row begins.
+-- Places in the table of a run (`read_run`): where in the row its fixed part begins, what may change, the row, where
+-- that begins which no script looks at, what is fixed.
+local FIXED_BEGINS = 1
 local STATE, TOKEN, ATTEMPT, DUE_AT, LEASE_EXPIRES_AT, STARTED_AT, START_BY, WORKER = 2, 3, 4, 5, 6, 7, 8, 9
-local FINISHED_AT, DISPOSITION, PRUNE_AT = 10, 11, 12
--- What is fixed: places in the second table.
-local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 2, 3, 4, 5, 6, 7, 8, 9, 10
-local LEASE_MICROS, EXECUTION_MICROS, APART = 11, 12, 13
+local FINISHED_AT, DISPOSITION, PRUNE_AT, ROW = 10, 11, 12, 13
+local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 15, 16, 17, 18, 19, 20, 21, 22, 23
+local LEASE_MICROS, EXECUTION_MICROS, APART = 24, 25, 26
 local CHANGING, FIXED, HEADER = 11, 12, 3
+local ROW_BEGINS = string.char(220, 0, 28)
 local FAR_BELOW = 2 ^ 53
 local NEVER = 1 / 0
 -- How many arguments one command is given at the most: Lua's stack holds some 8,000.
@@ -39,14 +45,17 @@ local unpack_limit, pack = cmsgpack.unpack_limit, cmsgpack.pack
 
 local function number(value) return string.format('%.0f', value) end
 
-local function read_row(row)
-  local changing = {unpack_limit(row, CHANGING, HEADER)}
-  return changing, {unpack_limit(row, FIXED, changing[1])}
+-- One table made in one go: tables that grow, and a table for each part, cost more than all the rest.
+local function read_run(row)
+  local fixed, a, b, c, d, e, f, g, h, i, j, k = unpack_limit(row, CHANGING, HEADER)
+  return {fixed, a, b, c, d, e, f, g, h, i, j, k, row, unpack_limit(row, FIXED, fixed)}
 end
 
-local function write_row(row, m)
-  return row:sub(1, HEADER) .. pack(m[STATE], m[TOKEN], m[ATTEMPT], m[DUE_AT], m[LEASE_EXPIRES_AT], m[STARTED_AT],
-    m[START_BY], m[WORKER], m[FINISHED_AT], m[DISPOSITION], m[PRUNE_AT]) .. row:sub(m[1] + 1)
+-- The row of a run, with this in place of what may change (eleven values in MessagePack).
+local function row_with(run, changing) return ROW_BEGINS .. changing .. run[ROW]:sub(run[FIXED_BEGINS] + 1) end
+
+local function write_row(run)
+  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. run[ROW]:sub(run[FIXED_BEGINS] + 1)
 end
 
 -- ---- reading
@@ -60,19 +69,27 @@ local function many(command, key, arguments)
   return answers
 end
 
--- What the client needs to build these runs; a hash that is empty is not looked into.
-local function load_runs(ids)
-  if #ids == 0 then return {{}, {}, {}, {}} end
-  local parts = {}
-  for place, key in ipairs({RUNS, OUTCOMES, PROGRESS, PAYLOADS}) do
-    parts[place] = call('EXISTS', key) == 1 and many('HMGET', key, ids) or {}
+-- What belongs to these runs besides their rows, from place 2 on; a hash that is empty is not looked into.
+local function load_beside(ids)
+  local parts = {{}, {}, {}, {}}
+  for place, key in ipairs({OUTCOMES, PROGRESS, PAYLOADS}) do
+    if #ids > 0 and call('EXISTS', key) == 1 then parts[place + 1] = many('HMGET', key, ids) end
   end
+  return parts
+end
+
+-- What the client needs to build these runs.
+local function load_runs(ids)
+  local parts = load_beside(ids)
+  parts[1] = many('HMGET', RUNS, ids)
   return parts
 end
 
 -- ---- writing, collected
 
-local removals, additions, rows_set, fields_set, fields_removed, gates_touched = {}, {}, {}, {}, {}, {}
+local removals, additions, fields_set, fields_removed, gates_touched = {}, {}, {}, {}, {}
+-- Rows read beforehand (false: there is none), and the runs that were written since.
+local rows_read, touched = {}, {}
 
 local function remove(key, member)
   local members = removals[key]
@@ -111,10 +128,30 @@ local function flush()
   for key, fields in pairs(fields_set) do in_parts('HSET', key, fields) end
   for key, members in pairs(removals) do in_parts('ZREM', key, members) end
   for key, members in pairs(additions) do in_parts('ZADD', key, members) end
-  for gate, touched in pairs(gates_touched) do
+  for gate, place in pairs(gates_touched) do
     local first = call('ZRANGE', gate, 0, 0, 'WITHSCORES')
-    if first[1] then call('ZADD', touched[1], first[2], touched[2]) else call('ZREM', touched[1], touched[2]) end
+    if first[1] then call('ZADD', place[1], first[2], place[2]) else call('ZREM', place[1], place[2]) end
   end
+  for id in pairs(touched) do rows_read[id] = nil end
+  removals, additions, fields_set, fields_removed, gates_touched, touched = {}, {}, {}, {}, {}, {}
+end
+
+-- Read the rows of these runs at once, for `find`.
+local function fetch(ids)
+  if #ids == 0 then return end
+  for place, row in ipairs(many('HMGET', RUNS, ids)) do rows_read[ids[place]] = row end
+end
+
+local function find(id)
+  if touched[id] then flush() end
+  local row = rows_read[id]
+  if row == nil then row = call('HGET', RUNS, id) end
+  return row and read_run(row)
+end
+
+local function put(id, row)
+  touched[id] = true
+  set_field(RUNS, id, row)
 end
 
 -- ---- indexes of a run
@@ -128,11 +165,21 @@ end
 
 local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
 
+-- Asked for with every run; building it costs more than looking it up.
+local lanes = {}
+local function lane_key(priority, queue)
+  local of_queue = lanes[queue]
+  if not of_queue then of_queue = {}; lanes[queue] = of_queue end
+  local key = of_queue[priority]
+  if not key then key = level_key('lane', priority, queue); of_queue[priority] = key end
+  return key
+end
+
 local function gate_key(priority, queue, gate)
   return P .. 'gate:' .. priority .. ':' .. #queue .. ':' .. queue .. ':' .. gate
 end
 
-local function enter_queue(queue) add(P .. 'queues', 0, queue) end
+local function enter_queue(queue) add(QUEUES, 0, queue) end
 
 local function enter_lane(id, m, f)
   local queue, priority = f[QUEUE], f[PRIORITY]
@@ -144,7 +191,7 @@ local function enter_lane(id, m, f)
     add(key, m[DUE_AT], id)
     gates_touched[key] = {level_key('gates', priority, queue), gate}
   else
-    new = add(level_key('lane', priority, queue), m[DUE_AT], id)
+    new = add(lane_key(priority, queue), m[DUE_AT], id)
   end
   if new then
     add(P .. 'levels:' .. queue, priority, priority)
@@ -153,18 +200,18 @@ local function enter_lane(id, m, f)
   if m[START_BY] then add(P .. 'start_by', m[START_BY], id) end
 end
 
-local function leave_lane(id, m, f)
-  local queue, priority = f[QUEUE], f[PRIORITY]
-  local gate = gate_of(f)
+local function leave_lane(id, run)
+  local queue, priority = run[QUEUE], run[PRIORITY]
+  local gate = gate_of(run)
   if gate then
     remove(level_key('gated', priority, queue), id)
     local key = gate_key(priority, queue, gate)
     remove(key, id)
     gates_touched[key] = {level_key('gates', priority, queue), gate}
   else
-    remove(level_key('lane', priority, queue), id)
+    remove(lane_key(priority, queue), id)
   end
-  if m[START_BY] then remove(P .. 'start_by', id) end
+  if run[START_BY] then remove(P .. 'start_by', id) end
 end
 
 local function enter_claimed(id, m, f)
@@ -183,150 +230,127 @@ local function wait_in_job(id, state, f)
   end
 end
 
-local function ids_key(state) return P .. 'ids:' .. (state < COMPLETED and 'open' or state) end
-
--- Put a run into the indexes of its state, or out of them.
+-- What a run stands in by its state, besides `ids`.
 local function index(id, m, f)
   local state = m[STATE]
-  add(ids_key(state), 0, id)
-  if state >= COMPLETED then
-    if m[PRUNE_AT] then add(P .. 'prunable', m[PRUNE_AT], id) end
+  if state < COMPLETED then
+    wait_in_job(id, state, f)
+    if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
     return
   end
-  wait_in_job(id, state, f)
-  if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
+  if state > COMPLETED then add(P .. 'ids:' .. state, 0, id) end
+  if m[PRUNE_AT] then add(PRUNABLE, m[PRUNE_AT], id) end
 end
 
-local function unindex(id, m, f)
-  local state = m[STATE]
-  remove(ids_key(state), id)
-  if state >= COMPLETED then
-    if m[PRUNE_AT] then remove(P .. 'prunable', id) end
+local function unindex(id, run)
+  local state = run[STATE]
+  if state < COMPLETED then
+    if run[JOB_ID] then remove(P .. 'waiting:' .. run[JOB_ID], id) end
+    if state == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
     return
   end
-  if f[JOB_ID] then remove(P .. 'waiting:' .. f[JOB_ID], id) end
-  if state == PENDING then leave_lane(id, m, f) else leave_claimed(id, f) end
+  if state > COMPLETED then remove(P .. 'ids:' .. state, id) end
+  if run[PRUNE_AT] then remove(PRUNABLE, id) end
 end
 
 -- From one state to another, leaving alone what stays.
-local function reindex(id, old, new, f)
-  local before, after = old[STATE], new[STATE]
+local function reindex(id, run, m)
+  local before, after = run[STATE], m[STATE]
   if before >= COMPLETED or after >= COMPLETED then
-    unindex(id, old, f)
-    index(id, new, f)
+    unindex(id, run)
+    index(id, m, run)
     return
   end
-  if before == PENDING then leave_lane(id, old, f) else leave_claimed(id, f) end
-  if after == PENDING then enter_lane(id, new, f) else enter_claimed(id, new, f) end
-  wait_in_job(id, after, f)
+  if before == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
+  if after == PENDING then enter_lane(id, m, run) else enter_claimed(id, m, run) end
+  wait_in_job(id, after, run)
 end
 
--- ---- the rows of this batch: as they were stored, and as they are now
+-- ---- what happens to runs. A batch comes as one string of MessagePack values; each function is told where to read in
+-- it, and answers where it stopped.
 
-local stored, current = {}, {}
+local function owner_of(run) return run[JOB_ID] or run[JOB] and '=' .. run[JOB] end
 
--- Read these rows at once; a later `find` costs nothing.
-local function fetch(ids)
-  if #ids == 0 then return end
-  for place, row in ipairs(many('HMGET', RUNS, ids)) do
-    if stored[ids[place]] == nil then
-      local found = false
-      if row then
-        local m, f = read_row(row)
-        found = {row = row, m = m, f = f}
-      end
-      stored[ids[place]], current[ids[place]] = found, found
+-- Owners that were put under their job's name in this batch.
+local named = {}
+
+local function write_beside(id, outcome, progress, payload)
+  if outcome then set_field(OUTCOMES, id, ARGV[outcome]) end
+  if progress then set_field(PROGRESS, id, ARGV[progress]) end
+  if payload then set_field(PAYLOADS, id, ARGV[payload]) end
+end
+
+-- Insert a run unless its id, its unique key or its fire time is taken. Five values: id, and the places in ARGV of its
+-- row, its outcome, its progress and its large payload.
+local function add_run(batch, at)
+  local stopped, id, row, outcome, progress, payload = unpack_limit(batch, 5, at)
+  if find(id) then return stopped, false end
+  local run = read_run(ARGV[row])
+  local key, job_id = run[UNIQUE_KEY], run[JOB_ID]
+  if key and call('HEXISTS', UNIQUE, key) == 1 then return stopped, false end
+  if job_id and call('SADD', P .. 'fires:' .. job_id, number(run[FIRE_AT])) == 0 then return stopped, false end
+  if key then call('HSET', UNIQUE, key, id) end
+  local owner = owner_of(run)
+  if owner then
+    add(P .. 'runs_of:' .. owner, 0, id)
+    if run[JOB] and named[owner] ~= run[JOB] then
+      call('SADD', P .. 'owners:' .. run[JOB], owner)
+      named[owner] = run[JOB]
     end
   end
+  add(IDS, 0, id)
+  put(id, run[ROW])
+  write_beside(id, outcome, progress, payload)
+  index(id, run, run)
+  return stopped, true
 end
 
-local function find(id)
-  if stored[id] == nil then fetch({id}) end
-  return current[id]
-end
-
--- ---- what happens to runs
-
-local function owner_of(f) return f[JOB_ID] or f[JOB] and '=' .. f[JOB] end
-
--- Insert a run unless its id, its unique key or its fire time is taken. `new`: {id, and the places in ARGV of its row,
--- its outcome, its progress and its large payload}.
-local function add_run(new)
-  local id, row = new[1], ARGV[new[2]]
-  if find(id) then return false end
-  local m, f = read_row(row)
-  local key, job_id = f[UNIQUE_KEY], f[JOB_ID]
-  if key and call('HEXISTS', UNIQUE, key) == 1 then return false end
-  if job_id and call('SADD', P .. 'fires:' .. job_id, number(f[FIRE_AT])) == 0 then return false end
-  if key then call('HSET', UNIQUE, key, id) end
-  local owner = owner_of(f)
-  if owner then
-    call('ZADD', P .. 'runs_of:' .. owner, 0, id)
-    if f[JOB] then call('SADD', P .. 'owners:' .. f[JOB], owner) end
+-- The last run of a job is gone.
+local function forget_owner(run, owner)
+  named[owner] = nil
+  if run[JOB] then call('SREM', P .. 'owners:' .. run[JOB], owner) end
+  if run[JOB_ID] and call('SISMEMBER', P .. 'jobs_deleted', run[JOB_ID]) == 1 then
+    call('SADD', P .. 'jobs_orphaned', run[JOB_ID])
   end
-  if f[APART] then call('HSET', PAYLOADS, id, ARGV[new[5]]) end
-  current[id] = {row = row, m = m, f = f, added = true, outcome = new[3], progress = new[4]}
-  return true
 end
 
 local function forget_run(id, run)
-  local f = run.f
-  call('HDEL', OUTCOMES, id)
-  call('HDEL', PROGRESS, id)
-  if f[APART] then call('HDEL', PAYLOADS, id) end
-  if f[UNIQUE_KEY] then call('HDEL', UNIQUE, f[UNIQUE_KEY]) end
-  if f[JOB_ID] then call('SREM', P .. 'fires:' .. f[JOB_ID], number(f[FIRE_AT])) end
-  local owner = owner_of(f)
-  if owner and call('ZREM', P .. 'runs_of:' .. owner, id) == 1 and call('EXISTS', P .. 'runs_of:' .. owner) == 0 then
-    if f[JOB] then call('SREM', P .. 'owners:' .. f[JOB], owner) end
-    if f[JOB_ID] and call('SISMEMBER', P .. 'jobs_deleted', f[JOB_ID]) == 1 then
-      call('SADD', P .. 'jobs_orphaned', f[JOB_ID])
-    end
+  touched[id] = true
+  remove_field(RUNS, id)
+  remove_field(OUTCOMES, id)
+  remove_field(PROGRESS, id)
+  if run[APART] then remove_field(PAYLOADS, id) end
+  if run[UNIQUE_KEY] then call('HDEL', UNIQUE, run[UNIQUE_KEY]) end
+  if run[JOB_ID] then call('SREM', P .. 'fires:' .. run[JOB_ID], number(run[FIRE_AT])) end
+  remove(IDS, id)
+  unindex(id, run)
+  local owner = owner_of(run)
+  if owner then
+    -- A run of this batch that is still to be added keeps the owner: `additions` has it.
+    local key = P .. 'runs_of:' .. owner
+    call('ZREM', key, id)
+    if not additions[key] and call('EXISTS', key) == 0 then forget_owner(run, owner) end
   end
-  current[id] = false
 end
 
-local function write_or_remove(key, id, value)
-  if value then set_field(key, id, value) else remove_field(key, id) end
-end
+local outcomes_exist, progress_exists = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
 
--- One change, as `rows.py` sends it: {id, token, state, held, eleven new values, places of outcome and progress in
--- ARGV}. Written if the stored run is still as the change says.
-local function apply(change, now)
-  local id, held = change[1], change[4]
+-- Write a change if the stored run is still as it says. Seventeen values: id, token, state, whether the lease must be
+-- held, the places in ARGV of outcome and progress; then all that may change, as in a row.
+local function apply_change(batch, at, now)
+  local begins, id, token, state, held, outcome, progress = unpack_limit(batch, 6, at)
+  local m = {unpack_limit(batch, CHANGING, begins)}
+  local stopped = m[1]
   local run = find(id)
-  if not run or run.m[TOKEN] ~= change[2] or run.m[STATE] ~= change[3] then return false end
+  if not run or run[TOKEN] ~= token or run[STATE] ~= state then return stopped, false end
   if held ~= nil then
-    local lease = run.m[LEASE_EXPIRES_AT]
-    if not lease or (lease > now) ~= held then return false end
+    local lease = run[LEASE_EXPIRES_AT]
+    if not lease or (lease > now) ~= held then return stopped, false end
   end
-  local m = {run.m[1]}
-  for place = STATE, PRUNE_AT do m[place] = change[place + 3] end
-  current[id] = {row = run.row, m = m, f = run.f, changed = true, added = run.added, outcome = change[16], progress = change[17]}
-  return true
-end
-
--- Work out what the batch comes to, for each run once, and write it.
-local function finish()
-  local outcomes, progress = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
-  for id, run in pairs(current) do
-    local before = stored[id]
-    if run and run ~= before then
-      local row = run.row
-      if run.changed then row = write_row(row, run.m) end
-      if run.outcome or run.changed and outcomes then write_or_remove(OUTCOMES, id, ARGV[run.outcome]) end
-      if run.progress or run.changed and progress then write_or_remove(PROGRESS, id, ARGV[run.progress]) end
-      set_field(RUNS, id, row)
-      if before and not run.added then
-        reindex(id, before.m, run.m, run.f)
-      else
-        if before then unindex(id, before.m, before.f) end
-        index(id, run.m, run.f)
-      end
-    elseif before and not run then
-      remove_field(RUNS, id)
-      unindex(id, before.m, before.f)
-    end
-  end
-  flush()
+  put(id, row_with(run, batch:sub(begins + 1, stopped)))
+  if outcomes_exist and not outcome then remove_field(OUTCOMES, id) end
+  if progress_exists and not progress then remove_field(PROGRESS, id) end
+  write_beside(id, outcome, progress)
+  reindex(id, run, m)
+  return stopped, true
 end

@@ -1,0 +1,35 @@
+"""PgQueuer: `python pgqueuer_peer.py URL COUNT`. No-op jobs, asyncpg, batches of 100."""
+
+import asyncio
+import json
+import sys
+import time
+
+import asyncpg
+from pgqueuer import PgQueuer, Queries
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.domain.types import QueueExecutionMode
+
+
+async def main(url: str, count: int) -> None:
+    connection = await asyncpg.connect(url)
+    driver = AsyncpgDriver(connection)
+    queries = Queries(driver)
+    await queries.install()
+    queuer = PgQueuer(driver)
+
+    @queuer.entrypoint("noop")
+    async def noop(job: object) -> None:
+        """Nothing."""
+
+    started = time.perf_counter()
+    for _ in range(0, count, 1000):
+        await queries.enqueue(["noop"] * 1000, [b'{"to": "somebody"}'] * 1000, [0] * 1000)
+    added = time.perf_counter()
+    await queuer.qm.run(batch_size=100, mode=QueueExecutionMode.drain)
+    ended = time.perf_counter()
+    print(json.dumps({"add": count / (added - started), "run": count / (ended - added)}))
+    await connection.close()
+
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,42 @@
+"""Warnings that may come in thousands, one for each run: a few a second are written, the rest are counted.
+
+An outage can cost every lease at once. Whoever reads the log then wants to know what happened and how often, not a line
+for each run: those are in the runs' own histories.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from horarium.clock import SECOND, Instant
+
+LINES_PER_SECOND_MAX = 3
+
+log = logging.getLogger("horarium")
+
+
+class QuietLog:
+    """One kind of warning. `what` names what is counted when lines are left out."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._second: Instant = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def warning(self, now: Instant, message: str, *values: object) -> None:
+        """Write the line, or count it if this second has had enough of them."""
+        self.tell_rest(now)
+        if self._lines < LINES_PER_SECOND_MAX:
+            self._lines += 1
+            log.warning(message, *values)
+        else:
+            self._left_out += 1
+
+    def tell_rest(self, now: Instant) -> None:
+        """Say how many lines were left out, once their second is over. To be called now and then."""
+        if now // SECOND == self._second:
+            return
+        if self._left_out:
+            log.warning("%s: %d more like these", self._what, self._left_out)
+        self._second, self._lines, self._left_out = now // SECOND, 0, 0

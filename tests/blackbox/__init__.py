@@ -1,0 +1,1 @@
+"""The built system as a stranger meets it: real processes, real sockets, nothing imported but what DESIGN promises."""

@@ -1,0 +1,98 @@
+"""An orderly stop is never worse than a kill: the same runs end the same way."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.proof.harness import Answer, Api, World, wait_until
+from tests.proof.jobs import SECOND, Plan, http, queue, whole_second
+from tests.proof.ledger import Ledger
+from tests.proof.receiver import instant, micros
+
+pytestmark = pytest.mark.slow
+
+GRACE_SECONDS = 10
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_a_stop_in_the_middle_ends_in_the_same_final_set_as_a_kill(tmp_path: Path, how: str) -> None:
+    with World(f"sqlite:///{tmp_path}/store.db") as world:
+        first = world.node("--execution-window-seconds", "2", "--plan-ahead-seconds", "4")
+        start = whole_second(2)
+        plan = Plan(start, 0)
+        for number in range(20):
+            plan.once(f"under-way-{number}", start, http(f"{world.receiver.url}/hold/1.5"))
+            plan.once(f"claimed-{number}", start + 1_500_000, http(f"{world.receiver.url}/ok"))
+            plan.once(f"waiting-{number}", start + 3 * SECOND, http(f"{world.receiver.url}/ok"))
+        plan.define(first.api)
+        poll = _Poll(first.url)
+        wait_until(lambda: world.receiver.count("under-way") == 20, 20, "the runs under way")
+        wait_until(lambda: _claimed(world) == 40, 5, "the runs claimed ahead")
+        began = micros()
+        if how == "SIGTERM":
+            assert first.terminate() == 0
+            assert poll.status() == 204, "who waited for work was sent home"
+            states = Counter((arrival.job.rsplit("-", 1)[0], arrival.status) for arrival in world.receiver.arrivals)
+            assert states == Counter({("under-way", 200): 20}), "what ran was finished, nothing else was begun"
+        else:
+            first.kill()
+        seconds = (micros() - began) / SECOND
+        second = world.node()
+        world.wait_over(start + 3 * SECOND, 30)
+        runs = second.api.runs()
+        verdict = Ledger(plan.owed, runs, world.receiver.arrivals, (), world.all_faults()).judge()
+        print(f"{how}: ended within {seconds:.2f} s\n{verdict}")
+        verdict.must_hold()
+        assert seconds < GRACE_SECONDS
+        assert verdict.states == Counter(completed=60)
+        if how == "SIGTERM":
+            assert verdict.redelivered == 0
+            assert {run["attempt"] for run in runs} == {1}
+            ends = [instant(run["finished_at"]) for run in runs if run["job"].startswith("under-way")]
+            assert max(ends) < began + 3 * SECOND, "what ran was settled before the end"
+
+
+def _claimed(world: World) -> int:
+    return len(world.api.must("GET", "/runs?state=running&limit=100")["items"])
+
+
+class _Poll:
+    """A worker that waits for work which never comes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._answers: list[Answer] = []
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        asked = {"queues": ["never"], "limit": 1, "wait_seconds": 60, "worker": "poller"}
+        with suppress(OSError):
+            self._answers.append(Api(self._url).call("POST", "/api/v1/runs/claim", asked, timeout=60))
+
+    def status(self) -> int | None:
+        self._thread.join(10)
+        return self._answers[0].status if self._answers else None
+
+
+def test_an_attempt_that_outlives_the_grace_is_given_back(tmp_path: Path) -> None:
+    with World(f"sqlite:///{tmp_path}/store.db") as world:
+        first = world.node("--grace-seconds", "1")
+        plan = Plan(whole_second(1), 0)
+        plan.once("slow", plan.start, http(f"{world.receiver.url}/gate"))
+        plan.once("never", plan.start + 3600 * SECOND, queue("never"))
+        plan.define(first.api)
+        wait_until(lambda: world.receiver.count("slow") == 1, 10, "its delivery")
+        began = micros()
+        assert first.terminate() == 0
+        assert (micros() - began) / SECOND < 5
+        second = world.node()
+        wait_until(lambda: world.receiver.count("slow") == 2, 10, "its delivery by the second node")
+        world.receiver.open_gate()
+        (run,) = wait_until(lambda: second.api.runs("&job=slow&state=completed"), 10, "its end")
+        assert run["attempt"] == 1, "given back costs no attempt"

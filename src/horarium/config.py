@@ -123,8 +123,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     bus_urls: Annotated[
         tuple[BusUrl, ...],
         Meta(
-            description="Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with the "
-            "name that jobs use and an equals sign before it; a URL alone is the bus `default`.",
+            description="Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with "
+            "the name that jobs use and an equals sign before it; a URL alone is the bus `default`.",
             extra={
                 "secret": "password",
                 "flag": "--bus-url",

@@ -301,7 +301,7 @@ class Bus(Protocol):
         tell. Safe to call many times at once."""
 
     def listen(self, jobs: Iterable[str]) -> None:
-        """Receive the reports of exactly these jobs, and of those published to lately. Returns at once."""
+        """Receive the reports of these jobs at least, and of those published to. Returns at once."""
 
     def take(self, limit: int) -> list[Report]:
         """Reports that have come in and were not taken yet, `limit` at the most; does not wait."""

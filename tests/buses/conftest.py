@@ -6,13 +6,31 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from tests.buses.brokers import MemoryWorkers, RabbitWorkers, Workers
+from tests.buses.brokers import MemoryWorkers, NatsWorkers, RabbitWorkers, RedisWorkers, Workers
+from tests.servers.nats import Nats
 from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.redis import Redis
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     server = RabbitMQ()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[Nats]:
+    server = Nats()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    server = Redis(appendfsync="always")
     server.start()
     yield server
     server.stop()
@@ -27,13 +45,19 @@ def job() -> str:
     return f"e2e.{next(NAMES)}"
 
 
-@pytest_asyncio.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.slow)])
+@pytest_asyncio.fixture(
+    params=["memory", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rabbitmq", "nats", "redis"))]
+)
 async def workers(request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
     """Each broker, with the worker's side of it."""
     made: Workers
     match request.param:
         case "memory":
             made = MemoryWorkers()
+        case "redis":
+            made = RedisWorkers(request.getfixturevalue("redis_server"))
+        case "nats":
+            made = NatsWorkers(request.getfixturevalue("nats_server"))
         case _:
             made = RabbitWorkers(request.getfixturevalue("rabbitmq"))
     yield made

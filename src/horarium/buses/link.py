@@ -76,10 +76,10 @@ class Link(ABC):
 
     async def close(self) -> None:
         keeper, self._keeper = self._keeper, None
-        if keeper is not None:
+        while keeper is not None and not keeper.done():
+            # A driver may swallow a cancellation, so one may not be enough.
             keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeper
+            await asyncio.wait({keeper}, timeout=CLOSE_SECONDS)
         self._went_down("closed")
 
     async def _keep(self) -> None:
@@ -91,7 +91,7 @@ class Link(ABC):
                 reason = "the connection was closed"
             except asyncio.CancelledError:
                 if asking_to_end():
-                    raise
+                    return
                 reason = "the connection was cut"
             except Exception as error:
                 reason = words(error)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Failed, Outcome, Succeeded
 from horarium.ports import Report
 
-BODY_BYTES_MAX = 1024 * 1024
+BODY_BYTES_MAX = 512 * 1024
 ID_CHARS_MAX = 200
 WORD_CHARS_MAX = 4_000
 

@@ -27,9 +27,14 @@ _SMALL_INT = re.compile(r"::int[24]\b")
 
 def _dialect() -> Queries:
     own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
-    texts = {name: _SMALL_INT.sub("::int8", theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
+    texts = {name: _with_large_ints(theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
     texts.update((name, own[name]) for name in own.names())
     return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
+
+
+def _with_large_ints(text: str) -> str:
+    # PostgreSQL shifts an int8 by an int4 only; CockroachDB takes any.
+    return _SMALL_INT.sub("::int8", text).replace("1 << state", "1::int8 << state::int4")
 
 
 QUERIES = _dialect()

@@ -32,3 +32,8 @@ def postgres_url(postgres_server: Postgres) -> str:
 @pytest.fixture(scope="session")
 def serializable_url(postgres_server: Postgres) -> str:
     return new_serializable_database(postgres_server)
+
+
+@pytest.fixture
+def fresh_serializable_url(postgres_server: Postgres) -> str:
+    return new_serializable_database(postgres_server)

@@ -157,7 +157,7 @@ FROM gone JOIN given ON given.id = gone.id RETURNING id;
 -- name: prune_runs
 WITH due AS MATERIALIZED (
     SELECT id FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
-    ORDER BY prune_at LIMIT $3 FOR UPDATE SKIP LOCKED
+    ORDER BY prune_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM horarium.finished WHERE namespace_id = $1 AND id IN (SELECT id FROM due);
 

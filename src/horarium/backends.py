@@ -59,6 +59,13 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             postgres = PostgresStore(url, namespace=namespace)
             clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
             return Backend(postgres, clock, signal, (clock, signal))
+        case "cockroachdb":
+            from horarium.stores.cockroach import CockroachStore
+            from horarium.stores.postgres import PostgresClock
+
+            cockroach = CockroachStore(url, namespace=namespace)
+            server_clock = PostgresClock(cockroach, local)
+            return Backend(cockroach, server_clock, LocalSignal(), (server_clock,))
         case "redis" | "rediss" | "valkey" | "valkeys":
             from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 

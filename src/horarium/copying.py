@@ -3,9 +3,9 @@
 Owns the order in which things are moved, and what counts as equal. It must never change the source, and never write
 over what stands in the target: it only adds, and each id once, so that a copy that was killed is simply made again.
 
-The one hard thing is the order. Runs go first, page by page from the newest; before each page the deleted jobs that its
-runs belong to, since a deleted job can only be added while no other job bears its name; the jobs that are not deleted
-go last, so that nothing is planned in the target before every fire time that has a run already has it there too.
+The one hard thing is the order. Runs go first, from the newest, and with each page of them the deleted jobs that its
+runs belong to, which nothing else leads to; the jobs that are not deleted go last, so that nothing is planned in the
+target before every fire time that has a run already has it there too.
 Nodes are not moved. Deleted jobs that no run belongs to can't be listed, and are about to be forgotten anyway.
 """
 
@@ -262,8 +262,9 @@ class _Copy:
                 await self._check_owners(_new_owners(for_owners, seen))
                 for_owners.clear()
                 self._notify(Progress("check", done, total or None))
-        await self._check_owners(_new_owners(for_owners, seen))
-        self._notify(Progress("check", done, done))
+        if for_owners:
+            await self._check_owners(_new_owners(for_owners, seen))
+            self._notify(Progress("check", done, done))
 
     async def _compare_run(self, run: Run | None, there: Run | None) -> None:
         if run is not None and run == there:

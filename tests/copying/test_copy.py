@@ -388,4 +388,4 @@ def test_the_command_names_the_node_at_work_and_the_differences(tmp_path: Path) 
     done = horarium("store", "copy", here, there, "--force")
     assert done.returncode == 1
     assert f"different job {JOBS[-1].id}: plain: different: priority" in done.stderr
-    assert "Stopped: 1 differences were found among the jobs." in done.stderr
+    assert "Stopped: jobs that differ: 1." in done.stderr

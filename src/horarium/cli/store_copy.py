@@ -158,7 +158,7 @@ def _print(report: Report, as_json: bool) -> None:
 def _verdict(report: Report) -> str:
     if report.ok:
         return "All jobs and runs are equal."
-    found = f"{report.counts.problems:,} differences were found"
+    found = f"{report.counts.problems:,}"
     if report.stopped:
-        return f"Stopped: {found} among the jobs. Remove those jobs from the target, or copy to an empty store."
-    return f"Not equal: {found}."
+        return f"Stopped: jobs that differ: {found}. Remove those jobs from the target, or copy to an empty store."
+    return f"Not equal; differences: {found}."

@@ -14,18 +14,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Literal, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound, StateConflict
 from horarium.model import Job, Run
-from horarium.ports import BATCH_MAX, JobFilter, Page, RunFilter, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, RunFilter, Store
 
 QUIET_SECONDS = 30
 """How long no node may have given a sign of life: three of its beats."""
 PROBLEMS_KEPT = 100
 """How many differences are described; all are counted."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""About how much a page of runs may weigh, judged by the page before it."""
+RUN_BYTES, EVENT_BYTES = 500, 100
+"""What the rest of a run, and a line of its history, weigh."""
 OWNERS_REMEMBERED = 50_000
 """How many ids of jobs are remembered as seen to."""
 
@@ -201,6 +206,7 @@ class _Copy:
             self._counts.runs_present += len(runs) - len(new)
             done += len(runs)
             self._notify(Progress("runs", done, None))
+        self._notify(Progress("runs", done, done))
 
     async def _copy_deleted(self, ids: Sequence[str]) -> None:
         if ids:
@@ -309,7 +315,7 @@ class _Copy:
 async def _job_pages(store: Store) -> AsyncIterator[tuple[Job, ...]]:
     after: str | None = None
     while True:
-        page: Page[Job] = await store.list_jobs(JobFilter(), after, BATCH_MAX)
+        page: Page[Job] = await store.list_jobs(JobFilter(), after, PAGE_MAX)
         if page.items:
             yield page.items
         if page.next_after is None:
@@ -318,14 +324,24 @@ async def _job_pages(store: Store) -> AsyncIterator[tuple[Job, ...]]:
 
 
 async def _run_pages(store: Store) -> AsyncIterator[tuple[Run, ...]]:
+    """As many runs to a page as its bytes allow: with the largest payloads a full batch would weigh 300 MB."""
     after: str | None = None
+    limit = PAGE_MAX
     while True:
-        page: Page[Run] = await store.list_runs(RunFilter(), after, BATCH_MAX)
+        page: Page[Run] = await store.list_runs(RunFilter(), after, limit)
         if page.items:
+            limit = max(1, min(BATCH_MAX, PAGE_BYTES * len(page.items) // sum(map(_weight, page.items))))
             yield page.items
         if page.next_after is None:
             return
         after = page.next_after
+
+
+def _weight(run: Run) -> int:
+    """About how many bytes a run has."""
+    parts = (run.payload, run.result, run.progress, run.error)
+    policy = 0 if run.policy is None else len(msgspec.msgpack.encode(run.policy))
+    return RUN_BYTES + policy + EVENT_BYTES * len(run.history) + sum(len(part) for part in parts if part is not None)
 
 
 async def _paired(

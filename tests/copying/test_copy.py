@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from horarium.backends import make_store
 from horarium.clock import HOUR, SECOND, SystemClock
-from horarium.copying import BATCH_MAX, PROBLEMS_KEPT, QUIET_SECONDS, Progress, Report, Side, copy
+from horarium.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Progress, Report, Side, copy
 from horarium.errors import NotFound, StateConflict
 from horarium.model import Event, Job, Node, Run, State
-from horarium.ports import JobFilter, RunFilter, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
 from horarium.testing.contract.claiming import FULL_RUN
@@ -136,8 +136,28 @@ async def test_more_than_a_page_of_each_is_copied(source: MemoryStore, target: M
     report = await copy(side(source), side(target), told.append)
     assert report.ok
     assert (report.counts.jobs_equal, report.counts.runs_equal) == (BATCH_MAX + 1, 2 * BATCH_MAX + 1)
-    assert told[0] == Progress("runs", BATCH_MAX, None)
+    assert told[0] == Progress("runs", PAGE_MAX, None)
     assert told[-1] == Progress("check", 2 * BATCH_MAX + 1, 2 * BATCH_MAX + 1)
+
+
+class Watched(MemoryStore):
+    """Remembers how much was added at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+
+    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        self.batches.append(sum(len(run.payload or b"") for run in runs))
+        return await super().add_runs(runs)
+
+
+async def test_pages_of_heavy_runs_are_small(source: MemoryStore) -> None:
+    await source.add_runs([a_run(number, payload=b"x" * 200_000) for number in range(400)])
+    target = Watched()
+    assert (await copied(source, target)).ok
+    assert target.batches[0] == PAGE_MAX * 200_000
+    assert max(target.batches[1:]) <= PAGE_BYTES
 
 
 async def test_an_empty_source_is_refused(source: MemoryStore, target: MemoryStore) -> None:
@@ -311,8 +331,8 @@ def copy_and_kill(source: str, target: str, namespace: str, pages: int) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        for page in range(1, pages + 1):
-            assert process.stdout.readline() == f"runs {page * BATCH_MAX}\n"
+        for page in range(pages):
+            assert process.stdout.readline() == f"runs {PAGE_MAX + page * BATCH_MAX}\n"
             process.stdin.write("\n")
     finally:
         process.kill()
@@ -347,14 +367,14 @@ def test_a_copy_that_was_killed_is_made_whole_by_the_next(
                 return found
 
     within(source, namespace, fill_source)
-    copy_and_kill(source, target, namespace, pages=2)
     copy_and_kill(source, target, namespace, pages=3)
-    assert 3_000 <= within(target, namespace, count) < 5_000
+    copy_and_kill(source, target, namespace, pages=4)
+    assert 3_200 <= within(target, namespace, count) < 5_000
     done = horarium("store", "copy", source, target, "--namespace", namespace, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(done.stdout)["counts"]
     assert (counts["runs_equal"], counts["jobs_equal"], counts["problems"]) == (5_000, 50, 0)
-    assert counts["runs_present"] >= 3_000
+    assert counts["runs_present"] >= 3_200
     assert counts["runs_present"] + counts["runs_copied"] == 5_000
     assert within(target, namespace, count) == 5_000
 

@@ -109,13 +109,20 @@ def _progress(as_json: bool) -> Iterator[Notify]:
         with _bar() as notify:
             yield notify
     else:
-        yield _line
+        yield _lines()
 
 
-def _line(progress: Progress) -> None:
-    if progress.done % LINE_EVERY == 0 or progress.done == progress.total:
-        of = "" if progress.total is None else f" of {progress.total:,}"
-        click.echo(f"{STAGES[progress.stage]}: {progress.done:,}{of}", err=True)
+def _lines() -> Notify:
+    said: dict[str, int] = {}
+
+    def notify(progress: Progress) -> None:
+        step = progress.done // LINE_EVERY
+        if step > said.get(progress.stage, 0) or progress.done == progress.total:
+            of = "" if progress.total is None else f" of {progress.total:,}"
+            click.echo(f"{STAGES[progress.stage]}: {progress.done:,}{of}", err=True)
+        said[progress.stage] = step
+
+    return notify
 
 
 @contextmanager

@@ -1,1 +1,18 @@
-"""Shared by all tests."""
+"""Shared by all tests: what starts servers or waits for real time is slow, wherever it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SLOW_FOLDERS = {"blackbox", "proof"}
+SLOW_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_cron_oracles.py", "test_simulate.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave them out of `make quick`."""
+    for item in items:
+        path = Path(item.path)
+        if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
+            item.add_marker(pytest.mark.slow)

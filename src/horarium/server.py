@@ -161,6 +161,7 @@ def _options(settings: Settings, url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        buses=settings.buses,
     )
 
 

@@ -65,7 +65,7 @@ def test_what_was_understood_is_said(call: Call) -> None:
 def test_a_name_that_is_taken_fails_unless_it_is_replaced(call: Call) -> None:
     call("job", "add", "taken", "--every", "5m", "--queue", "q")
     refused = call("job", "add", "taken", "--every", "6m", "--queue", "q", status=1)
-    assert refused.stderr.startswith("Error: job 'taken' exists already")
+    assert refused.stderr.startswith("Error: job 'taken' exists already; add --replace")
     call("job", "add", "taken", "--every", "6m", "--queue", "q", "--replace")
 
 

@@ -17,9 +17,9 @@ from horarium.definitions import (
     redefine,
 )
 from horarium.errors import InvalidJob, InvalidTrigger
+from horarium.job_operations import merge_patch, patch_definition
 from horarium.masking import SECRET_SHOWN
 from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
-from horarium.operations import merge_patch, patch_definition
 
 NOW = 1_767_571_200 * SECOND
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

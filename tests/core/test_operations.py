@@ -193,6 +193,34 @@ async def test_a_pause_by_patch_and_a_new_rule_record_what_passed(world: World) 
     assert job.next_fire_at == START + 60 * SECOND
 
 
+class Snatcher(MemoryStore):
+    """Everything that is pending is claimed ahead of its time in the moment in which a pause is written."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        if any(each.withdrawals for each in plans):
+            await self.claim_runs(["pull/q"], 100, "w", now, now + 60 * SECOND)
+        return await super().commit_plans(plans, now)
+
+
+@pytest.mark.parametrize("how", ["pause", "patch"])
+async def test_a_claim_ahead_of_its_time_does_not_slip_through_a_pause(how: str) -> None:
+    world = World(Snatcher())
+    await world.put()
+    await world.plan(2 * EACH)
+    assert await world.fires() == [EACH, 2 * EACH]
+    if how == "pause":
+        await world.operations.pause_job("job")
+    else:
+        await world.operations.patch_job("job", {"enabled": False})
+    assert await world.fires() == []
+    world.clock.advance(40)
+    await world.operations.resume_job("job")
+    rows = (await world.store.list_runs(RunFilter(job="job"), None, 10)).items
+    found = sorted((row.fire_at - START, row.disposition, row.fires) for row in rows)
+    withdrawn = [(EACH, Disposition.WITHDRAWN, 1), (2 * EACH, Disposition.WITHDRAWN, 1)]
+    assert found == [*withdrawn, (3 * EACH, Disposition.SKIPPED_PAUSED, 2)]
+
+
 async def test_pausing_twice_keeps_the_first_reason(world: World) -> None:
     await world.put()
     await world.operations.pause_job("job", "one")

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis as Client
 
+from horarium import Scheduler
 from horarium.clock import DAY, HOUR, SECOND
+from horarium.delivery.handler import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Plan, State
 from horarium.ports import Beat, Store
@@ -286,8 +288,8 @@ class SkewedClock:
 
 async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -> None:
     clock, skewed = RedisClock(durable.url), RedisClock(durable.url, SkewedClock())
-    await clock.open()
-    await skewed.open()
+    await clock.start()
+    await skewed.start()
     async with Client.from_url(durable.url, protocol=2) as client:
         before = await client.time()
         readings = clock.now(), skewed.now()
@@ -297,9 +299,9 @@ async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -
     assert all(earliest - margin <= reading <= latest + margin for reading in readings)
     await skewed.measure()
     assert abs(clock.now() - skewed.now()) < HOUR
-    await clock.close()
-    await skewed.close()
-    await skewed.close()
+    await clock.stop()
+    await skewed.stop()
+    await skewed.stop()
 
 
 async def heard(signal: RedisSignal, topic: str) -> asyncio.Event:
@@ -312,7 +314,7 @@ async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
     with running() as server:
         one, two, other = (RedisSignal(server.url, name) for name in ("a", "a", "b"))
         for signal in (one, two, other):
-            await signal.open()
+            await signal.start()
             await asyncio.wait_for(signal.listening.wait(), 5)
         here, there, elsewhere = await heard(one, "jobs"), await heard(two, "jobs"), await heard(other, "jobs")
         one.publish("jobs")
@@ -323,13 +325,13 @@ async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
         two.publish("jobs")
         assert not elsewhere.is_set()
         for signal in (one, two, other):
-            await signal.close()
+            await signal.stop()
 
 
 async def test_after_a_reconnect_everybody_is_woken() -> None:
     with running() as server:
         signal = RedisSignal(server.url, quiet_seconds=0.2)
-        await signal.open()
+        await signal.start()
         await asyncio.wait_for(signal.listening.wait(), 5)
         woken, stopped = await heard(signal, "leases"), asyncio.Event()
         stop = signal.subscribe("leases", stopped.set)
@@ -340,8 +342,8 @@ async def test_after_a_reconnect_everybody_is_woken() -> None:
         server.start()
         await asyncio.wait_for(woken.wait(), 10)
         assert not stopped.is_set()
-        await signal.close()
-        await signal.close()
+        await signal.stop()
+        await signal.stop()
 
 
 class Relay:
@@ -383,10 +385,38 @@ async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None
     async with await asyncio.start_server(relay.accept, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         signal = RedisSignal(f"redis://127.0.0.1:{port}/0?timeout=0.5", quiet_seconds=0.1)
-        await signal.open()
+        await signal.start()
         await asyncio.wait_for(signal.listening.wait(), 5)
         woken = await heard(signal, "jobs")
         relay.fall_silent()
         await asyncio.wait_for(woken.wait(), 10)
-        await signal.close()
+        await signal.stop()
         await relay.close()
+
+
+# ---- all of it together -----------------------------------------------------------------------------------------
+
+
+async def test_two_nodes_on_a_redis_that_is_killed_meanwhile_run_everything(durable: Redis) -> None:
+    """One node enqueues, the other runs: what it hears of is the other's wake-up, and goes on after the crash."""
+    ran: set[int] = set()
+    half, whole = asyncio.Event(), asyncio.Event()
+    asking, working = (Scheduler(f"{durable.url}?timeout=1", namespace="nodes") for _ in range(2))
+
+    @working.handler("note")
+    async def note(run: RunContext, number: int) -> None:
+        ran.add(number)
+        if len(ran) >= 50:
+            half.set()
+        if len(ran) >= 100:
+            whole.set()
+
+    async with asking, working:
+        await working.start()
+        await asking.enqueue_many("note", [{"number": number} for number in range(50)])
+        await asyncio.wait_for(half.wait(), 10)
+        durable.restart()
+        await until_answered(asking.stats)
+        await asking.enqueue_many("note", [{"number": number} for number in range(50, 100)])
+        await asyncio.wait_for(whole.wait(), 10)
+    assert ran == set(range(100))

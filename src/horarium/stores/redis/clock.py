@@ -1,6 +1,6 @@
 """The server's clock, as a node reads it without asking each time.
 
-The time is the node's own monotonic clock plus an offset, measured when opened and every minute after. So all nodes of
+The time is the node's own monotonic clock plus an offset, measured at the start and every minute after. So all nodes of
 a store agree within the time of a round trip, and one whose wall clock is wrong takes no lease that still stands.
 """
 
@@ -31,12 +31,12 @@ class RedisClock:
         self._task: asyncio.Task[None] | None = None
         self.error_micros: int | None = None
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Measure, and go on measuring. Raises StoreUnavailable."""
         await self.measure()
         self._task = asyncio.create_task(self._keep_measuring())
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Stop measuring. May be called twice."""
         if self._task is not None:
             self._task.cancel()
@@ -45,7 +45,7 @@ class RedisClock:
         await self._server.close()
 
     def now(self) -> Instant:
-        assert self.error_micros is not None, "open the clock first"
+        assert self.error_micros is not None, "start the clock first"
         return self._micros() + self._offset
 
     def monotonic(self) -> float:

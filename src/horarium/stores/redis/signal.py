@@ -48,12 +48,12 @@ class RedisSignal:
         self.listening = asyncio.Event()
         """Set while publications of other nodes are heard."""
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Begin to listen and to send. Returns at once, whether the server is there or not."""
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._send())]
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Hang up. May be called twice."""
         for task in self._tasks:
             task.cancel()

@@ -17,7 +17,8 @@ end
 
 -- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
 local function take(id, run)
-  local key, job_id, started_at, lasts, limited_to = run[KEY], run[JOB_ID], run[DUE_AT], run[LEASE_MICROS], run[EXECUTION_MICROS]
+  local key, job_id, started_at = run[KEY], run[JOB_ID], run[DUE_AT]
+  local lasts, limited_to = run[LEASE_MICROS], run[EXECUTION_MICROS]
   if started_at < now then started_at = now end
   if limited_to and limited_to < lasts then lasts = limited_to end
   leave_lane(id, run)

@@ -1,8 +1,8 @@
 -- uses: shared_runs
 -- Walks down the ids, those of several indexes merged, for a bounded stretch.
 -- ARGV: {below (a bound of ZREVRANGEBYLEX), how many are wanted, how many are looked at, job or nil, states (a set of
--- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the end),
--- and what `load_runs` does.
+-- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the
+-- end), and what `load_runs` does.
 local below, wanted, stretch, job, states, queue, since, before = unpack(cmsgpack.unpack(ARGV[1]), 1, 8)
 
 -- Unfinished runs are few beside history, or many enough to be met soon on the way down: up to this many are looked

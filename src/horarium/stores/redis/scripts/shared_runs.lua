@@ -22,7 +22,8 @@
 --   start_by      pending runs that must start by then       prunable    finished runs, by when they may be forgotten
 
 local P, call = KEYS[1], redis.call
-local RUNS, OUTCOMES, PROGRESS, PAYLOADS, UNIQUE = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads', P .. 'unique'
+local RUNS, OUTCOMES, PROGRESS, PAYLOADS = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads'
+local UNIQUE = P .. 'unique'
 local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
 
 local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3

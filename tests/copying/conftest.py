@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.mongo import Mongo
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.stores.postgres_server import ready
@@ -26,6 +27,16 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     server = Redis(appendonly="no")
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def mongo_url() -> Iterator[str]:
+    server = Mongo()
     try:
         server.start()
         yield server.url

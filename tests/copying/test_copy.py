@@ -286,13 +286,13 @@ async def test_a_node_that_starts_meanwhile_spoils_the_outcome(source: MemorySto
 
 @pytest.mark.slow
 def test_rich_data_makes_the_round_through_every_store(
-    tmp_path: Path, postgres_url: str, redis_url: str, namespace: str
+    tmp_path: Path, postgres_url: str, redis_url: str, mongo_url: str, namespace: str
 ) -> None:
     first, second, last = (f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "second", "last"))
     within(first, namespace, fill)
     expected = within(first, namespace, everything)
     assert (len(expected[0]), len(expected[1]), expected[2]) == (len(JOBS), len(RUNS), list(TOMBSTONES))
-    stations = [first, second, postgres_url, redis_url, last]
+    stations = [first, second, postgres_url, redis_url, mongo_url, last]
     for here, there in pairwise(stations):
         done = horarium("store", "copy", here, there, "--namespace", namespace)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "All jobs and runs are equal."), done.stderr
@@ -343,12 +343,13 @@ def copy_and_kill(source: str, target: str, namespace: str, pages: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "redis", "mongodb"])
 def test_a_copy_that_was_killed_is_made_whole_by_the_next(
-    kind: str, tmp_path: Path, postgres_url: str, redis_url: str, namespace: str
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, namespace: str
 ) -> None:
     source = f"sqlite:///{tmp_path}/source.db"
-    target = {"sqlite": f"sqlite:///{tmp_path}/target.db", "postgresql": postgres_url, "redis": redis_url}[kind]
+    servers = {"postgresql": "postgres_url", "redis": "redis_url", "mongodb": "mongo_url"}
+    target = request.getfixturevalue(servers[kind]) if kind in servers else f"sqlite:///{tmp_path}/target.db"
     jobs = tuple(a_job(f"job-{number:03}") for number in range(50))
     owners = (*TOMBSTONES, *jobs)
     runs = [a_finished_run(n, of=owners[n % len(owners)], history=HISTORY) for n in range(5_000)]

@@ -116,21 +116,17 @@ class RabbitWorkers:
         yield self._channel
 
     async def receive(self, job: str) -> bytes:
+        """Asked for again and again: a consumer of aio-pika may wait for ever on a connection that was closed."""
         async with self.channel() as channel:
             queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
-            waiting = await queue.get(fail=False)
-            if waiting is not None:
-                await waiting.ack()
-                return bytes(waiting.body)
-            async with queue.iterator() as messages:
-                async for message in messages:
-                    await message.ack()
-                    return bytes(message.body)
-        raise AssertionError("the queue ended")
+            while (message := await queue.get(fail=False)) is None:
+                await asyncio.sleep(0.01)
+            await message.ack()
+            return bytes(message.body)
 
     async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
         async with self.channel() as channel:
-            exchange = await channel.get_exchange(f"scheduler.job.{job}")
+            exchange = await channel.get_exchange(f"scheduler.job.{job}", ensure=False)
             for start in range(0, len(bodies), 200):
                 messages = [aio_pika.Message(body, delivery_mode=2) for body in bodies[start : start + 200]]
                 await asyncio.gather(*(exchange.publish(message, routing_key=kind) for message in messages))

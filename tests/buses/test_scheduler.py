@@ -64,6 +64,13 @@ class Bench:
                 await asyncio.sleep(0.01)
 
 
+# Where the outcome hangs on leases and on the store alone, one broker says as much as four.
+on_memory = pytest.mark.parametrize("workers", ["memory"], indirect=True)
+on_rabbitmq = pytest.mark.parametrize("workers", ["rabbitmq"], indirect=True)
+on_both = pytest.mark.parametrize(
+    "workers", ["memory", pytest.param("rabbitmq", marks=pytest.mark.slow)], indirect=True
+)
+
 Begin = Callable[..., Awaitable[Bench]]
 
 
@@ -158,6 +165,7 @@ async def test_work_done_before_the_cancel_is_seen_counts(bench_of: Begin) -> No
     assert (await bench.until(run.id, lambda run: run.finished)).state is State.COMPLETED
 
 
+@on_rabbitmq
 @pytest.mark.slow
 async def test_silence_is_published_again_and_the_late_worker_changes_nothing(bench_of: Begin) -> None:
     bench = await bench_of()
@@ -173,28 +181,24 @@ async def test_silence_is_published_again_and_the_late_worker_changes_nothing(be
     assert (ended.state, ended.result) == (State.COMPLETED, b'"right"')
 
 
+@on_rabbitmq
 @pytest.mark.slow
 async def test_heartbeats_hold_a_run_for_longer_than_its_lease(bench_of: Begin) -> None:
     bench = await bench_of()
     run = await bench.begin(timeouts={"heartbeat_seconds": 1})
     action = await bench.action()
-    for _ in range(8):
+    begun = (await bench.scheduler.get_run(run.id)).lease_expires_at or 0
+    stood: int | None = begun
+    while (stood or 0) < begun + 1_500_000:
         stood = (await bench.scheduler.get_run(run.id)).lease_expires_at
         assert stood is not None
         await bench.say("heartbeat", action)
         later = await bench.until(run.id, lambda run, stood=stood: run.lease_expires_at != stood)  # type: ignore[misc]
         assert later.lease_expires_at is not None
         assert later.lease_expires_at > stood
-        await asyncio.get_running_loop().run_in_executor(None, _a_while)
     await bench.say("status", action, status="completed")
     ended = await bench.until(run.id, lambda run: run.finished)
     assert (ended.state, ended.attempt, ended.token) == (State.COMPLETED, 1, 1)
-
-
-def _a_while() -> None:
-    import threading
-
-    threading.Event().wait(0.2)
 
 
 async def test_what_cannot_be_read_or_is_not_ours_is_rejected_and_counted(bench_of: Begin) -> None:
@@ -249,6 +253,7 @@ async def test_a_huge_result_is_cut_and_the_run_completed(bench_of: Begin) -> No
     assert json.loads(ended.result or b"")["truncated"] is True
 
 
+@on_both
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_a_report_waits_for_a_store_that_is_away(bench_of: Begin, fault: Fault) -> None:
     store = FaultyStore(make_store("memory://"), by_script())
@@ -266,6 +271,7 @@ async def test_a_report_waits_for_a_store_that_is_away(bench_of: Begin, fault: F
     assert (await bench.scheduler.get_run(run.id)).state is State.COMPLETED
 
 
+@on_memory
 @pytest.mark.slow
 async def test_a_run_that_was_claimed_but_never_published_is_published_by_the_next(bench_of: Begin) -> None:
     store = make_store("memory://")
@@ -329,7 +335,7 @@ async def test_deleted_queues_are_made_again_under_load(bench_of: Begin) -> None
 @pytest.mark.slow
 async def test_no_run_is_lost_when_the_broker_is_killed_under_load(bench_of: Begin) -> None:
     bench = await bench_of()
-    await bench.define(timeouts={"heartbeat_seconds": 3}, retry={"attempts_max": 50, "backoff_seconds": 0.1})
+    await bench.define(timeouts={"heartbeat_seconds": 2}, retry={"attempts_max": 50, "backoff_seconds": 0.1})
     runs = [await bench.scheduler.trigger_job(bench.job) for _ in range(150)]
     working = asyncio.create_task(_work(bench))
     await bench.until(runs[20].id, lambda run: run.finished)

@@ -23,7 +23,7 @@ def mongo() -> Iterator[Mongo]:
 
 
 class TestMongoStore(StoreContract):
-    machine_examples = 80
+    machine_examples = 30
 
     @pytest.fixture(autouse=True)
     def _url(self, mongo: Mongo) -> None:

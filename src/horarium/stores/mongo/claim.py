@@ -7,7 +7,8 @@ loses some of them to another claimer looks again.
 If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
 of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document of which
 nothing matters but that two transactions that write it can't both succeed. So no two claimers decide about one key on
-the same snapshot, claimers of different keys don't wait for each other, and a claimer that dies leaves nothing locked.
+the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates to the
+server, which opens them within a minute; until then the others take what lies behind other gates.
 Runs that only settle give places free; a snapshot that does not know of it yet holds back too much, never too little.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -26,10 +27,12 @@ from horarium.stores.mongo.connect import new_mark, update_one
 from horarium.stores.mongo.jobs import jobs_by_id
 from horarium.stores.mongo.rows import load_runs
 from horarium.stores.mongo.runs import by_key
-from horarium.stores.mongo.session import Document, Session
+from horarium.stores.mongo.session import Contended, Document, Session
 
 LOOKS_MAX = 20
 """How often one claim looks for candidates before it is content with what it has."""
+
+PASSING: Document = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
 
 CHUNK_MIN = 100
 CHUNKS_MAX = 100
@@ -44,7 +47,7 @@ async def claim_runs(
     claim = _Claim(session, queues, limit, worker, now, until)
     runs = await claim.runs()
     job_ids = {run.job_id for run in runs if run.job_id is not None}
-    if claim.exhausted:
+    if claim.exhausted and not claim.hindered:
         ahead = session.first(queries.next_due_at(session, queues, until))
         next_due_at, jobs = await asyncio.gather(ahead, jobs_by_id(session, sorted(job_ids)))
     else:
@@ -53,14 +56,17 @@ async def claim_runs(
 
 
 class _Claim:
-    """One claim. `exhausted`: nothing that could be taken is left, as far as it was looked at."""
+    """One claim. `exhausted`: nothing that could be taken is left, as far as it was looked at. `hindered`: behind some
+    gates it could not be looked."""
 
     def __init__(
         self, session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
     ) -> None:
         self._session, self._limit, self._worker, self._now = session, limit, worker, now
         self._found = queries.claimable(session, queues, now, until)
+        self._gates: list[str] = []
         self.exhausted = False
+        self.hindered = False
 
     async def runs(self) -> list[Run]:
         """Take runs until the limit is reached or none is left."""
@@ -102,24 +108,39 @@ class _Claim:
     async def _take_gated(self, wanted: int) -> tuple[list[str], list[Run], bool]:
         """Decide who is next. Those that may be held back are taken at once; the keys of the others are returned, to
         be taken without a transaction, in which every loss to another claimer would undo all of it."""
+        try:
+            return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
+        except Contended:
+            # Somebody may have died behind a gate. What doesn't have to pass it goes on.
+            self.hindered = True
+            self._found = queries.beyond_gates(self._found, await self._stuck())
+        try:
+            return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
+        except Contended:
+            return [], [], False
 
-        async def decide(within: Any) -> tuple[list[str], list[Run], bool]:
-            decision = _Decision(self._session, self._found, wanted, within)
-            await decision.make()
-            gated = [candidate for candidate in decision.taken if candidate.get("gated")]
-            ready = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
-            runs = await self._take_within(gated, within) if gated else []
-            return ready, runs, decision.exhausted
+    async def _decide(self, wanted: int, within: Any) -> tuple[list[str], list[Run], bool]:
+        decision = _Decision(self._session, self._found, wanted, within)
+        await decision.make()
+        gated = [candidate for candidate in decision.taken if candidate.get("gated")]
+        self._gates = sorted({gate for candidate in gated for gate in _gates(self._session, candidate)})
+        ready = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
+        runs = await self._take_within(gated, within) if gated else []
+        return ready, runs, decision.exhausted
 
-        return await self._session.transaction(decide, gate=True)
+    async def _stuck(self) -> list[str]:
+        """The gates of the last decision that somebody holds."""
+        session, skip = self._session, len(self._session.prefix)
+
+        def passing(gate: str) -> Callable[[Any], Awaitable[object]]:
+            return lambda within: session.gates.update_one({"_id": gate}, PASSING, upsert=True, session=within)
+
+        return [gate[skip:] for gate in self._gates if await session.would_conflict(passing(gate))]
 
     async def _take_within(self, gated: Sequence[Document], within: Any) -> list[Run]:
         session, mark = self._session, new_mark()
-        gates = sorted({gate for candidate in gated for gate in _gates(session, candidate)})
-        passing = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
-        await session.gates.bulk_write(
-            [update_one({"_id": gate}, passing, upsert=True) for gate in gates], session=within
-        )
+        passages = [update_one({"_id": gate}, PASSING, upsert=True) for gate in self._gates]
+        await session.gates.bulk_write(passages, session=within)
         keys = [by_key(candidate) for candidate in gated]
         change = queries.claim_runs(self._worker, self._now, mark)
         await session.runs.update_many({"_id": {"$in": keys}}, change, session=within)

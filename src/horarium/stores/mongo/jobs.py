@@ -20,7 +20,7 @@ from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import delete_many, duplicates, new_mark, replace_one
 from horarium.stores.mongo.rows import CHANGING, job_document, load_job, load_runs, run_document
 from horarium.stores.mongo.runs import insert
-from horarium.stores.mongo.session import Lost, Session
+from horarium.stores.mongo.session import Contended, Lost, Session
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
@@ -65,6 +65,18 @@ async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[J
 
 
 async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    """A job that somebody else is writing must not hinder the others: the batch is halved until it stands alone, and
+    its plan loses."""
+    try:
+        return await _commit_together(session, plans, now)
+    except Contended:
+        if len(plans) == 1:
+            return [False]
+    half = len(plans) // 2
+    return [*await commit_plans(session, plans[:half], now), *await commit_plans(session, plans[half:], now)]
+
+
+async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
     if _is_simple(plans):
         try:
             return await session.transaction(lambda within: _commit_all(session, plans, within))

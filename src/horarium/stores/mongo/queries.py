@@ -158,6 +158,14 @@ def claim_gated(found: Document, held: Sequence[Document], taken: Sequence[str])
     return Query(collection=RUNS, index="runs_ready", where=beyond, sort=CLAIM_ORDER, fields=CANDIDATE)
 
 
+def beyond_gates(found: Document, gates: Sequence[str]) -> Document:
+    """Candidates that have none of these gates to pass."""
+    keys = [gate.removeprefix("key/") for gate in gates if gate.startswith("key/")]
+    jobs = [gate.removeprefix("job/") for gate in gates if gate.startswith("job/")]
+    stuck: list[Document] = [{"concurrency_key": {"$in": keys}}, {"serial": True, "job_id": {"$in": jobs}}]
+    return {**found, "$nor": [*found["$nor"], *stuck]}
+
+
 def busy_keys(session: Session) -> Grouping:
     """How many runs are claimed under each key."""
     match = {"n": session.namespace, **CLAIMED, "concurrency_key": PRESENT}

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from horarium.errors import StoreUnavailable
 from horarium.ports import BATCH_MAX
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, is_transient
 from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
@@ -23,7 +22,7 @@ from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
 T = TypeVar("T")
 Document = dict[str, Any]
 
-TRIES_MAX = 60
+TRIES_MAX = 20
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.002, 0.05
 
 
@@ -48,6 +47,11 @@ class Grouping(Struct, frozen=True):
     collection: str
     index: str
     pipeline: Pipeline
+
+
+class Contended(Exception):
+    """Others wrote the same document whenever it was tried; or one began to and died, which the server notices only
+    after a minute (`transactionLifetimeLimitSeconds`). Nothing is written. Never leaves the store."""
 
 
 class Lost(Exception):
@@ -127,7 +131,8 @@ class Session:
 
     async def transaction(self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False) -> T:
         """Carry out `work` as one transaction. `gate`: of this node's own only one at a time, since they would only
-        stand in each other's way. `work` may be called several times; if it raises `Lost`, nothing is written."""
+        stand in each other's way. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
+        Contended."""
         if not gate:
             return await self._transaction(work)
         async with self._gate:
@@ -144,9 +149,19 @@ class Session:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
-        raise StoreUnavailable(
-            f"MongoDB at {self.location.shown}: others wrote the same {TRIES_MAX} times in a row; try again later"
-        )
+        raise Contended
+
+    async def would_conflict(self, work: Callable[[Any], Awaitable[object]]) -> bool:
+        """Whether `work` would meet another transaction that is not over. It is undone."""
+        async with self.client.start_session() as session:
+            await session.start_transaction()
+            try:
+                await work(session)
+            except Exception as error:
+                if not is_transient(error) and duplicates(error) is None:
+                    raise
+                return True
+            return False
 
     async def _once(self, work: Callable[[Any], Awaitable[T]]) -> T:
         async with self.client.start_session() as session:

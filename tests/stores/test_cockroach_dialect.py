@@ -104,9 +104,10 @@ def test_runs_are_not_added_by_a_single_statement() -> None:
 
 @pytest.mark.slow
 async def test_what_is_given_up_is_done_again_and_once(serializable_url: str) -> None:
-    trouble = Trouble(statements=0.1, commits=0.3)
+    trouble = Trouble(statements=0, commits=0)
     store = TroubledStore(serializable_url, "once", trouble)
     await store.open()
+    trouble._statements, trouble._commits = 0.1, 0.3
     job = a_job()
     await store.add_jobs([job])
     for number in range(20):

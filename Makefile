@@ -31,7 +31,7 @@ servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py
 
 quick: $(STAMP)
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,5 +1,5 @@
-"""No-op handler runs end to end on PostgreSQL, beside bare asyncpg, PgQueuer and Procrastinate on the same server, turn by
-turn in the same run.
+"""No-op handler runs end to end on PostgreSQL, beside bare asyncpg, PgQueuer and Procrastinate on the same server, turn
+by turn in the same run.
 
     python -m bench.postgres_end_to_end [--runs N] [--rounds N] [--no-peers]
 

@@ -45,7 +45,8 @@ CREATE INDEX raw_waiting ON raw_runs (queue, priority DESC, due_at, id) WHERE st
 RAW_ADD = """
 INSERT INTO raw_runs (id, queue, state, priority, due_at, payload)
 SELECT id, queue, 0, priority, due_at, payload
-FROM unnest($1::bytea[], $2::text[], $3::int2[], $4::int8[], $5::bytea[]) AS given (id, queue, priority, due_at, payload)
+FROM unnest($1::bytea[], $2::text[], $3::int2[], $4::int8[], $5::bytea[])
+    AS given (id, queue, priority, due_at, payload)
 ON CONFLICT DO NOTHING
 """
 RAW_CLAIM = """
@@ -191,10 +192,10 @@ async def bytes_of_a_run(url: str, count: int) -> float:
 HISTORY = """
 INSERT INTO horarium.finished (due_at, fire_at, created_at, lease_seconds, token, finished_at, prune_at, namespace_id,
     queue_id, owner_id, attempt, priority, state, cause, disposition, gated, serial, id, worker)
-SELECT $2 + n, $2 + n, $2 + n, 30, 1, $2 + n, $2 + n + 604800000000, namespaces.num,
+SELECT $2::int8 + n, $2 + n, $2 + n, 30, 1, $2 + n, $2 + n + 604800000000, namespaces.num,
     (SELECT min(num) FROM horarium.queues), (SELECT min(num) FROM horarium.owners), 1, 0, 3, 0, 0, false, false,
     decode(md5(n::text), 'hex'), 'w'
-FROM generate_series(1, $3) AS n CROSS JOIN horarium.namespaces WHERE namespaces.name = $1
+FROM generate_series(1, $3::int8) AS n CROSS JOIN horarium.namespaces WHERE namespaces.name = $1
 """
 
 

@@ -1,7 +1,7 @@
 """From a store's URL to all that comes with it: the store, the clock that its nodes share, and their wake-ups.
 
 A store on another machine brings its own time, so that a node whose wall clock is wrong neither fires early nor takes a
-lease that still stands; a store that can notify brings its own signals.
+lease that still stands; a store that can notify brings its own signals. A message bus is made from its URL here too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from horarium.clock import Clock, SystemClock
 from horarium.errors import InvalidSetting
-from horarium.ports import Signal, Store
+from horarium.ports import Bus, Signal, Store
 from horarium.services.signals import LocalSignal, PolledSignal
 
 STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
+BUS_SCHEMES = ("amqp", "amqps", "nats", "redis", "rediss", "memory")
 
 
 class Part(Protocol):
@@ -58,10 +59,24 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             postgres = PostgresStore(url, namespace=namespace)
             clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
             return Backend(postgres, clock, signal, (clock, signal))
-        case "redis" | "rediss" | "valkey" | "valkeys":
-            from horarium.stores.redis import RedisStore
+        case "cockroachdb":
+            from horarium.stores.cockroach import CockroachStore
+            from horarium.stores.postgres import PostgresClock
 
-            return Backend(RedisStore(url, namespace=namespace), local, LocalSignal())
+            cockroach = CockroachStore(url, namespace=namespace)
+            server_clock = PostgresClock(cockroach, local)
+            return Backend(cockroach, server_clock, LocalSignal(), (server_clock,))
+        case "redis" | "rediss" | "valkey" | "valkeys":
+            from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+
+            redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace)
+            return Backend(RedisStore(url, namespace=namespace), redis_clock, redis_signal, (redis_clock, redis_signal))
+        case "mongodb" | "mongodb+srv":
+            from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+
+            mongo = MongoStore(url, namespace=namespace)
+            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace)
+            return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case scheme:
             raise _unknown(scheme, url)
 
@@ -77,3 +92,33 @@ def _unknown(scheme: str, url: str) -> InvalidSetting:
 def make_store(url: str, namespace: str = "default") -> Store:
     """Only the store of a URL, not opened yet. Raises InvalidSetting."""
     return make_backend(url, namespace).store
+
+
+def make_bus(url: str) -> Bus:
+    """The bus of a URL, not connected yet. Raises InvalidSetting."""
+    scheme = urlsplit(url).scheme
+    try:
+        match scheme:
+            case "amqp" | "amqps":
+                from horarium.buses.rabbitmq import RabbitBus
+
+                return RabbitBus(url)
+            case "nats":
+                from horarium.buses.nats import NatsBus
+
+                return NatsBus(url)
+            case "redis" | "rediss":
+                from horarium.buses.redis import RedisBus
+
+                return RedisBus(url)
+            case "memory":
+                from horarium.buses.memory import MemoryBus, broker_of
+
+                return MemoryBus(broker_of(urlsplit(url).netloc))
+    except ImportError as error:
+        extra = {"amqp": "rabbitmq", "amqps": "rabbitmq", "rediss": "redis"}.get(scheme, scheme)
+        message = f"bus_urls: {scheme}:// needs {error.name}, which is not installed; pip install 'horarium[{extra}]'"
+        raise InvalidSetting(message, field="bus_urls") from None
+    known = ", ".join(f"{scheme}://" for scheme in BUS_SCHEMES)
+    given = scheme or "a URL without a scheme"
+    raise InvalidSetting(f"bus_urls: {given} is not a bus that we know; give one of {known}", field="bus_urls")

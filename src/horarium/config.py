@@ -35,6 +35,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 Text = Annotated[str, Meta(min_length=1, max_length=2_048)]
 Key = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=r"^[\x21-\x7e]+$")]
 
+BusUrl = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@-]*=)?[a-z][a-z0-9+]*://", max_length=2_048)]
+
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Every setting of a server. Durations are in seconds."""
@@ -118,6 +120,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
         30.0
     )
+    bus_urls: Annotated[
+        tuple[BusUrl, ...],
+        Meta(
+            description="Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with "
+            "the name that jobs use and an equals sign before it; a URL alone is the bus `default`.",
+            extra={
+                "secret": "password",
+                "flag": "--bus-url",
+                "expected": "URLs such as amqp://rabbit/ or orders=nats://nats:4222, separated by commas",
+            },
+        ),
+    ] = ()
     uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
         "auto"
     )
@@ -132,8 +146,22 @@ class Settings(Struct, frozen=True, kw_only=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
 
+    @property
+    def buses(self) -> dict[str, str]:
+        """Name and URL of each bus. Raises InvalidSetting for a name that is given twice."""
+        buses: dict[str, str] = {}
+        for given in self.bus_urls:
+            head, mark, tail = given.partition("=")
+            name, url = (head, tail) if mark and "://" not in head else ("default", given)
+            if name in buses:
+                message = f"bus_urls: there are two buses named {name!r}; give each a name, as in NAME=URL"
+                raise InvalidSetting(message, field="bus_urls")
+            buses[name] = url
+        return buses
+
     def check(self) -> None:
         """Refuse what is right in itself but wrong together. Raises InvalidSetting."""
+        _ = self.buses
         if "api" in self.roles and not self.api_keys and not is_loopback(self.host):
             raise InvalidSetting(
                 f"host: {self.host!r} lets other machines in, but no API key is set; add --api-key KEY "
@@ -168,6 +196,8 @@ class Setting(Struct, frozen=True):
             return value
         if self.secret == "all":
             return (MASK,) * len(value) if isinstance(value, tuple) else MASK
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.shown, value))
         return mask_url(value) if self.secret and isinstance(value, str) else value
 
 
@@ -272,8 +302,14 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
     for name, raw in flags.items():
         if name not in by_name:
             raise _unknown(name, "the flags", list(by_name))
-        if raw is not None and raw != ():
-            yield by_name[name], raw, by_name[name].flag
+        if raw is None or raw == ():
+            continue
+        if by_name[name].is_list and not _split(raw):
+            # `--api-key "$KEY"` with KEY unset must not open what was meant to be locked.
+            raise InvalidSetting(
+                f"{by_name[name].flag} is given but empty; give {by_name[name].expected}, or leave it out", field=name
+            )
+        yield by_name[name], raw, by_name[name].flag
 
 
 def _unknown(name: str, place: str, known: list[str]) -> InvalidSetting:

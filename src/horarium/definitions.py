@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import InvalidJob, InvalidTrigger
+from horarium.masking import keep_secrets, shown_target
 from horarium.model import (
     JITTER_SECONDS_MAX,
     LABELS_MAX,
@@ -40,9 +41,7 @@ from horarium.model import (
 from horarium.planning import next_fire, trigger_of
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.triggers import parse_trigger
-
-SECRET_SHOWN = "********"
-"""What stands in place of a secret. Sent back in an update, it keeps the secret that is stored."""
+from horarium.triggers.words import say_patterns
 
 LabelText = Annotated[str, Meta(max_length=200)]
 LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$")]
@@ -179,13 +178,14 @@ def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
 
 def invalid_job(message: str) -> InvalidJob:
     """msgspec's message (`Expected ... - at `$.path``) as our error, with the path as its field."""
-    text, _, path = message.partition(" - at `")
+    text, _, path = say_patterns(message).partition(" - at `")
     field = path.rstrip("`").removeprefix("$").lstrip(".") or None
     return InvalidJob(f"{field}: {text}" if field else text, field=field)
 
 
 def define(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
     """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
+    keep_secrets(definition.target, None)
     job = _shape(definition, id=id, now=now)
     check_target(job.target)
     _check_sizes(job)
@@ -199,7 +199,7 @@ def define(definition: JobDefinition, *, id: str, now: Instant, check_target: Ta
 def redefine(job: Job, definition: JobDefinition, *, now: Instant, check_target: TargetCheck) -> Job:
     """The stored job with its owner's fields replaced; unchanged content gives an equal job back."""
     enabled = job.enabled if definition.enabled is UNSET else definition.enabled
-    target = _keep_secret(definition.target, job.target)
+    target = keep_secrets(definition.target, job.target)
     shaped = _shape(msgspec.structs.replace(definition, enabled=enabled, target=target), id=job.id, now=now)
     ours = {field: getattr(job, field) for field in _OURS}
     revised = replace(shaped, **ours)
@@ -259,12 +259,6 @@ def _instant(moment: datetime | None, field: str) -> Instant | None:
     return instant
 
 
-def _keep_secret(target: Target, stored: Target) -> Target:
-    if isinstance(target, HttpTarget) and target.signing_secret == SECRET_SHOWN and isinstance(stored, HttpTarget):
-        return replace(target, signing_secret=stored.signing_secret)
-    return target
-
-
 def _check_sizes(job: Job) -> None:
     for field in ("trigger", "target"):
         size = len(msgspec.json.encode(getattr(job, field)))
@@ -301,13 +295,6 @@ _SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})
 def moment(instant: Instant | None) -> datetime | None:
     """An instant, or the lack of one, as a datetime."""
     return None if instant is None else to_datetime(instant)
-
-
-def shown_target(target: Target) -> Target:
-    """A target without its secret."""
-    if isinstance(target, HttpTarget) and target.signing_secret is not None:
-        return replace(target, signing_secret=SECRET_SHOWN)
-    return target
 
 
 def job_view(job: Job) -> JobView:

@@ -12,7 +12,7 @@ are found by halving, what is dropped becomes one row that stands for the range.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ CURSOR_AHEAD = 60 * SECOND
 """A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
 TRIGGERS_CACHED = 8_192
 
-_PLANNED = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
+PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
 _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 """Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
@@ -91,7 +91,7 @@ def needs_unfinished(job: Job) -> bool:
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
     """The job's first fire time after `after`, within its own window and count; None for one that is paused."""
-    if not job.enabled or job.deleted_at is not None or _exhausted(job):
+    if not job.enabled or job.deleted_at is not None or exhausted(job):
         return None
     return _next_in_window(job, after)
 
@@ -102,7 +102,7 @@ def _next_in_window(job: Job, after: Instant) -> Instant | None:
     return None if fire is None or (job.ends_at is not None and fire >= job.ends_at) else fire
 
 
-def _exhausted(job: Job) -> bool:
+def exhausted(job: Job) -> bool:
     return job.fires_max is not None and job.fires_count >= job.fires_max
 
 
@@ -115,7 +115,7 @@ def plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int = 0) -> P
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
     owed, dropped = _account(job, now, horizon)
     owed, beyond = _limit(job, owed)
-    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now)
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
     dropped = [*dropped, *skipped]
     moved = replace(
         job,
@@ -123,7 +123,7 @@ def plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int = 0) -> P
         fires_count=job.fires_count + len(runs),
     )
     moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
-    return Plan(moved, (*(_dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+    return Plan(moved, (*(dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
 
 
 def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:
@@ -133,13 +133,13 @@ def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list
     if first is None or first > horizon:
         return [], []
     if first > now - MISFIRE_GRACE:
-        return [Owed(fire, Cause.SCHEDULE) for fire in _fires(job, cursor, horizon, CATCH_UP_RUNS_MAX)], []
+        return [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, cursor, horizon, CATCH_UP_RUNS_MAX)], []
     keep_from = _keep_from(job, first, now)
     late = [fire for fire in _kept(job, keep_from, now) if fire > cursor]
     owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
-    owed += [Owed(fire, Cause.SCHEDULE) for fire in _fires(job, now, horizon, CATCH_UP_RUNS_MAX)]
+    owed += [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, now, horizon, CATCH_UP_RUNS_MAX)]
     until = (late[0] - 1) if late else now
-    missed = _range(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
+    missed = dropped_range(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
     return owed, [missed] if missed else []
 
 
@@ -164,7 +164,7 @@ def _last_in_window(job: Job, after: Instant, until: Instant) -> Instant | None:
     return trigger_of(job).last_fire(start, end) if start < end else None
 
 
-def _fires(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+def fires_in_window(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
     start = after if job.starts_at is None else max(after, job.starts_at - 1)
     end = until if job.ends_at is None else min(until, job.ends_at - 1)
     return trigger_of(job).list_fires(start, end, limit) if start < end else []
@@ -177,11 +177,11 @@ def _newest(job: Job, after: Instant, until: Instant, limit: int) -> list[Instan
         return []
     span = SECOND
     while last - span > after:
-        found = _fires(job, last - span, last, 2 * limit)
+        found = fires_in_window(job, last - span, last, 2 * limit)
         if len(found) >= limit:
             return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, last - span, last, limit)
         span *= 2
-    found = _fires(job, after, last, 2 * limit)
+    found = fires_in_window(job, after, last, 2 * limit)
     return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, after, last, limit)
 
 
@@ -190,7 +190,7 @@ def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[I
     low, high = after, last
     while True:
         middle = low + (high - low) // 2
-        found = _fires(job, middle, last, 2 * limit)
+        found = fires_in_window(job, middle, last, 2 * limit)
         if limit <= len(found) < 2 * limit:
             return found[-limit:]
         if len(found) >= 2 * limit:
@@ -199,7 +199,7 @@ def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[I
             high = middle
 
 
-def _range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
+def dropped_range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
     """One row for all fire times in (after, until], or None where there are none."""
     first = _next_in_window(job, after)
     if first is None or first > until:
@@ -225,7 +225,7 @@ def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
 # ---- overlap ----------------------------------------------------------------------------------------------------
 
 
-def _apply_overlap(
+def apply_overlap(
     job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant, apart: Sequence[Instant] = ()
 ) -> tuple[list[Run], list[RunChange], list[Dropped]]:
     """Which of the owed fire times run, in order, given what is not finished. `apart`: fire times that no range of
@@ -315,7 +315,7 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     )
 
 
-def _dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:
+def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:
     many = dropped.fires > 1
     message = f"{dropped.disposition} ({dropped.reason})"
     if many:
@@ -338,154 +338,3 @@ def _dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.
         prune_at=prune_instant(now, job.retention),
         history=(Event(now, State.SKIPPED, message),),
     )
-
-
-# ---- what people ask for ----------------------------------------------------------------------------------------
-
-
-def plan_now(
-    job: Job,
-    unfinished: Sequence[Run],
-    now: Instant,
-    payload: bytes | None = None,
-    taken: Set[Instant] = frozenset(),
-) -> tuple[Plan, Run]:
-    """A run asked for by hand, under the job's overlap policy. It moves neither the cursor nor the count. The run may
-    come back `skipped`. `taken`: instants close to `now` for which the job has a run already, finished ones too."""
-    taken = taken | {run.fire_at for run in unfinished}
-    fire_at = next(instant for instant in range(now, now + len(taken) + 1) if instant not in taken)
-    runs, changes, skipped = _apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
-    run = replace(runs[0], payload=payload) if runs else _dropped_run(job, skipped[0], now, Cause.MANUAL)
-    return Plan(job, (run,), tuple(changes)), run
-
-
-def backfill_fires(job: Job, start: Instant, end: Instant) -> list[Instant]:
-    """The fire times in [start, end) within the job's own window, the first 1,000 at the most."""
-    return _fires(job, start - 1, end - 1, BACKFILL_RUNS_MAX)
-
-
-def plan_backfill(
-    job: Job, unfinished: Sequence[Run], start: Instant, end: Instant, now: Instant, taken: Set[Instant] = frozenset()
-) -> Plan:
-    """Runs for the fire times in [start, end), under the job's overlap policy. `taken`: those that have a row already.
-    What the policy skips is recorded in ranges, and a range must not cover what ran. `end` may not lie after `now`.
-
-    Where the job is paused, this accounts for the pause up to `end`: what lies before `start` is skipped for good.
-    """
-    fires = backfill_fires(job, start, end)
-    owed = [Owed(fire, Cause.BACKFILL) for fire in fires if fire not in taken]
-    runs, changes, skipped = _apply_overlap(job, owed, unfinished, now, sorted(taken))
-    passed: tuple[Run, ...] = ()
-    if not job.enabled and end - 1 > job.planned_until:
-        passed = _passed_while_paused(job, start - 1, now)
-        job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
-    dropped = (_dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
-    return Plan(job, (*passed, *dropped, *runs), tuple(changes))
-
-
-def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
-    """No fire time after `now` runs. What was planned ahead is withdrawn, as though it had never been planned."""
-    paused = replace(
-        job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
-    )
-    return _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
-
-
-def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
-    """The job with its cursor behind the last run that was claimed ahead of its time. Such a run keeps its row, and a
-    row that stands for the fire times that pass while paused must not begin at one that has a row already."""
-    claimed = [run.fire_at for run in unfinished if run.token and _is_ahead(run, now)]
-    return replace(paused, planned_until=max((now, *claimed)))
-
-
-def resume(job: Job, now: Instant) -> Plan:
-    """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row."""
-    cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
-    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
-    resumed = replace(resumed, next_fire_at=next_fire(resumed, cursor))
-    return Plan(resumed, _passed_while_paused(job, now, now))
-
-
-def delete(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """The job ends: pending runs are cancelled, running ones are asked to stop. Its history stays until pruned."""
-    gone = replace(job, deleted_at=now, next_fire_at=None, updated_at=now)
-    changes = [
-        RunChange(cancel(run, job.retention, now, "the job was deleted"), run.token, run.state)
-        for run in unfinished
-        if run.state is not State.CANCELLING
-    ]
-    return Plan(gone, changes=tuple(changes))
-
-
-def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """Put the owner's fields of `revised` in place. `job` must have been planned up to `now` under the old rule.
-
-    Only a change of what decides *when* (trigger, window) moves the next fire time. Whatever was planned ahead is
-    withdrawn in any case, and planned anew as the job now is: its queue, its policies and its limits stand on each run.
-    """
-    retimed = any(getattr(job, name) != getattr(revised, name) for name in ("trigger", "starts_at", "ends_at"))
-    anchor = now if job.trigger != revised.trigger else job.anchor_at
-    passed = _passed_while_paused(job, now, now) if retimed and not job.enabled else ()
-    cursor = now if retimed or job.enabled else job.planned_until
-    revised = replace(revised, anchor_at=anchor, updated_at=now, planned_until=cursor)
-    planned = _withdrawing(revised, unfinished, now, "the job was changed")
-    return replace(planned, runs=passed)
-
-
-def _passed_while_paused(job: Job, until: Instant, now: Instant) -> tuple[Run, ...]:
-    if _exhausted(job):
-        return ()
-    passed = _range(
-        job, job.planned_until, until, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}"
-    )
-    return (_dropped_run(job, passed, now),) if passed else ()
-
-
-# ---- what was planned ahead -------------------------------------------------------------------------------------
-
-
-def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str) -> Plan:
-    """The plan that takes back what was planned for after `now` and has not begun, its share of `fires_max` too.
-
-    A run that nobody ever claimed is deleted, as though it had never been planned. One that somebody claimed ahead of
-    its time is ended instead: were it deleted and planned again, its tokens would begin anew, and a stale claim could
-    pass for the present one.
-    """
-    ahead = [run for run in unfinished if _is_ahead(run, now)]
-    deleted = tuple(run for run in ahead if run.token == 0 and run.fire_at > job.planned_until)
-    kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
-    ended = tuple(RunChange(_taken_back(run, job, now, reason), run.token, run.state) for run in kept)
-    job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
-    return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
-
-
-def _is_ahead(run: Run, now: Instant) -> bool:
-    return run.fire_at > now and run.cause in _PLANNED and not _has_begun(run, now)
-
-
-def _has_begun(run: Run, now: Instant) -> bool:
-    if run.state is State.PENDING:
-        return run.attempt > 0
-    return run.started_at is None or run.started_at <= now
-
-
-def _taken_back(run: Run, job: Job, now: Instant, reason: str) -> Run:
-    return replace(terminate(run, job.retention, now, reason), disposition=Disposition.WITHDRAWN)
-
-
-def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
-    planned there is withdrawn, and what was put off from there is put off from `now`."""
-    planned = _withdrawing(replace(job, planned_until=now), unfinished, now, "the clock had been wrong")
-    late = tuple(
-        RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
-        for run in unfinished
-        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
-        if run.state is State.PENDING
-    )
-    return replace(planned, changes=(*planned.changes, *late))
-
-
-def _decided_at(run: Run) -> Instant:
-    """When it was decided that it shall wait until `due_at`."""
-    return run.history[-1].at if run.history else run.created_at

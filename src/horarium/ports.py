@@ -17,12 +17,13 @@ was handed over is carried out or fails as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from horarium.clock import Instant
+from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
 
 T = TypeVar("T")
@@ -116,7 +117,8 @@ class Store(Protocol):
     # -- jobs
 
     async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        """Insert each job unless its id exists or its name is taken by a job that is not deleted. True: inserted."""
+        """Insert each job as it is, version included, unless its id exists or its name is taken by a job that is not
+        deleted. One that is deleted itself takes no name, and needs none to be free. True: inserted."""
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         """The jobs of these names that are not deleted, in the order asked."""
@@ -254,3 +256,72 @@ class Target(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+
+
+class Report(Struct, frozen=True):
+    """What a worker sent back, unread. `kind`: `status` or `heartbeat`. `job`: the name of the job on whose queue it
+    came. `receipt`: what its bus needs to acknowledge it; nobody else looks at it."""
+
+    kind: str
+    job: str
+    body: bytes
+    receipt: Any = None
+
+
+class Unconfirmed(BusUnavailable):
+    """A message was handed to the broker, but no confirmation came: it may have been taken or not. Plain
+    BusUnavailable says that it certainly was not."""
+
+
+class Bus(Protocol):
+    """A message broker, seen from the scheduler: actions go out to workers, reports come back. Each job has a queue of
+    actions, one of statuses and one of heartbeats.
+
+    What every bus owes:
+
+    * *Confirmed.* `publish` returns only when the broker has stored the message on the job's queue, durably.
+    * *At least once.* A report stays with the broker until `ack` or `reject`, whatever breaks in between; so any of
+      them may come again. None comes in a certain order. Whoever reads them must be idempotent.
+    * *By itself.* The connection is kept by the bus: not there at the start, lost, or silent, it is made again after a
+      short pause, queues that are gone are made again, and listening goes on. Nobody outside does anything about it.
+    * *Bounded.* At most `RECEIVED_MAX` reports are held here at a time; the rest waits at the broker.
+    * *Shared.* Several nodes that listen to one job share its reports: each goes to one of them.
+    """
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing goes through at the moment; None: all is well."""
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """Begin to connect, and return at once. `wake` is called on the event loop when there are reports to take."""
+
+    async def publish(self, job: str, body: bytes, expires_seconds: float) -> None:
+        """Put an action on the job's queue, making its queues where there are none, and listen to the job from now on.
+        The broker may drop the message when nobody has taken it after `expires_seconds`. Waits for a lost connection
+        for a few seconds at the most. Raises BusUnavailable if the message was not taken, Unconfirmed if nobody can
+        tell. Safe to call many times at once."""
+
+    def listen(self, jobs: Iterable[str]) -> None:
+        """Receive the reports of these jobs at least, and of those published to. Returns at once."""
+
+    def take(self, limit: int) -> list[Report]:
+        """Reports that have come in and were not taken yet, `limit` at the most; does not wait."""
+
+    async def ack(self, reports: Sequence[Report]) -> None:
+        """These are dealt with: never again. Raises nothing; where the connection was lost since, they come again."""
+
+    async def nack(self, reports: Sequence[Report]) -> None:
+        """Not now: they come again, here or elsewhere. Raises nothing."""
+
+    async def reject(self, reports: Sequence[Report]) -> None:
+        """These can never be dealt with: never again, or to where the broker keeps dead messages. Raises nothing."""
+
+    async def drain(self) -> None:
+        """Receive nothing more, and give back what was not taken. What was taken can still be acknowledged."""
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice, and `open` after it."""
+
+
+RECEIVED_MAX = 4_000
+"""Reports that a bus holds unacknowledged in this process, at the most."""

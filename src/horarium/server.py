@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from horarium.backends import make_backend
-from horarium.errors import HorariumError, InvalidSetting, Outage
+from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage
 from horarium.logs import configure_logging
 from horarium.wiring import Options, Runtime
 
@@ -33,14 +33,15 @@ log = logging.getLogger("horarium")
 
 
 def run_server(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start."""
+    """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
+    2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings))
     except HorariumError as error:
         log.error("%s", error)
-        return 1
+        return 2 if isinstance(error, CallerError) else 1
     return 0
 
 
@@ -126,7 +127,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
-        raise InvalidSetting(
+        raise Outage(
             f"host, port: can't listen on {host}:{port}: {error.strerror or error}; is another server running there?",
             field="port",
         ) from None
@@ -160,6 +161,7 @@ def _options(settings: Settings, url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        buses=settings.buses,
     )
 
 

@@ -33,6 +33,9 @@ class Telemetry:
         )
         self._lost = self._counter("horarium_leases_lost_total", "Outcomes that came too late to count.", [])
         self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs forgotten by retention.", [])
+        self._reported = self._counter(
+            "horarium_bus_reports_total", "Messages from workers on a bus, by what came of them.", ["outcome"]
+        )
         self._lateness = Histogram(
             "horarium_run_lateness_seconds",
             "From the instant a run was due to the start of its attempt.",
@@ -89,6 +92,10 @@ class Telemetry:
     def lease_lost(self) -> None:
         """An outcome came too late."""
         self._lost.inc()
+
+    def reported(self, outcome: str) -> None:
+        """A message came from a worker on a bus: written, duplicate, stale, foreign, malformed, error."""
+        self._reported.labels(outcome).inc()
 
     def pruned(self, count: int) -> None:
         """Runs were forgotten."""

@@ -11,26 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from horarium.backends import Part
+from horarium.backends import Part, make_bus
 from horarium.clock import Clock, SystemClock
+from horarium.delivery.bus import BusDelivery
 from horarium.delivery.handler import Handler, HandlerDelivery
-from horarium.errors import Outage
-from horarium.model import HttpTarget, Node
+from horarium.errors import HorariumError, Outage
+from horarium.model import HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
-from horarium.operations import Operations
-from horarium.ports import Signal, Store, Target
+from horarium.operations import Operations, Settlement
+from horarium.ports import Bus, Signal, Store, Target
 from horarium.services.beat import NodeBeat
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher, Keeper
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
+from horarium.services.reports import Cancels, Claim, Reports
 from horarium.services.rescuer import Rescuer
 from horarium.services.service import Health, Loop, Service
 from horarium.services.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
+BUS_PLACES = 1_000
+"""Runs that are published to one bus at a time."""
 
 log = logging.getLogger("horarium")
 
@@ -65,6 +69,7 @@ class Options:
         http_concurrency: int = 100,
         handler_concurrency: int = 100,
         grace_seconds: float = 30.0,
+        buses: Mapping[str, str | Bus] | None = None,
     ) -> None:
         self.roles = tuple(roles)
         self.node_name = node_name or default_node_name()
@@ -77,6 +82,7 @@ class Options:
         self.http_concurrency = http_concurrency
         self.handler_concurrency = handler_concurrency
         self.grace_seconds = grace_seconds
+        self.buses = dict(buses or {})
 
 
 class Runtime:
@@ -101,9 +107,16 @@ class Runtime:
         self.telemetry = Telemetry()
         self.health = Health()
         self.handlers: dict[str, Handler] = {}
+        self._buses = {name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in options.buses.items()}
         self._pruner = Pruner(store, self.telemetry)
         self.operations = Operations(
-            store, self.clock, self.signal, entropy, self._check_target, settled=self._settled_elsewhere
+            store,
+            self.clock,
+            self.signal,
+            entropy,
+            self._check_target,
+            settled=self._settled_elsewhere,
+            cancel_asked=self._cancel_asked,
         )
         self.claims = Claims(store, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         self._collector = Collector(store, self.clock, self.signal, self.telemetry, self._pruner.note)
@@ -148,6 +161,7 @@ class Runtime:
         for dispatcher in self._dispatchers:
             if keeper is not None:
                 dispatcher.keeper_wake = keeper.wake
+        self._open_buses()
         for name, loop in self._loops.items():
             self._tasks[name] = asyncio.create_task(loop.run(), name=f"horarium-{name}")
 
@@ -159,7 +173,9 @@ class Runtime:
             self._loops[dispatcher.name].stop()
         await asyncio.gather(*(dispatcher.drain(self.options.grace_seconds) for dispatcher in self._dispatchers))
         await self._settle_rest()
+        await asyncio.gather(*(bus.drain() for bus in self._serving_buses().values()))
         await self._end(*list(self._tasks))
+        await asyncio.gather(*(bus.close() for bus in self._serving_buses().values()))
         await self._say_farewell()
         self._loops.clear()
         self._tasks.clear()
@@ -213,15 +229,38 @@ class Runtime:
         if "api" in roles:
             services.append(self.claims)
         self._dispatchers = self._make_dispatchers(roles)
+        for name, bus in self._serving_buses().items():
+            services += self._bus_services(name, bus)
         if self._dispatchers:
             services += [*self._dispatchers, self._collector, Keeper(self._dispatchers, self.signal)]
         return services
+
+    def _serving_buses(self) -> dict[str, Bus]:
+        """The buses that this node serves: those of its dispatcher."""
+        return self._buses if "dispatcher" in self.options.roles else {}
+
+    def _open_buses(self) -> None:
+        """Let them connect. A broker that is down delays nobody."""
+        for name, bus in self._serving_buses().items():
+            bus.open(self._loops[f"reports-{name}"].wake)
+
+    def _bus_services(self, name: str, bus: Bus) -> list[Service]:
+        delivery = BusDelivery(bus, self.clock)
+        reports = Reports(name, bus, self.store, self.clock, self.signal, self.telemetry, self._settle_reported)
+        cancels = Cancels(name, bus, self.store, self.signal, delivery.cancel)
+        reports.cancel_asked = cancels.add
+        return [reports, cancels]
+
+    async def _settle_reported(self, claims: Sequence[Claim]) -> Sequence[Run | HorariumError]:
+        return await self.operations.settle([Settlement(*claim) for claim in claims])
 
     def _make_dispatchers(self, roles: set[str]) -> tuple[Dispatcher, ...]:
         options = self.options
         made: list[Dispatcher] = []
         if "dispatcher" in roles:
             made.append(self._dispatcher("http", {"http": self._http()}, options.http_concurrency))
+        for name, bus in self._serving_buses().items():
+            made.append(self._dispatcher(f"bus-{name}", {f"bus/{name}": BusDelivery(bus, self.clock)}, BUS_PLACES))
         if self.handlers:
             delivery = HandlerDelivery(self.handlers, self.clock)
             self._targets.append(delivery)
@@ -262,6 +301,10 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+
+    def _cancel_asked(self, run: Run) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel_asked(run)
 
     def _settled_elsewhere(self, run: Any, job: Any) -> None:
         self.telemetry.settled([run])

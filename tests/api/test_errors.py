@@ -46,13 +46,13 @@ async def test_an_unknown_address_is_a_problem(refusing: Api, path: str) -> None
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/jobs", "GET, OPTIONS, POST"),
-        ("POST", "/jobs/a", "DELETE, GET, OPTIONS, PATCH, PUT"),
-        ("HEAD", "/runs", "GET, OPTIONS"),
+        ("PUT", "/jobs", "GET, HEAD, OPTIONS, POST"),
+        ("POST", "/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("POST", "/runs", "GET, HEAD, OPTIONS"),
         ("GET", "/runs/claim", None),
-        ("BREW", "/jobs", "GET, OPTIONS, POST"),
-        ("DELETE", "//healthz", "GET, OPTIONS"),
-        ("TRACE", "//swagger-ui", "GET, OPTIONS"),
+        ("BREW", "/jobs", "GET, HEAD, OPTIONS, POST"),
+        ("DELETE", "//healthz", "GET, HEAD, OPTIONS"),
+        ("TRACE", "//swagger-ui", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_which_are_right(
@@ -65,7 +65,7 @@ async def test_a_wrong_method_is_told_which_are_right(
 
 
 async def test_options_lists_all_methods_of_a_path(api: Api) -> None:
-    for path, methods in (("/jobs/a", "DELETE, GET, OPTIONS, PATCH, PUT"), ("/runs", "GET, OPTIONS")):
+    for path, methods in (("/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"), ("/runs", "GET, HEAD, OPTIONS")):
         reply = await api.send("OPTIONS", path)
         assert (reply.status, reply.headers["allow"]) == (204, methods)
 

@@ -261,11 +261,11 @@ class Receiver:
                 self.end_headers()
                 self.wfile.write(text)
 
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any
-
             def log_message(self, format: str, *args: Any) -> None:
                 return
 
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler._any)
         return Handler
 
     def note(self, request: Received) -> Answer:

@@ -130,9 +130,7 @@ def test_a_callback_run_lives_until_its_endpoint_completes_it(server: Server, re
     assert (done["state"], done["result"], done["progress"]) == ("completed", {"rows": 3}, {"done": 1})
 
 
-def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(
-    server: Server, receiver: Receiver, name: str
-) -> None:
+def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(server: Server, receiver: Receiver, name: str) -> None:
     receiver.answers[f"/{name}"] = lambda _: (202, {}, b"")
     run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 1})
     first, second = receiver.wait(f"/{name}", 2)
@@ -200,10 +198,13 @@ def test_secrets_are_never_shown(receiver: Receiver, store: str, name: str, tmp_
     key, canary = "key-canary-6f1c", "whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5"
     flags = ("--allow-private-targets", "--api-key", key, "--signing-secret", SECRET, "--log-level", "debug")
     with serving(store, *flags, key=key) as own:
-        run_id = call(own, receiver, name, signing_secret=canary)
+        bearer = "header-canary-77ab"
+        run_id = call(own, receiver, name, signing_secret=canary, headers={"Authorization": f"Bearer {bearer}"})
         own.becomes(run_id, "completed")
         assert receiver.wait(f"/{name}")[0].headers["webhook-signature"].startswith("v1,")
-        seen = [own.ask("GET", "/api/v1" + path).body for path in (f"/jobs/{name}", "/jobs", f"/runs/{run_id}", "/runs")]
+        seen = [
+            own.ask("GET", "/api/v1" + path).body for path in (f"/jobs/{name}", "/jobs", f"/runs/{run_id}", "/runs")
+        ]
         stored = own("GET", f"/jobs/{name}")
         assert stored["target"]["signing_secret"] not in (None, canary)
         again = own("PUT", f"/jobs/{name}", {**stored, "priority": 1})
@@ -211,6 +212,10 @@ def test_secrets_are_never_shown(receiver: Receiver, store: str, name: str, tmp_
         own("POST", f"/jobs/{name}/trigger")
         request = receiver.wait(f"/{name}", 2)[1]
         Webhook(canary).verify(request.body, dict(request.headers))
+        assert request.headers["authorization"] == f"Bearer {bearer}"
+        closed = "http://127.0.0.1:1/path?token=query-canary-51c0"
+        failing = call(own, receiver, f"{name}.closed", url=closed, retry={"attempts_max": 1})
+        seen.append(json.dumps(own.becomes(failing, "failed")).encode())
         bad = own.refused("PATCH", f"/jobs/{name}", {"target": {"signing_secret": canary + "!"}})
         wrong = own.ask("GET", "/api/v1/jobs", headers={"Authorization": f"Bearer {key}x"})
         assert wrong.status == 401
@@ -218,5 +223,5 @@ def test_secrets_are_never_shown(receiver: Receiver, store: str, name: str, tmp_
         seen += [own.ask("GET", path).body for path in ("/metrics", "/docs/openapi.json", "/readyz", "/api/v1/nodes")]
         eventually(lambda: own("GET", "/stats")["queues"] == [])
     seen.append("".join(own.log).encode())
-    for secret in (key, canary, SECRET, canary.removeprefix("whsec_")):
+    for secret in (key, canary, SECRET, canary.removeprefix("whsec_"), bearer, "query-canary"):
         assert not [text for text in seen if secret.encode() in text], secret

@@ -55,7 +55,7 @@ def test_a_job_is_added_with_flags(call: Call) -> None:
     assert (job["retry"]["attempts_max"], job["retry"]["backoff_seconds"]) == (5, 10.0)
     assert (job["labels"], job["priority"], job["jitter_seconds"]) == ({"team": "a"}, 3, 60.0)
     assert (job["fires_max"], job["concurrency"], job["overlap"]) == (9, {"key": "db", "max": 2}, "skip")
-    assert (job["catch_up"], job["enabled"]) == ({"policy": "none"}, False)
+    assert (job["catch_up"], job["enabled"]) == ({"policy": "none", "window_seconds": None}, False)
 
 
 def test_what_was_understood_is_said(call: Call) -> None:
@@ -65,7 +65,7 @@ def test_what_was_understood_is_said(call: Call) -> None:
 def test_a_name_that_is_taken_fails_unless_it_is_replaced(call: Call) -> None:
     call("job", "add", "taken", "--every", "5m", "--queue", "q")
     refused = call("job", "add", "taken", "--every", "6m", "--queue", "q", status=1)
-    assert refused.stderr.startswith("Error: job 'taken' exists already")
+    assert refused.stderr.startswith("Error: job 'taken' exists already; add --replace")
     call("job", "add", "taken", "--every", "6m", "--queue", "q", "--replace")
 
 
@@ -136,7 +136,7 @@ def test_a_job_is_updated_field_by_field(call: Call) -> None:
     assert job["target"]["headers"] == {"A": "1"}
     call("job", "update", "up", "--queue", "q", "--cron", "@daily")
     job = as_json(call("job", "show", "up", "--json"))
-    assert job["target"] == {"type": "queue", "queue": "q"}
+    assert job["target"] == {"type": "queue", "queue": "q", "payload": None}
     assert job["trigger"]["type"] == "cron"
     call("job", "update", "up", "--disabled")
     assert "state" in call("job", "show", "up").stdout

@@ -219,3 +219,24 @@ def test_every_setting_says_what_it_is() -> None:
 
 def test_the_docs_hold_the_table_as_it_is() -> None:
     assert settings_table() in DOCS.read_text()
+
+
+def test_buses_have_names_and_a_url_alone_is_the_default() -> None:
+    settings = load_settings(env={"HORARIUM_BUS_URLS": "amqp://a/, orders=nats://b:4222"})
+    assert settings.buses == {"default": "amqp://a/", "orders": "nats://b:4222"}
+    assert load_settings({"bus_urls": ("redis://h/?x=y",)}).buses == {"default": "redis://h/?x=y"}
+    assert load_settings().buses == {}
+
+
+@pytest.mark.parametrize("urls", [("amqp://a", "nats://b"), ("x=amqp://a", "x=nats://b")])
+def test_two_buses_of_one_name_are_refused(urls: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidSetting, match="two buses named"):
+        load_settings({"bus_urls": urls}).check()
+
+
+def test_the_password_of_a_bus_is_masked() -> None:
+    settings = load_settings({"bus_urls": ("x=amqp://me:secret-9@h/",)})
+    assert "secret-9" not in repr(settings)
+    with pytest.raises(InvalidSetting) as refused:
+        load_settings({"bus_urls": ("me:secret-9@h",)})
+    assert "bus_urls" in str(refused.value)

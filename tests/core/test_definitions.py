@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND, to_text
 from horarium.definitions import (
-    SECRET_SHOWN,
     define,
     definition_of,
     job_view,
@@ -18,8 +17,9 @@ from horarium.definitions import (
     redefine,
 )
 from horarium.errors import InvalidJob, InvalidTrigger
+from horarium.job_operations import merge_patch, patch_definition
+from horarium.masking import SECRET_SHOWN
 from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
-from horarium.operations import merge_patch, patch_definition
 
 NOW = 1_767_571_200 * SECOND
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -105,6 +105,23 @@ def test_a_masked_secret_keeps_the_stored_one(sent: str | None, kept: str | None
     stored = again(a_job(), fields(target=target)).target
     assert isinstance(stored, HttpTarget)
     assert stored.signing_secret == (sent if kept == "new" else kept)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Cookie", "X-Api-Key", "x-auth-token"])
+def test_a_masked_header_keeps_the_stored_one(name: str) -> None:
+    def target(text: str) -> dict[str, Any]:
+        return {"type": "http", "url": "http://example.org", "headers": {name: text, "X-Plain": "seen"}}
+
+    job = again(a_job(), fields(target=target("Bearer stored")))
+    shown = job_view(job).target
+    assert isinstance(shown, HttpTarget)
+    assert shown.headers == {name: SECRET_SHOWN, "X-Plain": "seen"}
+    assert again(job, fields(target=target(SECRET_SHOWN))) == job
+    changed = again(job, fields(target=target("Bearer new"))).target
+    assert isinstance(changed, HttpTarget)
+    assert changed.headers[name] == "Bearer new"
+    with pytest.raises(InvalidJob, match="masked"):
+        again(a_job(), fields(target=target(SECRET_SHOWN)))
 
 
 def test_no_view_shows_a_secret() -> None:

@@ -10,23 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_text
+from horarium.editing import delete, pause, plan_backfill, plan_now, reanchor, resume, revise
 from horarium.model import Cause, Disposition, Job, Plan, QueueTarget, Run, State, run_id
-from horarium.planning import (
-    BUFFERED_RUNS_MAX,
-    CATCH_UP_RUNS_MAX,
-    MISFIRE_GRACE,
-    delete,
-    next_fire,
-    owed_run,
-    pause,
-    plan,
-    plan_backfill,
-    plan_now,
-    reanchor,
-    resume,
-    revise,
-    trigger_of,
-)
+from horarium.planning import BUFFERED_RUNS_MAX, CATCH_UP_RUNS_MAX, MISFIRE_GRACE, next_fire, owed_run, plan, trigger_of
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Timeouts
 
 NOW = 1_767_571_200 * SECOND

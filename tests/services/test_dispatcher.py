@@ -408,3 +408,19 @@ async def test_flush_returns_when_everything_is_written(setting: Setting) -> Non
     await collector.step(setting.now)
     await flushing
     assert await setting.state() is State.COMPLETED
+
+
+async def test_an_outcome_whose_answer_was_lost_counts_as_written(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setting.add_run()
+    setting.store = FaultyStore(setting.store, by_script(("settle_runs", Fault.AFTER)))
+    node = Node(setting, answer(Succeeded()))
+    await node.claim()
+    await until(lambda: node.collector.waiting > 0)
+    with pytest.raises(StoreUnavailable):
+        await node.collector.step(setting.now)
+    await node.collector.step(setting.now)
+    assert (await setting.run()).state is State.COMPLETED
+    assert node.collector.waiting == 0
+    assert "lease was lost" not in caplog.text

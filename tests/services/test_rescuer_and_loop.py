@@ -11,7 +11,7 @@ from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import RunChange, State
 from horarium.policies import Retention, Retry
-from horarium.services.pruner import Pruner
+from horarium.services.pruner import SWEEP, Pruner
 from horarium.services.rescuer import Rescuer
 from horarium.services.service import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, POLL_SECONDS, Health, Loop
 from tests.services.conftest import START, Setting, until
@@ -88,6 +88,27 @@ async def test_the_pruner_keeps_as_many_runs_as_the_job_says(setting: Setting) -
     pruner.note(await setting.run("run-0"), job)
     await pruner.step(START)
     assert [run is None for run in await setting.store.get_runs(["run-0", "run-1", "run-2"])] == [True, True, False]
+
+
+async def test_the_pruner_finds_by_itself_what_another_process_settled(setting: Setting) -> None:
+    await setting.add_job(retention=Retention(runs_max=1))
+    pruner = Pruner(setting.store, setting.telemetry)
+    for round_ in range(2):
+        now = START + round_ * SWEEP
+        for index in range(3):
+            name = f"run-{round_}-{index}"
+            await setting.add_run(name, job_id="job", job="job", fire_at=now + index, state=State.SKIPPED)
+        await pruner.step(now)
+        kept = await setting.store.get_runs([f"run-{round_}-{index}" for index in range(3)])
+        assert [run is None for run in kept] == [True, True, False]
+
+
+async def test_the_pruner_goes_on_after_a_clock_that_was_ahead(setting: Setting) -> None:
+    pruner = Pruner(setting.store, setting.telemetry)
+    await pruner.step(START + 3_650 * DAY)
+    await setting.add_run(state=State.COMPLETED, finished_at=START, prune_at=START)
+    assert (await pruner.step(START) or 0) <= START + 60 * SECOND
+    assert await setting.store.get_runs(["run"]) == [None]
 
 
 # ---- the loop ---------------------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.postgres import Postgres
+from tests.stores.cockroach_server import new_serializable_database
 from tests.stores.postgres_server import new_database, ready
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    server = Postgres()
+    # Nothing here outlives the server, so nothing need reach the disk; what must is tested on servers of their own.
+    server = Postgres(fsync="off", full_page_writes="off")
     try:
         server.start()
         asyncio.run(ready(server.url))
@@ -25,3 +27,13 @@ def postgres_server() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: Postgres) -> str:
     return new_database(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def serializable_url(postgres_server: Postgres) -> str:
+    return new_serializable_database(postgres_server)
+
+
+@pytest.fixture
+def fresh_serializable_url(postgres_server: Postgres) -> str:
+    return new_serializable_database(postgres_server)

@@ -99,7 +99,7 @@ async def test_a_server_killed_and_restarted_keeps_what_was_acknowledged(
     claimed = (await take(store, 10)).runs
     assert await store.settle_runs([completed(run) for run in claimed[:5]], NOW) == [True] * 5
     server.kill()
-    with pytest.raises(StoreUnavailable, match="127.0.0.1"):
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
         await store.add_runs([a_run(99)])
     await asyncio.to_thread(server.start)
     await insist(store)
@@ -238,8 +238,11 @@ async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> No
     woken = [asyncio.Event(), asyncio.Event()]
     signal.subscribe("jobs", woken[0].set)
     signal.subscribe("queue:" + "long\0" * 100, woken[1].set)
-    await execute(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
-                       " AND pid <> pg_backend_pid() AND datname = current_database()")
+    await execute(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
+        " AND pid <> pg_backend_pid() AND datname = current_database()",
+    )
     async with asyncio.timeout(15):
         for event in woken:
             await event.wait()

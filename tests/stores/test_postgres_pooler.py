@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from horarium.clock import MINUTE
 from horarium.model import Plan, State
 from horarium.ports import Beat, RunFilter
-from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.pgbouncer import PgBouncer
@@ -25,7 +25,7 @@ def pooler_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[st
     ignored = ",".join(
         (
             "search_path,synchronous_commit,default_transaction_isolation,jit,plan_cache_mode,enable_seqscan",
-            "enable_hashjoin,enable_mergejoin,max_parallel_workers_per_gather,statement_timeout",
+            "enable_hashjoin,enable_mergejoin,enable_sort,max_parallel_workers_per_gather,statement_timeout",
             "idle_in_transaction_session_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count",
         )
     )
@@ -39,7 +39,9 @@ def pooler_url(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[st
 
 
 @pytest.mark.parametrize("parameters", ["", "?pgbouncer=true"])
-async def test_many_nodes_work_through_a_pooler(pooler_url: str, parameters: str, request: pytest.FixtureRequest) -> None:
+async def test_many_nodes_work_through_a_pooler(
+    pooler_url: str, parameters: str, request: pytest.FixtureRequest
+) -> None:
     namespace = f"pooler-{request.node.name}"
     stores = [PostgresStore(pooler_url + parameters, namespace) for _ in range(4)]
     for store in stores:
@@ -70,3 +72,13 @@ async def test_without_a_pooler_none_is_suspected(postgres_url: str) -> None:
     await store.open()
     assert not store.location.pooler
     await store.close()
+
+
+async def test_behind_a_pooler_wake_ups_stay_within_the_process(pooler_url: str) -> None:
+    signal = PostgresSignal(pooler_url)
+    await signal.start()
+    woken = asyncio.Event()
+    signal.subscribe("jobs", woken.set)
+    signal.publish("jobs")
+    assert woken.is_set()
+    await signal.stop()

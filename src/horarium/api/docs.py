@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import Request, get
+from litestar import Request, route
+from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from horarium.errors import NotFound
 
+READ = (HttpMethod.GET, HttpMethod.HEAD)
 HERE = Path(__file__).parent
 ASSETS = HERE / "assets"
 SCRIPT_TYPE = "text/javascript"
@@ -112,27 +114,27 @@ class Docs:
     def handlers(self) -> list[HTTPRouteHandler]:
         """The routes."""
 
-        @get("/docs/openapi.json", name="openapiJson", include_in_schema=False)
+        @route("/docs/openapi.json", http_method=READ, name="openapiJson", status_code=200, include_in_schema=False)
         async def openapi_json() -> ASGIResponse:
             return ASGIResponse(body=self.as_json, media_type="application/json")
 
-        @get("/docs/openapi.yml", name="openapiYaml", include_in_schema=False)
+        @route("/docs/openapi.yml", http_method=READ, name="openapiYaml", status_code=200, include_in_schema=False)
         async def openapi_yaml() -> ASGIResponse:
             return ASGIResponse(body=self.as_yaml, media_type="application/yaml")
 
-        @get("/swagger-ui", name="swaggerUi", include_in_schema=False)
+        @route("/swagger-ui", http_method=READ, name="swaggerUi", status_code=200, include_in_schema=False)
         async def swagger_ui(request: Request[Any, Any, Any]) -> ASGIResponse:
             if request.scope.get("raw_path", b"").endswith(b"/"):
                 return ASGIResponse(status_code=302, headers=[("location", "../swagger-ui")])
             policy = [("content-security-policy", PAGE_POLICY)]
             return ASGIResponse(body=self.page(), media_type="text/html", headers=policy)
 
-        @get("/swagger-ui/{file:str}", name="swaggerFile", include_in_schema=False)
+        @route("/swagger-ui/{file:str}", http_method=READ, name="swaggerFile", status_code=200, include_in_schema=False)
         async def swagger_file(request: Request[Any, Any, Any]) -> ASGIResponse:
             body, media_type = self.file(request.path_params["file"])
             return ASGIResponse(body=body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
 
-        @get("/", name="home", include_in_schema=False)
+        @route("/", http_method=READ, name="home", status_code=200, include_in_schema=False)
         async def home() -> ASGIResponse:
             return ASGIResponse(status_code=302, headers=[("location", "swagger-ui")])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import Method
@@ -88,7 +89,7 @@ def route(endpoint: Endpoint) -> HTTPRouteHandler:
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
     return HTTPRouteHandler(
         _litestar_path(endpoint.path),
-        http_method=endpoint.method,
+        http_method=[endpoint.method, HttpMethod.HEAD] if endpoint.method == "GET" else endpoint.method,
         name=endpoint.name,
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,

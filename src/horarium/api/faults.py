@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from horarium.api.limits import FAULTS_MAX
 from horarium.api.problems import Fault
-from horarium.triggers.words import nearest, quote
+from horarium.triggers.words import nearest, quote, say_patterns
 
 
 def find_faults(value: Any, kind: Any, *, strict: bool = True) -> list[Fault]:
@@ -67,7 +67,7 @@ def _own_fault(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault
 
 
 def _plain(text: str) -> str:
-    return text[:1].lower() + text[1:].replace("`", "")
+    return say_patterns(text[:1].lower() + text[1:].replace("`", ""))
 
 
 def _choices(value: Any, kind: Any) -> str:

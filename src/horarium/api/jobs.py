@@ -40,8 +40,9 @@ from horarium.api.schemas import (
 from horarium.api.shown import shown_job
 from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
 from horarium.errors import AlreadyExists, CallerError, InvalidJob
+from horarium.job_operations import merge_patch
 from horarium.model import Job, encode_payload
-from horarium.operations import Operations, merge_patch
+from horarium.operations import Operations
 from horarium.ports import JobFilter
 
 INVALID_JOB = ("invalid_job", "invalid_trigger")

@@ -31,7 +31,11 @@ def in_full(value: S) -> S:
 
 def shown_job(job: Job) -> JobView:
     """A job, with every default spelt out."""
-    view = job_view(job)
+    return shown_view(job_view(job))
+
+
+def shown_view(view: JobView) -> JobView:
+    """The same view, with every default spelt out."""
     view.target = in_full(view.target)
     view.catch_up = in_full(view.catch_up)
     view.retry = in_full(view.retry)

@@ -69,7 +69,7 @@ def list_jobs(
         wanted = pairs("--label", labels, "=")
         jobs = client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, limit=limit)
         if as_json:
-            print_json_list(jobs)
+            print_json_list(map(in_full, jobs))
         else:
             columns = ("name", "state", "next_fire_at", "trigger", "target")
             print_table(columns, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
@@ -97,8 +97,16 @@ def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
         print_job(client.get_job(name), as_json)
 
 
+def in_full(job: JobView) -> JobView:
+    """The job as the API shows it: every default spelt out."""
+    from horarium.api.shown import shown_view
+
+    return shown_view(job)
+
+
 def print_job(job: JobView, as_json: bool) -> None:
     """A job, for programs or for people."""
+    job = in_full(job)
     if as_json:
         print_json(job)
         return
@@ -145,7 +153,7 @@ def pause(name: str, reason: str | None, url: str, api_key: str | None, as_json:
     with connect(url, api_key) as client:
         job = client.pause_job(name, reason)
     if as_json:
-        print_json(job)
+        print_json(in_full(job))
     else:
         click.echo(f"Job {name} is paused.")
 
@@ -157,7 +165,7 @@ def resume(name: str, url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
         job = client.resume_job(name)
     if as_json:
-        print_json(job)
+        print_json(in_full(job))
     else:
         click.echo(f"Job {name} is enabled; it fires next at {_when(job)}.")
 

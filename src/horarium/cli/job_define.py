@@ -12,6 +12,7 @@ from horarium.cli.fields import DURATION, INSTANT, JSON, policies_of, target_of,
 from horarium.cli.job import NAME, print_job
 from horarium.cli.preview import trigger_options
 from horarium.cli.shell import connect, server_options
+from horarium.errors import AlreadyExists
 
 TARGET_OPTIONS = [
     click.option("--http", metavar="URL", help="Target: a request to this URL."),
@@ -97,7 +98,7 @@ def add(
         definition["name"] = name
     _check_complete(definition)
     with connect(url, api_key) as client:
-        job = client.put_job(definition)[0] if replace else client.create_job(definition)
+        job = client.put_job(definition)[0] if replace else _create(client, definition)
     if as_json:
         print_job(job, as_json)
     else:
@@ -143,6 +144,16 @@ def update(
         print_job(job, as_json)
     else:
         click.echo(f"Job {job.name}: {job.words}.")
+
+
+def _create(client: Any, definition: Mapping[str, Any]) -> Any:
+    try:
+        return client.create_job(definition)
+    except AlreadyExists as error:
+        raise AlreadyExists(
+            f"job {definition['name']!r} exists already; add --replace to change it, or give another name",
+            field=error.field,
+        ) from None
 
 
 def _from_file(file: str | None) -> dict[str, Any]:

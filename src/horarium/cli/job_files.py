@@ -92,7 +92,7 @@ def _find(client: Client, name: Any) -> JobView | None:
 
 
 def _has_masked_secret(definition: dict[str, Any]) -> bool:
-    from horarium.definitions import SECRET_SHOWN
+    from horarium.masking import SECRET_SHOWN
 
     target = definition.get("target")
     return isinstance(target, dict) and target.get("signing_secret") == SECRET_SHOWN

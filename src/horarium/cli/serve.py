@@ -49,7 +49,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help = f"{setting.help} Expected: {setting.expected}. [{setting.env}{_default(setting)}]"
     if setting.is_switch:
         return click.option(f"{setting.flag}/--no-{setting.flag[2:]}", setting.name, default=None, help=help)
-    repeatable = setting.name == "api_keys"
+    repeatable = setting.name in ("api_keys", "bus_urls")
     return click.option(setting.flag, setting.name, multiple=repeatable, metavar="VALUE", help=help)
 
 

@@ -63,6 +63,9 @@ def _status(command: Callable[[], Any], as_json: bool) -> int:
         return answer if isinstance(answer, int) else 0
     except Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
     except click.UsageError as error:
         return _say(_usage(error), "usage", USAGE, as_json)
     except click.ClickException as error:

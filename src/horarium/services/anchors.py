@@ -14,8 +14,9 @@ import logging
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
+from horarium.editing import reanchor
 from horarium.model import Job, RunChange, State
-from horarium.planning import CURSOR_AHEAD, reanchor
+from horarium.planning import CURSOR_AHEAD
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
 
 STEP_BACK = SECOND

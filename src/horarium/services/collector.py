@@ -104,6 +104,8 @@ class Collector:
             ours = run is not None and run.token == ended.run.token and run.state in CLAIMED
             if run is not None and ours and (run.lease_expires_at or 0) > now:
                 self._ended.append(Ended(run, ended.job, ended.outcome))
+            elif run is not None and _written(ended, run):
+                self._telemetry.settled([run])
             else:
                 self._telemetry.lease_lost()
                 self._log.warning(now, "run %s: its lease was lost, so its outcome is void", ended.run.id)
@@ -120,3 +122,9 @@ class Collector:
         for change, ended in zip(changes, batch, strict=True):
             if ended.job is not None and ended.job.retention.runs_max is not None:
                 self._settled(change.run, ended.job)
+
+
+def _written(ended: Ended, run: Run) -> bool:
+    """Whether the run stands as this outcome left it: the store carried it out, and only its answer was lost."""
+    done = run.token == ended.run.token and run.finished_at is not None
+    return done and run.state is settle(ended.run, ended.job, ended.outcome, run.finished_at or 0).state

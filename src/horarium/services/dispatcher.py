@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.errors import LeaseLost
+from horarium.errors import LeaseLost, Outage
 from horarium.model import Failed, Job, Outcome, Released, Run
 from horarium.ports import BATCH_MAX, Beat, Delivery, Pulse, Signal, Store, Target
 from horarium.services.collector import Collector
@@ -216,6 +216,20 @@ class Dispatcher:
             self._open_place()
         return min((ready.run.due_at for ready in self._held), default=None)
 
+    def ask_again(self) -> None:
+        """A cancel was asked, perhaps for a run that was claimed and has not begun: none of these begins before the
+        store has been asked about it."""
+        self._held.extend(self._ready)
+        self._ready.clear()
+        if self._held:
+            self.wake()
+
+    def cancel_asked(self, run: Run) -> None:
+        """A cancel was asked for this claimed run, in this process: its target sees it at once."""
+        attempt = self._attempts.get((run.id, run.token))
+        if attempt is not None:
+            attempt.ask_to_stop()
+
     # ---- performing
 
     def _open_place(self) -> None:
@@ -354,11 +368,17 @@ class Keeper:
 
     def _ask(self) -> None:
         self._asked = True
+        for dispatcher in self._dispatchers:
+            dispatcher.ask_again()
 
     async def step(self, now: Instant) -> Instant | None:
         if self._asked:
-            for dispatcher in self._dispatchers:
-                await dispatcher.beat_all()
             self._asked = False
+            try:
+                for dispatcher in self._dispatchers:
+                    await dispatcher.beat_all()
+            except Outage:
+                self._asked = True
+                raise
         wakes = [await dispatcher.keep(now) for dispatcher in self._dispatchers]
         return min((wake for wake in wakes if wake is not None), default=None)

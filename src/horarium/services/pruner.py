@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Job, Run
-from horarium.ports import Store
+from horarium.ports import PAGE_MAX, JobFilter, Store
 from horarium.telemetry import Telemetry
 
 BATCH = 500
@@ -12,6 +12,9 @@ PAUSE = SECOND // 20
 """Between two batches: what else waits for the store goes first."""
 IDLE = 30 * SECOND
 TRIMMED_JOBS_MAX = 10_000
+SWEEP = 600 * SECOND
+"""How often all jobs are looked through for those that keep a number of runs: what was settled by another process, or
+before a crash, was noted by nobody here."""
 
 
 class Pruner:
@@ -25,21 +28,39 @@ class Pruner:
         self._telemetry = telemetry
         self._trim: dict[str, int] = {}
         self._idle_until: Instant = 0
+        self._swept_at: Instant | None = None
+        self._sweep_after: str | None = None
 
     def note(self, run: Run, job: Job | None) -> None:
         """A run of this job was settled: it may have one more than it keeps."""
-        if job is not None and job.retention.runs_max is not None and len(self._trim) < TRIMMED_JOBS_MAX:
+        if job is not None:
+            self._note(job)
+
+    def _note(self, job: Job) -> None:
+        if job.retention.runs_max is not None and len(self._trim) < TRIMMED_JOBS_MAX:
             self._trim[job.id] = job.retention.runs_max
 
     async def step(self, now: Instant) -> Instant | None:
-        if self._idle_until - IDLE <= now < self._idle_until and not self._trim:
+        idle = self._idle_until - IDLE <= now < self._idle_until
+        if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
-        pruned = await self._store.prune_runs(now, BATCH) if now >= self._idle_until else 0
+        await self._sweep(now)
+        pruned = 0 if idle else await self._store.prune_runs(now, BATCH)
         trimmed = await self._trim_one()
         self._telemetry.pruned(pruned + trimmed)
-        if pruned < BATCH and now >= self._idle_until:
+        if not idle and pruned < BATCH:
             self._idle_until = now + IDLE
-        return now + PAUSE if pruned == BATCH or self._trim else self._idle_until
+        return now + PAUSE if pruned == BATCH or self._trim or self._sweep_after else self._idle_until
+
+    async def _sweep(self, now: Instant) -> None:
+        """One page of the jobs, where it is time to look through them."""
+        if self._sweep_after is None and self._swept_at is not None and 0 <= now - self._swept_at < SWEEP:
+            return
+        page = await self._store.list_jobs(JobFilter(), self._sweep_after, PAGE_MAX)
+        for job in page.items:
+            self._note(job)
+        self._sweep_after = page.next_after
+        self._swept_at = now
 
     async def _trim_one(self) -> int:
         if not self._trim:

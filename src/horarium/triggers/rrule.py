@@ -225,7 +225,12 @@ def _find_zone(start: Moment | None, timezone: str | None) -> Zone:
         raise InvalidTrigger(
             f"DTSTART is in {quote(given)}, but timezone is {quote(timezone)}: give one of them", field="timezone"
         )
-    return get_zone(given or ("UTC" if timezone is None else timezone))
+    if given is None:
+        return get_zone("UTC" if timezone is None else timezone)
+    try:
+        return get_zone(given)
+    except InvalidTrigger as error:
+        raise InvalidTrigger(f"TZID: {error.message}", field="rrule") from None
 
 
 def _read_policies(gap: str, repeat: str) -> tuple[Gap, Repeat]:

@@ -127,8 +127,10 @@ class Spec:
     def list(self, name: str, expected: str, limit: int) -> list[Any]:
         """A list of 1 to `limit` items."""
         given = self.need(name, expected)
-        if not isinstance(given, list | tuple) or not given:
+        if not isinstance(given, list | tuple):
             raise InvalidTrigger(f"{name}: expected {expected}, not {quote(given)}", field=name)
+        if not given:
+            raise InvalidTrigger(f"{name}: expected {expected}, not an empty one", field=name)
         if len(given) > limit:
             raise InvalidTrigger(f"{name}: expected at most {limit} items, not {len(given)}", field=name)
         return list(given)

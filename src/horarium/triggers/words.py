@@ -6,6 +6,7 @@ Owns wording that more than one trigger needs. It must never decide anything: wh
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND
@@ -105,3 +106,29 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean X?)`, or nothing where no known word is near."""
     near = difflib.get_close_matches(word[:QUOTE_MAX].lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+PATTERNS_IN_WORDS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$": "letters, digits and . _ : @ -, with a letter or a digit first",
+    r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$": "names of letters, digits and . _ / -, with a letter or a digit first",
+    r"^[A-Za-z0-9][A-Za-z0-9._/-]*=[^\x00]*(?!\n)$": "name=value, such as team=billing",
+    r"^[A-Za-z0-9._:@-]*(?!\n)$": "letters, digits and . _ : @ -",
+    r"^[A-Z]{1,16}(?!\n)$": "a method in capitals, such as POST",
+    r"^[^\x00-\x1f\x7f]+(?!\n)$": "a text without line breaks or other control characters",
+    r"^((pull|handler)/)?[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$": "NAME, pull/NAME or handler/NAME, NAME being letters, "
+    "digits and . _ : @ -",
+    r"^((pull|handler|bus)/)?[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$": "http, NAME, pull/NAME, handler/NAME or bus/NAME, "
+    "NAME being letters, digits and . _ : @ -",
+}
+"""How each pattern that a text must match is said to people."""
+
+_PATTERN = re.compile(r"`?str`? matching regex '(.*)'( - at key in .*|(?= - at `)|$)")
+
+
+def say_patterns(message: str) -> str:
+    """msgspec's message, with the pattern that a text must match in words."""
+
+    def said(found: re.Match[str]) -> str:
+        return PATTERNS_IN_WORDS.get(found[1].replace("\\\\", "\\"), found[0])
+
+    return _PATTERN.sub(said, message)

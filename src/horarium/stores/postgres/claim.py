@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from horarium.clock import Instant
+from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.postgres.rows import OWNER_COLUMN, encode_text, storable
 from horarium.stores.postgres.runs import load
@@ -26,11 +27,11 @@ from horarium.stores.postgres.session import Session
 CHUNK_MIN = 16
 """How many gated runs are looked at in one go at the least."""
 
-_LEADING = 3
-"""Columns before those of the run."""
-
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
+
+Level = tuple[int, int, int, Instant]
+"""The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
 
 
 async def claim_at_once(
@@ -39,43 +40,60 @@ async def claim_at_once(
     """The claim, unless gated runs are due: then None, and nothing was taken."""
     names, by = storable(set(queues)), encode_text(worker)
     rows = await session.rows("claim_at_once", session.namespace_id, names, limit, by, now, until)
-    next_due_at, gated_due, _, *first = rows[0]
-    if gated_due:
+    first = rows[0]
+    if first["gated_due"]:
         return None
-    taken = rows if first[0] is not None else []
-    return await _claimed(session, taken, until if len(taken) >= limit else next_due_at)
+    taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
+    return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 
 async def claim_exactly(
     session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed:
     """The claim, gated runs included. In a transaction."""
-    names = storable(set(queues))
     await session.one("lock_gates", session.namespace_id)
-    levels = await session.rows("claim_levels", session.namespace_id, names, -1)
-    walk = _Walk(session, limit, now, until)
-    due = sorted(tuple(level) for level in levels if level[3] <= until)
-    chosen = await walk.choose(due)
-    rows = []
-    if chosen:
-        rows = await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
-    if len(chosen) >= limit:
-        return await _claimed(session, rows, until)
-    levels = await session.rows("claim_levels", session.namespace_id, names, until)
-    return await _claimed(session, rows, min((level[3] for level in levels), default=None))
+    rows = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
+    next_due_at = until if len(rows) >= limit else await next_after(session, queues, until)
+    return await claimed(session, rows, next_due_at)
 
 
-async def _claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
+async def levels_after(session: Session, queues: Sequence[str], instant: Instant) -> list[Level]:
+    """The levels of these queues in which something waits that is due after this instant."""
+    rows = await session.rows("claim_levels", session.namespace_id, storable(set(queues)), instant)
+    return [tuple(row) for row in rows]
+
+
+async def next_after(session: Session, queues: Sequence[str], until: Instant) -> Instant | None:
+    """When the first of what is due after `until` is."""
+    return min((level[3] for level in await levels_after(session, queues, until)), default=None)
+
+
+async def take(
+    session: Session, levels: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant
+) -> list[Any]:
+    """The rows that were claimed from these levels. In a transaction; if any is gated, with the gates locked."""
+    chosen = await _Walk(session, limit, now, until).choose(sorted(level for level in levels if level[3] <= until))
+    if not chosen:
+        return []
+    return await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
+
+
+async def claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
     if not rows:
         return Claimed(next_due_at=next_due_at)
-    runs = await load(session, rows, _LEADING)
+    runs = await load(session, rows)
     versions = {
-        run.job_id: (row[_LEADING + OWNER_COLUMN], row[2])
+        run.job_id: (row[OWNER_COLUMN], row["job_version"])
         for run, row in zip(runs, rows, strict=True)
-        if run.job_id is not None and row[2] is not None
+        if run.job_id is not None and row["job_version"] is not None
     }
+    runs.sort(key=_claim_order)
     jobs = await session.jobs_at(versions) if versions else {}
     return Claimed(tuple(runs), jobs, next_due_at)
+
+
+def _claim_order(run: Run) -> tuple[int, Instant, str]:
+    return -run.priority, run.due_at, run.id
 
 
 class _Walk:
@@ -87,7 +105,7 @@ class _Walk:
         self._keys: Counter[bytes] = Counter()
         self._owners: set[int] = set()
 
-    async def choose(self, levels: Sequence[tuple[int, int, int, Instant]]) -> list[bytes]:
+    async def choose(self, levels: Sequence[Level]) -> list[bytes]:
         """The ids of the runs to take, from levels that are sorted by rank."""
         chosen: list[bytes] = []
         for _, group in groupby(levels, key=lambda level: level[0]):

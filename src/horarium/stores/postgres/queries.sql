@@ -115,7 +115,7 @@ UNION ALL
 SELECT finished.* FROM horarium.finished WHERE namespace_id = $1 AND unique_key = $2;
 
 -- name: unfinished_runs
-SELECT owners.job_id, runs.* FROM horarium.owners CROSS JOIN LATERAL (
+SELECT runs.* FROM horarium.owners CROSS JOIN LATERAL (
     SELECT runs.* FROM horarium.runs WHERE runs.owner_id = owners.num OFFSET 0
 ) AS runs
 WHERE owners.namespace_id = $1 AND owners.job_id = ANY ($2::text[])
@@ -173,8 +173,8 @@ ORDER BY found.id DESC LIMIT $7;
 -- two probes of an index each. How many rows each level shall give is counted without locks; then that many of its rows
 -- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take. The first
 -- probe of a level steps over what was claimed since the last vacuum; all that follow begin where it arrived.
--- The first three columns: when the next run is due, whether gated runs are due (then nothing was taken), and the
--- version of the run's job. There is always a row.
+-- Beside the runs, in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the
+-- version of each run's job. There is always a row.
 WITH RECURSIVE
 ready (queue_id, priority, due_at) AS (
     SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
@@ -246,9 +246,8 @@ taken AS (
     WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
     RETURNING runs.*
 )
-SELECT next.due_at, next.gated_due, jobs.version, taken.*
-FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
-ORDER BY taken.priority DESC, taken.due_at, taken.id;
+SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
+FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: lock_gates
 -- From here to the end of the transaction nobody else claims gated runs of this namespace.
@@ -348,9 +347,7 @@ WITH taken AS (
     WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
     RETURNING runs.*
 )
-SELECT NULL::int8, NULL::bool, jobs.version, taken.*
-FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
-ORDER BY taken.priority DESC, taken.due_at, taken.id;
+SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: settle_runs
 -- Changes that leave a run unfinished.

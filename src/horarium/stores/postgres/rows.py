@@ -8,7 +8,7 @@ NULL. Building a run is the hot path: what a waiting or running run never has is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -120,7 +120,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def job_columns(jobs: Sequence[Job], added: int) -> list[Column]:
+def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
     """From version to definition. `added`: by how much the stored version is larger than the job's."""
     stored = [msgspec.structs.replace(job, version=job.version + added) for job in jobs] if added else jobs
     return [
@@ -128,7 +128,7 @@ def job_columns(jobs: Sequence[Job], added: int) -> list[Column]:
         [job.enabled for job in stored],
         [job.next_fire_at for job in stored],
         [job.deleted_at for job in stored],
-        [label_array(job.labels) for job in stored],
+        [labels(job.labels) for job in stored],
         [_encode(job).decode() for job in stored],
     ]
 
@@ -153,7 +153,7 @@ def run_columns(namespace_id: int, runs: Sequence[Run]) -> list[Any]:
             (
                 encode_id(run.id),
                 queue,
-                run.priority,
+                run.priority or None,
                 run.due_at,
                 run.fire_at,
                 run.created_at,
@@ -163,15 +163,19 @@ def run_columns(namespace_id: int, runs: Sequence[Run]) -> list[Any]:
                 run.payload,
             )
         )
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return [namespace_id, list(queues), list(owners), names, *columns, *_rare_columns(runs)]
+    return [namespace_id, list(queues), list(owners), names, *_columns(rows), *_rare_columns(runs)]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[Column]:
+    """Rows as columns; one without any value goes as NULL."""
+    nothing = (None,) * len(rows)
+    return [None if column == nothing else column for column in zip(*rows, strict=True)]
 
 
 def _rare_columns(runs: Sequence[Run]) -> list[Column]:
     if all(_rare(run) == _PLAIN for run in runs):
         return [None] * _RARE_COLUMNS
-    columns = zip(*(_rare_row(run) for run in runs), strict=True)
-    return [column if any(value is not None for value in column) else None for column in columns]
+    return _columns([_rare_row(run) for run in runs])
 
 
 def _rare_row(run: Run) -> tuple[Any, ...]:
@@ -205,7 +209,7 @@ def _details(run: Run) -> bytes:
 
 def change_columns(changes: Sequence[RunChange]) -> list[Column]:
     """What must still be so, then everything that may change."""
-    return [list(column) for column in zip(*map(_change_row, changes), strict=True)]
+    return _columns([_change_row(change) for change in changes])
 
 
 def _change_row(change: RunChange) -> tuple[Any, ...]:
@@ -237,6 +241,8 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
 
 QUEUE_COLUMN, OWNER_COLUMN = 12, 13
 
+_NOTHING_RARE = (*(None,) * 13, False)
+
 
 def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[str, str]]) -> Run:
     """The run of a row of `runs` or `finished`."""
@@ -245,6 +251,27 @@ def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[s
      serial, blob, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,
      *_) = row  # fmt: skip
     job_id, job = (None, None) if owner_id is None else owners[owner_id]
+    if (finished_at, prune_at, start_by, execution_seconds, concurrency_max, disposition, concurrency_key, unique_key,
+            details, progress, error, result, history, serial) == _NOTHING_RARE:  # fmt: skip
+        return Run(
+            id=decode_id(blob),
+            queue=queues[queue_id],
+            fire_at=fire_at,
+            due_at=due_at,
+            created_at=created_at,
+            state=STATES[state],
+            priority=priority,
+            job_id=job_id,
+            job=job,
+            cause=CAUSES[cause],
+            payload=payload,
+            lease_seconds=lease_seconds,
+            attempt=attempt,
+            token=token,
+            worker=decode_text(worker),
+            lease_expires_at=lease_expires_at,
+            started_at=started_at,
+        )
     rare = None if details is None else _decode_details(details)
     return Run(
         id=decode_id(blob),
@@ -268,7 +295,7 @@ def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[s
         start_by=start_by,
         attempt=attempt,
         token=token,
-        worker=None if worker is None else worker.decode("utf-8", "surrogatepass"),
+        worker=decode_text(worker),
         lease_expires_at=lease_expires_at,
         started_at=started_at,
         finished_at=finished_at,

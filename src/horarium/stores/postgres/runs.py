@@ -21,7 +21,6 @@ from horarium.stores.postgres.rows import (
     decode_run,
     encode_text,
     is_storable,
-    run_columns,
     storable,
 )
 from horarium.stores.postgres.session import Session
@@ -32,12 +31,10 @@ HIGHEST_ID = b"\xff" * 17
 ALL_STATES = 0b111_1111
 
 
-async def load(session: Session, rows: Sequence[Any], skip: int = 0) -> list[Run]:
-    """The runs of rows of `runs` or `finished`, which begin after `skip` columns."""
-    queues = await session.queue_names([row[skip + QUEUE_COLUMN] for row in rows])
-    owners = await session.owners([row[skip + OWNER_COLUMN] for row in rows])
-    if skip:
-        return [decode_run(tuple(row)[skip:], queues, owners) for row in rows]
+async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
+    """The runs of rows that begin with the columns of `runs` or `finished`."""
+    queues = await session.queue_names([row[QUEUE_COLUMN] for row in rows])
+    owners = await session.owners([row[OWNER_COLUMN] for row in rows])
     return [decode_run(row, queues, owners) for row in rows]
 
 
@@ -45,10 +42,10 @@ async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
     ids = [run.id for run in runs]
     if len(set(ids)) < len(ids):
         return [answer for run in runs for answer in await add_runs(session, [run])]
-    added = await session.one("add_runs", *run_columns(session.namespace_id, runs))
-    if added is not None and len(added) == len(ids):
+    added = await session.insert_runs(runs)
+    if len(added) == len(ids):
         return [True] * len(ids)
-    known = set(map(decode_id, added or ()))
+    known = set(map(decode_id, added))
     return [run_id in known for run_id in ids]
 
 
@@ -66,8 +63,9 @@ async def get_run_by_key(session: Session, unique_key: str) -> Run | None:
 async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[Run]]:
     rows = await session.rows("unfinished_runs", session.namespace_id, storable(job_ids))
     found: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
-    for row, run in zip(rows, await load(session, rows, 1), strict=True):
-        found[row[0]].append(run)
+    for run in await load(session, rows):
+        assert run.job_id is not None
+        found[run.job_id].append(run)
     return found
 
 

@@ -1,20 +1,22 @@
 """Wake-ups between nodes by LISTEN/NOTIFY: they cut latency, and nothing depends on them.
 
-One connection of its own listens; another sends, in batches, so that publishing never waits. A listening connection can
-die without a word, so it is given a heartbeat: a query that must be answered in time. After every reconnection all local
-subscribers are woken, since what was sent meanwhile is lost. Not through a pooler: LISTEN needs a session.
+One connection of its own listens; another sends, in batches, so that publishing never waits. A listening connection
+can die without a word, so it is given a heartbeat: a query that must be answered in time. After every reconnection all
+local subscribers are woken, since what was sent meanwhile is lost. LISTEN needs a session, which a pooler does not
+give: behind one, only subscribers of the same process are woken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 from horarium.errors import HorariumError, StoreUnavailable
-from horarium.stores.postgres.connect import Connection, connect, parse_url, translated
+from horarium.stores.postgres.connect import Connection, connect, find_pooler, parse_url, translated
 
 CHANNEL = "horarium"
 HEARTBEAT_SECONDS = 10.0
@@ -22,6 +24,8 @@ RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 15.0
 TOPIC_CHARS_MAX = 200
 WAITING_MAX = 1_000
 """Topics that wait to be sent, at the most; more of them wait in vain."""
+
+log = logging.getLogger("horarium")
 
 _NOTIFY = "SELECT pg_catalog.pg_notify($1, topic) FROM pg_catalog.unnest($2::text[]) AS given (topic)"
 
@@ -35,7 +39,7 @@ def topic_id(namespace: str, topic: str) -> str:
 
 
 class PostgresSignal:
-    """`ports.Signal` over all nodes of a database and namespace. Works alone too: local subscribers are always woken."""
+    """`ports.Signal` over all nodes of a database and namespace. Local subscribers are always woken, server or not."""
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.location = parse_url(url)
@@ -97,7 +101,11 @@ class PostgresSignal:
         while True:
             went_well = asyncio.Event()
             with suppress(HorariumError):
-                connection = await connect(self.location)
+                location = await find_pooler(self.location)
+                if location.pooler:
+                    log.info("%s is behind a pooler: nodes look for work by themselves", location.shown)
+                    return
+                connection = await connect(location)
                 try:
                     with translated(self.location):
                         await speak(connection, went_well)

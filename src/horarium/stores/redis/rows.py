@@ -8,8 +8,8 @@ servers does not know that type, so bytes travel as arguments of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -217,8 +217,6 @@ Loaded = Sequence[Sequence[bytes | None]]
 def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
     """The runs of these ids, in this order; None for one that does not exist."""
     rows, outcomes, progress, payloads = loaded
-    if not rows:
-        return [None] * len(ids)
     if not (outcomes or progress or payloads):
         return [None if row is None else _run(run_id, _decode_row(row)) for run_id, row in zip(ids, rows, strict=True)]
     nothing: list[bytes | None] = [None] * len(ids)
@@ -228,13 +226,10 @@ def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
 
 def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     """The runs that a script found."""
-    return list(_present(decode_runs([run_id.decode() for run_id in ids], loaded)))
-
-
-def _present(runs: Sequence[Run | None]) -> Iterator[Run]:
-    for run in runs:
-        assert run is not None, "a script gave the id of a run that has no row"
-        yield run
+    rows = cast("Sequence[bytes]", loaded[0])
+    if any(loaded[1:]):
+        return cast("list[Run]", decode_runs([run_id.decode() for run_id in ids], loaded))
+    return [_run(run_id.decode(), row) for run_id, row in zip(ids, map(_decode_row, rows), strict=True)]
 
 
 def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:

@@ -9,25 +9,21 @@ server that does not know a script (it was restarted, or its scripts were flushe
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import hiredis
 from msgspec import Struct
+from redis import exceptions as errors
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as NoConnection
-from redis.exceptions import TimeoutError as NoAnswer
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.stores.redis.scripts import script
-
-log = logging.getLogger("horarium.redis")
 
 T = TypeVar("T")
 
@@ -39,23 +35,27 @@ REPLICAS_MAX = 100
 PROTOCOL = 2
 """RESP 2: the answers of scripts are the same on every server, and nothing is pushed in between."""
 
-_PASSING = {
-    "OOM": "its memory is full (maxmemory)",
-    "READONLY": "it is a read-only replica",
-    "LOADING": "it is loading its data",
-    "MISCONF": "it can't save its data to disk and refuses writes",
+_PASSING_ERRORS: dict[type[RedisError], str] = {
+    errors.OutOfMemoryError: "its memory is full (maxmemory)",
+    errors.ReadOnlyError: "it is a read-only replica",
+    errors.BusyLoadingError: "it is loading its data",
+    errors.MasterDownError: "it has lost its primary",
+    errors.ClusterDownError: "its cluster is down",
+    errors.TryAgainError: "its cluster is moving the slot",
+    errors.AskError: "its cluster is moving the slot",
+    errors.MovedError: "another node of its cluster has the slot",
+    errors.NoPermissionError: "the user lacks a permission",
+    errors.AuthenticationError: "it refuses the login",
+}
+_PASSING_CODES = {
+    "MISCONF": "it can't save its data to disk",
     "NOREPLICAS": "it has too few replicas (min-replicas-to-write)",
-    "MASTERDOWN": "it has lost its primary",
-    "CLUSTERDOWN": "its cluster is down",
-    "TRYAGAIN": "its cluster is moving the slot",
-    "MOVED": "another node of its cluster has the slot",
-    "ASK": "its cluster is moving the slot",
     "BUSY": "it is busy with a script",
     "NOAUTH": "it wants a password",
-    "WRONGPASS": "it refuses the password",
-    "NOPERM": "the user lacks a permission",
+    "WRONGPASS": "it refuses the login",
+    "UNKILLABLE": "it is busy with a script",
 }
-"""How an error of the server begins, and what it means."""
+"""What the server may refuse for now, by redis-py's error or by how the text of the error begins."""
 
 
 class Location(Struct, frozen=True):
@@ -77,7 +77,10 @@ def parse_url(url: str) -> Location:
     query = dict(parse_qsl(parts.query))
     replicas = _number(query.pop("wait", "0"), "wait", 0, REPLICAS_MAX)
     seconds = _number(query.pop("timeout", str(TIMEOUT_SECONDS)), "timeout", 0.05, TIMEOUT_SECONDS_MAX)
-    shown = f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+    try:
+        shown = f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+    except ValueError as error:
+        raise InvalidSetting(f"store: the port of the URL can't be used: {error}", field="store") from error
     rest = urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(query)))
     return Location(rest, shown, int(replicas), seconds)
 
@@ -155,7 +158,8 @@ class Server:
 
     async def _commands(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         """Send these over one connection; the answer to the first."""
-        connection = await self._pool.get_connection()
+        # Its deprecation decorator is untyped.
+        connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             await connection.send_packed_command(b"".join(map(hiredis.pack_command, commands)), check_health=False)
             answers = [await _answer(connection) for _ in commands]
@@ -171,35 +175,24 @@ class Server:
         wanted = self.location.replicas
         if isinstance(confirmed, Exception) or int(confirmed) < wanted:
             raise StoreUnavailable(
-                f"Redis at {self.location.shown}: the write was made, but {confirmed} of {wanted} replicas confirmed it "
-                "(?wait= in the store's URL)"
+                f"Redis at {self.location.shown}: the write was made, but {confirmed} of {wanted} replicas confirmed "
+                "it (?wait= in the store's URL)"
             )
 
     async def _translated(self, call: Awaitable[T]) -> T:
+        where = f"Redis at {self.location.shown}"
         try:
             return await call
-        except (NoAnswer, TimeoutError) as error:
-            raise StoreUnavailable(
-                f"Redis at {self.location.shown} gave no answer within {self.location.timeout_seconds:g} s"
-            ) from error
-        except ResponseError as error:
-            raise self._refusal(error) from error
-        except (NoConnection, OSError) as error:
-            raise StoreUnavailable(f"Redis at {self.location.shown} is {_state(error)}: {error}") from error
-
-    def _refusal(self, error: RedisError) -> Exception:
-        """A StoreUnavailable for what may pass; otherwise the error itself, which is a bug of ours."""
-        code = str(error).removeprefix("ERR ").split(" ", 1)[0].strip(":-")
-        meaning = _PASSING.get(code)
-        if meaning is None:
-            meaning = next((text for known, text in _PASSING.items() if f"{known} " in str(error)), None)
-        if meaning is None:
-            return error
-        return StoreUnavailable(f"Redis at {self.location.shown} refuses: {meaning} ({error})")
-
-    def settings_of_connections(self) -> Mapping[str, Any]:
-        """What a connection of our own needs: see `signal`."""
-        return self._pool.connection_kwargs
+        except (errors.TimeoutError, TimeoutError) as error:
+            seconds = self.location.timeout_seconds
+            raise StoreUnavailable(f"{where} gave no answer within {seconds:g} s") from error
+        except (RedisError, OSError) as error:
+            meaning = _meaning(error)
+            if meaning is not None:
+                raise StoreUnavailable(f"{where} refuses: {meaning} ({error})") from error
+            if isinstance(error, ResponseError):
+                raise
+            raise StoreUnavailable(f"{where} is not reachable: {error}") from error
 
 
 async def _answer(connection: AbstractConnection) -> Any:
@@ -210,7 +203,9 @@ async def _answer(connection: AbstractConnection) -> Any:
         return error
 
 
-def _state(error: Exception) -> str:
-    if isinstance(error, AuthenticationError):
-        return "refusing the login"
-    return "not reachable"
+def _meaning(error: Exception) -> str | None:
+    """What a refusal that may pass means; None for any other error."""
+    for known, meaning in _PASSING_ERRORS.items():
+        if isinstance(error, known):
+            return meaning
+    return _PASSING_CODES.get(str(error).partition(" ")[0])

@@ -88,8 +88,8 @@ class RedisStore:
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise InvalidSetting(
-                f"store: Redis at {where} forgets keys when its memory is full (maxmemory-policy {policy}): jobs would be "
-                "lost; set maxmemory-policy to noeviction",
+                f"store: Redis at {where} forgets keys when its memory is full (maxmemory-policy {policy}): jobs would "
+                "be lost; set maxmemory-policy to noeviction",
                 field="store",
             )
         if info.get("aof_enabled") == "0":
@@ -103,8 +103,8 @@ class RedisStore:
         found = int(await self._write("open_namespace", LAYOUT))
         if found != LAYOUT:
             raise InvalidSetting(
-                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, this "
-                f"Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
+                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, "
+                f"this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
                 field="store",
             )
 

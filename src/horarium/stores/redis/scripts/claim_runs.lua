@@ -4,7 +4,7 @@
 -- ARGV: now, until, limit, worker, then the queues (each once). Answers when the next run is due ('' for none), the ids
 -- taken, what `load_runs` does, and ids and rows of their jobs.
 local now, until_, limit, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local queues = {unpack(ARGV, 5)}
+local queues, last_due_at = {unpack(ARGV, 5)}, tonumber(ARGV[2])
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
 
@@ -17,11 +17,13 @@ end
 
 -- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
 local function take(id, run)
-  local key, job_id = run[KEY], run[JOB_ID]
-  local started_at = math.max(now, run[DUE_AT])
+  local key, job_id, started_at = run[KEY], run[JOB_ID], run[DUE_AT]
+  local lasts, limited_to = run[LEASE_MICROS], run[EXECUTION_MICROS]
+  if started_at < now then started_at = now end
+  if limited_to and limited_to < lasts then lasts = limited_to end
   leave_lane(id, run)
-  run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER], run[STARTED_AT] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker, started_at
-  run[LEASE_EXPIRES_AT] = started_at + math.min(run[LEASE_MICROS], run[EXECUTION_MICROS] or run[LEASE_MICROS])
+  run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker
+  run[STARTED_AT], run[LEASE_EXPIRES_AT] = started_at, started_at + lasts
   enter_claimed(id, run, run)
   wait_in_job(id, RUNNING, run)
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
@@ -58,6 +60,7 @@ local function in_claim_order(one, other)
 end
 
 local function candidate(into, id, due_at, row, gated)
+  if touched[id] then return end
   local run = read_run(row)
   if not too_late(run) then into[#into + 1] = {id = id, due_at = due_at, run = run, gated = gated} end
 end
@@ -80,25 +83,41 @@ end
 local function free_under(key, max) return max - call('ZCARD', P .. 'held:' .. key) - (taken_under[key] or 0) end
 
 -- Of a serial job only its first unfinished run may be taken, and none while one is claimed: that one would come first.
-local function first_in_order(into, job_id, gate)
+-- Its row is read when its turn comes: of many serial jobs that are due at once few are taken.
+local function first_in_order(into, job_id, priority, queue, gate)
   if taken_of_job[job_id] then return end
   local first = call('ZRANGE', P .. 'waiting:' .. job_id, 0, 0, 'WITHSCORES')
   if not first[1] or tonumber(first[2]) < 0 then return end
-  local due_at = call('ZSCORE', gate, first[1])
-  if due_at and tonumber(due_at) <= tonumber(until_) then
-    candidate(into, first[1], tonumber(due_at), call('HGET', RUNS, first[1]), true)
-  end
+  local due_at = tonumber(call('ZSCORE', gate_key(priority, queue, gate), first[1]) or NEVER)
+  if due_at <= last_due_at then into[#into + 1] = {id = first[1], due_at = due_at, gated = true} end
 end
 
-local function from_gates(into, priority, queue, wanted)
-  for _, gate in ipairs(call('ZRANGEBYSCORE', level_key('gates', priority, queue), '-inf', until_)) do
+local function earlier_than(due_at, candidates)
+  local count = 0
+  for _, one in ipairs(candidates) do
+    if one.due_at < due_at then count = count + 1 end
+  end
+  return count
+end
+
+-- Gates come by the due time of their first runs, so that most need not be looked into once `enough` is found. Answers
+-- where the walk was ended before its time: what is due from then on is not all known.
+local function from_gates(into, priority, queue, wanted, enough)
+  local gates = call('ZRANGEBYSCORE', level_key('gates', priority, queue), '-inf', until_, 'WITHSCORES')
+  local begins_at = 0
+  for place = 1, #gates, 2 do
+    local gate, due_at = gates[place], tonumber(gates[place + 1])
+    if due_at > begins_at and #into >= enough and earlier_than(due_at, into) >= enough then return due_at end
+    begins_at = due_at
     local job_id, key, max = cmsgpack.unpack(gate)
     local free = key and free_under(key, max) or wanted
-    if free > 0 then
-      local runs = gate_key(priority, queue, gate)
-      if job_id then first_in_order(into, job_id, runs) else first_due(into, runs, math.min(free, wanted), true) end
+    if job_id and free > 0 then
+      first_in_order(into, job_id, priority, queue, gate)
+    elseif free > 0 then
+      first_due(into, gate_key(priority, queue, gate), math.min(free, wanted), true)
     end
   end
+  return NEVER
 end
 
 local function may_be_taken(run)
@@ -106,17 +125,25 @@ local function may_be_taken(run)
   return not (run[SERIAL] and run[JOB_ID] and taken_of_job[run[JOB_ID]])
 end
 
-local function take_from_level(level)
-  local wanted, runs = limit - taken, {}
+-- Takes in claim order as far as all that is due is known, and answers up to when that is.
+local function take_known(level, enough)
+  local wanted, runs, known = limit - taken, {}, NEVER
   for _, queue in ipairs(level.queues) do
     first_due(runs, level_key('lane', level.priority, queue), wanted, false)
-    from_gates(runs, level.priority, queue, wanted)
+    known = math.min(known, from_gates(runs, level.priority, queue, wanted, enough))
   end
   table.sort(runs, in_claim_order)
   for _, one in ipairs(runs) do
-    if taken == limit then return end
-    if not one.gated or may_be_taken(one.run) then take(one.id, one.run) end
+    if taken == limit or one.due_at >= known then break end
+    local run = one.run or read_run(call('HGET', RUNS, one.id))
+    if not too_late(run) and (not one.gated or may_be_taken(run)) then take(one.id, run) end
   end
+  return known
+end
+
+-- What was found first may turn out to be held back by what is taken before it: then all gates are looked into.
+local function take_from_level(level)
+  if take_known(level, limit - taken) < NEVER and taken < limit then take_known(level, NEVER) end
 end
 
 -- ---- levels

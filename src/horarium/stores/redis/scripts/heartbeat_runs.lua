@@ -1,6 +1,6 @@
 -- uses: shared_runs
--- ARGV: now; the ids; the beats, in MessagePack: token, place of the progress in ARGV or nil; progress. Answers for each
--- the end of its lease and whether a cancel was asked, or nothing.
+-- ARGV: now; the ids; the beats, in MessagePack: token, place of the progress in ARGV or nil; progress. Answers for
+-- each the end of its lease and whether a cancel was asked, or nothing.
 local now, ids = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}
 local answers, at = {}, 0
 fetch(ids)
@@ -16,7 +16,8 @@ local function pulse(id, token, progress)
   local run = find(id)
   if not run then return false end
   local state, lease = run[STATE], run[LEASE_EXPIRES_AT]
-  if (state ~= RUNNING and state ~= CANCELLING) or run[TOKEN] ~= token or not lease or lease <= now then return false end
+  if (state ~= RUNNING and state ~= CANCELLING) or run[TOKEN] ~= token then return false end
+  if not lease or lease <= now then return false end
   if state == RUNNING then
     run[LEASE_EXPIRES_AT] = lease_end(run)
     put(id, write_row(run))

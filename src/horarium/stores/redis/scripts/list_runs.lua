@@ -1,8 +1,8 @@
 -- uses: shared_runs
 -- Walks down the ids, those of several indexes merged, for a bounded stretch.
 -- ARGV: {below (a bound of ZREVRANGEBYLEX), how many are wanted, how many are looked at, job or nil, states (a set of
--- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the end),
--- and what `load_runs` does.
+-- numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on ('' at the
+-- end), and what `load_runs` does.
 local below, wanted, stretch, job, states, queue, since, before = unpack(cmsgpack.unpack(ARGV[1]), 1, 8)
 
 -- Unfinished runs are few beside history, or many enough to be met soon on the way down: up to this many are looked
@@ -15,8 +15,9 @@ local function few_unfinished()
   end
   local found = {}
   for _, queue in ipairs(call('ZRANGE', QUEUES, 0, -1)) do
-    local keys = {P .. 'claimed:' .. queue}
-    for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
+    local keys = {}
+    if states['1'] or states['2'] then keys[1] = P .. 'claimed:' .. queue end
+    for _, priority in ipairs(states['0'] and call('ZRANGE', P .. 'levels:' .. queue, 0, -1) or {}) do
       keys[#keys + 1] = level_key('lane', priority, queue)
       keys[#keys + 1] = level_key('gated', priority, queue)
     end

@@ -1,7 +1,7 @@
 -- Rows of jobs and their indexes; stands before each script that writes jobs, after `shared_runs`.
 --
--- A row is one MessagePack array: version, name, next_fire_at, deleted, enabled, labels (key, value, key, value...), and
--- the definition as JSON, which no script looks at.
+-- A row is one MessagePack array: version, name, next_fire_at, deleted, enabled, labels (key, value, key, value...),
+-- and the definition as JSON, which no script looks at.
 --
 --   jobs          hash: id -> row             jobs_due           by next fire time
 --   names         hash: name -> id            jobs_disabled      set of ids
@@ -13,7 +13,9 @@ local JOB_HEADER, JOB_LOOKED_AT = 1, 6
 
 local function read_job(row)
   local _, version, name, next_fire_at, deleted, enabled, labels = unpack_limit(row, JOB_LOOKED_AT, JOB_HEADER)
-  return {version = version, name = name, next_fire_at = next_fire_at, deleted = deleted, enabled = enabled, labels = labels}
+  return {
+    version = version, name = name, next_fire_at = next_fire_at, deleted = deleted, enabled = enabled, labels = labels,
+  }
 end
 
 local function label_key(key, value) return P .. 'label:' .. #key .. ':' .. key .. '=' .. value end

@@ -22,7 +22,8 @@
 --   start_by      pending runs that must start by then       prunable    finished runs, by when they may be forgotten
 
 local P, call = KEYS[1], redis.call
-local RUNS, OUTCOMES, PROGRESS, PAYLOADS, UNIQUE = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads', P .. 'unique'
+local RUNS, OUTCOMES, PROGRESS, PAYLOADS = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads'
+local UNIQUE = P .. 'unique'
 local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
 
 local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
@@ -53,7 +54,9 @@ end
 -- The row of a run, with this in place of what may change (eleven values in MessagePack).
 local function row_with(run, changing) return ROW_BEGINS .. changing .. run[ROW]:sub(run[FIXED_BEGINS] + 1) end
 
-local function write_row(run) return row_with(run, pack(unpack(run, STATE, PRUNE_AT))) end
+local function write_row(run)
+  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. run[ROW]:sub(run[FIXED_BEGINS] + 1)
+end
 
 -- ---- reading
 

@@ -1,5 +1,5 @@
 -- uses: shared_runs
--- ARGV: job id, keep, limit. Answers how many were forgotten. Few of the oldest runs are unfinished, so the walk is short.
+-- ARGV: job id, keep, limit. Answers how many were forgotten. Few of the oldest runs are unfinished: the walk is short.
 local job_id, keep, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local all, waiting = P .. 'runs_of:' .. job_id, P .. 'waiting:' .. job_id
 local surplus = math.min(limit, call('ZCARD', all) - call('ZCARD', waiting) - keep)

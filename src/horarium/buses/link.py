@@ -1,0 +1,243 @@
+"""What every bus on a network has in common: one connection, made again for as long as the bus is open.
+
+An adapter derives from `Link` and writes `_session`: connect, call `_went_up`, serve until the connection breaks. The
+hard thing is to know what became of a message: what is raised before it was handed over is BusUnavailable, anything
+after that is Unconfirmed. After a confirmation that never came the broker has to prove itself: one message at a time
+goes out until one is confirmed, so that a broker that takes messages and says nothing costs one attempt, not one of
+every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from horarium.errors import BusUnavailable
+from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
+
+KINDS = ("status", "heartbeat")
+"""What comes back; `action` goes out."""
+CONNECT_SECONDS = 10.0
+CONFIRM_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
+PATIENCE_SECONDS = 2.0
+"""How long a publish waits for a connection."""
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.1, 2.0
+"""Between two tries to connect."""
+
+log = logging.getLogger("horarium")
+
+
+def queue_name(job: str, kind: str) -> str:
+    """The wire's name of one of a job's queues."""
+    return f"scheduler.job.{job}.{kind}"
+
+
+class Link(ABC):
+    """The common part of `ports.Bus`. `_session`, `_send`, `_settle` are the adapter's."""
+
+    kind = "bus"
+
+    def __init__(self, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        self._confirm_seconds = confirm_seconds
+        self._wake: Callable[[], None] = lambda: None
+        self._inbox: deque[Report] = deque()
+        self._listed: frozenset[str] = frozenset()
+        self._published: set[str] = set()
+        self._changed = asyncio.Event()
+        self._up = asyncio.Event()
+        self._draining = False
+        self._problem: str | None = None
+        self._doubted = False
+        self._proving = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    # ---- the connection
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    @property
+    def _jobs(self) -> set[str]:
+        """Whose reports are wanted."""
+        return set() if self._draining else {*self._listed, *self._published}
+
+    def open(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._draining = False
+        self._problem = None
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"horarium-{self.kind}")
+
+    async def close(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        while keeper is not None and not keeper.done():
+            # A driver may swallow a cancellation, so one may not be enough.
+            keeper.cancel()
+            await asyncio.wait({keeper}, timeout=CLOSE_SECONDS)
+        self._went_down("closed")
+
+    async def _keep(self) -> None:
+        """Connect and serve, again and again."""
+        pause = PAUSE_SECONDS_MIN
+        while True:
+            try:
+                await self._session()
+                reason = "the connection was closed"
+            except asyncio.CancelledError:
+                if asking_to_end():
+                    return
+                reason = "the connection was cut"
+            except Exception as error:
+                reason = words(error)
+            if self._up.is_set():
+                pause = PAUSE_SECONDS_MIN
+            self._went_down(reason)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+    def _went_up(self) -> None:
+        log.info("%s: connected", self.kind)
+        self._problem = None
+        self._up.set()
+        self._wake()
+
+    def _went_down(self, reason: str) -> None:
+        """What was received is no longer ours to acknowledge: the broker gives it out again."""
+        if self._problem is None and self._keeper is not None:
+            log.warning("%s: %s; connecting again", self.kind, reason)
+        self._problem = f"{self.kind}: {reason}"
+        self._up.clear()
+        self._inbox.clear()
+
+    @abstractmethod
+    async def _session(self) -> None:
+        """One connection, from its beginning to its end. Calls `_went_up` once it can be used."""
+
+    # ---- actions
+
+    async def publish(self, job: str, body: bytes, expires_seconds: float) -> None:
+        if job not in self._listed and job not in self._published:
+            self._published.add(job)
+            self._changed.set()
+        if not self._up.is_set():
+            await self._until_up()
+        if not self._doubted:
+            await self._try(job, body, expires_seconds)
+            return
+        if self._proving:
+            raise BusUnavailable(f"{self.kind}: waiting for the broker to confirm a message again")
+        self._proving = True
+        try:
+            await self._try(job, body, expires_seconds)
+            self._doubted = False
+        finally:
+            self._proving = False
+
+    async def _until_up(self) -> None:
+        try:
+            await asyncio.wait_for(self._up.wait(), PATIENCE_SECONDS)
+        except TimeoutError:
+            raise BusUnavailable(self._problem or f"{self.kind}: not connected") from None
+
+    async def _try(self, job: str, body: bytes, expires_seconds: float) -> None:
+        """Send, and give every failure its meaning."""
+        try:
+            await self._send(job, body, expires_seconds)
+        except TimeoutError:
+            self._doubted = True
+            self._cut()
+            raise Unconfirmed(f"{self.kind}: no confirmation within {self._confirm_seconds:g} s") from None
+        except asyncio.CancelledError:
+            if asking_to_end():
+                raise
+            raise Unconfirmed(f"{self.kind}: the connection was cut before the confirmation came") from None
+        except BusUnavailable:
+            raise
+        except Exception as error:
+            raise Unconfirmed(f"{self.kind}: {words(error)}") from error
+
+    @abstractmethod
+    async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
+        """Send one action and wait for its confirmation. Raises TimeoutError if it does not come in time,
+        BusUnavailable if the message certainly was not taken; anything else counts as unconfirmed."""
+
+    @abstractmethod
+    def _cut(self) -> None:
+        """Give the present connection up: the broker does not answer."""
+
+    # ---- reports
+
+    def listen(self, jobs: Iterable[str]) -> None:
+        listed = frozenset(jobs)
+        if listed != self._listed:
+            self._listed = listed
+            self._published -= listed
+            self._changed.set()
+
+    def take(self, limit: int) -> list[Report]:
+        count = min(limit, len(self._inbox))
+        return [self._inbox.popleft() for _ in range(count)]
+
+    def _arrived(self, report: Report) -> None:
+        self._inbox.append(report)
+        if len(self._inbox) == 1:
+            self._wake()
+
+    def _prefetch(self, consumers: int) -> int:
+        """How many unacknowledged reports each of so many consumers may hold."""
+        return max(1, min(500, RECEIVED_MAX // max(consumers, 1)))
+
+    async def nack(self, reports: Sequence[Report]) -> None:
+        await self._settle(reports, "nack")
+
+    async def ack(self, reports: Sequence[Report]) -> None:
+        await self._settle(reports, "ack")
+
+    async def reject(self, reports: Sequence[Report]) -> None:
+        await self._settle(reports, "reject")
+
+    async def _settle(self, reports: Sequence[Report], how: str) -> None:
+        if not reports:
+            return
+        try:
+            async with asyncio.timeout(self._confirm_seconds):
+                await self._answer(reports, how)
+        except asyncio.CancelledError:
+            if asking_to_end():
+                raise
+        except Exception as error:
+            log.debug("%s: %d reports could not be answered (%s); they come again", self.kind, len(reports), error)
+
+    @abstractmethod
+    async def _answer(self, reports: Sequence[Report], how: str) -> None:
+        """Tell the broker `ack`, `nack` or `reject`. What it raises is let be: then the reports come again."""
+
+    async def drain(self) -> None:
+        self._draining = True
+        self._changed.set()
+        if self._up.is_set():
+            with suppress(TimeoutError, OSError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._stop_receiving()
+        await self.nack(self.take(len(self._inbox)))
+
+    @abstractmethod
+    async def _stop_receiving(self) -> None:
+        """Return when no report comes in any more."""
+
+
+def asking_to_end() -> bool:
+    """Whether this very task was asked to end; a driver may raise CancelledError for reasons of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def words(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,218 @@
+"""NATS JetStream: subjects `scheduler.job.NAME.action`, `.status` and `.heartbeat`, with each dot in NAME as `%2E`.
+
+Two work-queue streams hold them all: `scheduler-actions` and `scheduler-reports`. Workers pull actions of their job
+through a durable consumer of theirs; all nodes share one durable consumer of reports, whatever job they are of, so
+an installation wants an account of its own. The driver's own reconnection is off: it could not say what became of a
+message.
+
+The hard thing is a stream that was deleted: nothing says so. A publish then finds nobody to answer it, and an idle
+session looks after its consumer now and then; either begins a new session, which makes what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import ConnectionClosedError, MaxPayloadError, OutboundBufferLimitError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, BadRequestError, NoStreamResponseError
+
+from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, queue_name
+from horarium.errors import BusUnavailable
+from horarium.ports import RECEIVED_MAX, Report
+
+ACTIONS, REPORTS = "scheduler-actions", "scheduler-reports"
+CONSUMER = "horarium"
+ACK_WAIT_SECONDS = 10
+"""After this a report that a node took and never answered goes to another."""
+PING_SECONDS = 5
+"""Two pings without an answer end the connection."""
+LOOK_SECONDS = 5.0
+"""How often a session makes sure that its consumer is still there."""
+PENDING_BYTES_MAX = 256 * 1024 * 1024
+
+
+def subject(job: str, kind: str) -> str:
+    """The subject of one of a job's queues; a job's name is one token of it."""
+    return queue_name(job.replace(".", "%2E"), kind)
+
+
+def _let_go(client: Client) -> None:
+    """Do what the driver leaves undone where the server does not answer: release the socket, and whoever waits."""
+    transport = getattr(client, "_transport", None)
+    if transport is not None:
+        with suppress(Exception):
+            transport.close()
+    for waiting in getattr(client, "_resp_map", {}).values():
+        waiting.cancel()
+
+
+class NatsBus(Link):
+    """A bus on the account of a `nats://` URL (several servers: separated by `;`)."""
+
+    kind = "nats"
+
+    def __init__(self, url: str, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        super().__init__(confirm_seconds)
+        self._servers = [server if "://" in server else f"nats://{server}" for server in url.split(";")]
+        self._stream: JetStreamContext | None = None
+        self._subscription: Any = None
+        self._ended = asyncio.Event()
+        self._unanswered: dict[str, Msg] = {}
+        self._expire = False
+
+    # ---- the connection
+
+    async def _session(self) -> None:
+        ended = self._ended = asyncio.Event()
+
+        async def end(*_: object) -> None:
+            ended.set()
+
+        async def ignore(_: Exception) -> None:
+            """What matters of it ends the session, or the call that it broke."""
+
+        client = Client()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client.connect(
+                    self._servers,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=int(CONNECT_SECONDS),
+                    ping_interval=PING_SECONDS,
+                    disconnected_cb=end,
+                    closed_cb=end,
+                    error_cb=ignore,
+                )
+            await self._serve(client, ended)
+        finally:
+            self._stream = None
+            await self._leave(client, ended)
+
+    async def _serve(self, client: Client, ended: asyncio.Event) -> None:
+        stream = client.jetstream(timeout=CONNECT_SECONDS)
+        await self._declare(stream)
+        if not self._draining:
+            self._subscription = await self._subscribe(stream)
+        self._stream = stream
+        self._went_up()
+        while not ended.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+            if not ended.is_set() and not self._draining:
+                await stream.consumer_info(REPORTS, CONSUMER)
+
+    async def _leave(self, client: Client, ended: asyncio.Event) -> None:
+        """Hang up; what was received and not answered is given back, where that can still be said."""
+        unanswered, self._unanswered = self._unanswered, {}
+        self._inbox.clear()
+        with suppress(Exception):
+            async with asyncio.timeout(0.5 if ended.is_set() else CLOSE_SECONDS):
+                await self._stop_receiving()
+                for message in unanswered.values():
+                    await message.nak()
+                await client.close()
+        _let_go(client)
+
+    def _cut(self) -> None:
+        self._ended.set()
+
+    # ---- topology
+
+    async def _declare(self, stream: JetStreamContext) -> None:
+        """Make the streams. Those that somebody made with other settings are right as they are."""
+        self._expire = await self._declare_stream(stream, ACTIONS, [subject("*", "action")])
+        await self._declare_stream(stream, REPORTS, [subject("*", kind) for kind in KINDS])
+
+    async def _declare_stream(self, stream: JetStreamContext, name: str, subjects: list[str]) -> bool:
+        """Whether its messages may expire."""
+        config = StreamConfig(
+            name=name,
+            subjects=subjects,
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            allow_msg_ttl=True,
+        )
+        try:
+            made = await stream.add_stream(config)
+        except BadRequestError:
+            made = await stream.stream_info(name)
+        return bool(made.config.allow_msg_ttl)
+
+    async def _subscribe(self, stream: JetStreamContext) -> Any:
+        config = ConsumerConfig(
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT_SECONDS,
+            max_ack_pending=RECEIVED_MAX,
+            deliver_policy=DeliverPolicy.ALL,
+        )
+        return await stream.subscribe(
+            "scheduler.job.*.*",
+            queue=CONSUMER,
+            durable=CONSUMER,
+            stream=REPORTS,
+            config=config,
+            manual_ack=True,
+            cb=self._heard,
+            pending_msgs_limit=2 * RECEIVED_MAX,
+            pending_bytes_limit=PENDING_BYTES_MAX,
+        )
+
+    # ---- actions
+
+    async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
+        stream = self._stream
+        if stream is None:
+            raise BusUnavailable(self.problem or "nats: not connected")
+        try:
+            await stream.publish(
+                subject(job, "action"),
+                body,
+                timeout=self._confirm_seconds,
+                stream=ACTIONS,
+                msg_ttl=max(expires_seconds, 1) if self._expire else None,
+            )
+        except NoStreamResponseError:
+            self._cut()
+            raise BusUnavailable(f"nats: there is no stream {ACTIONS}; making it again") from None
+        except (APIError, ConnectionClosedError, OutboundBufferLimitError, MaxPayloadError) as error:
+            raise BusUnavailable(f"nats: the message was not taken: {error}") from None
+
+    # ---- reports
+
+    async def _heard(self, message: Msg) -> None:
+        *_, name, kind = message.subject.split(".")
+        if self._draining or message.reply in self._unanswered:
+            return
+        self._unanswered[message.reply] = message
+        self._arrived(Report(kind, name.replace("%2E", "."), message.data, message.reply))
+
+    async def _answer(self, reports: Sequence[Report], how: str) -> None:
+        stream = self._stream
+        for report in reports:
+            message = self._unanswered.pop(report.receipt, None)
+            if message is None or stream is None:
+                continue
+            match how:
+                case "ack":
+                    await message.ack()
+                case "nack":
+                    await message.nak()
+                case _:
+                    await message.term()
+        if stream is not None:
+            await stream._nc.flush(int(max(self._confirm_seconds, 1)))
+
+    async def _stop_receiving(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.unsubscribe()
+            await subscription._conn.flush(int(CLOSE_SECONDS))

@@ -1,0 +1,282 @@
+"""RabbitMQ: for each job a durable topic exchange `scheduler.job.NAME` and three durable queues bound to it.
+
+It speaks through aiormq, the driver beneath aio-pika, and keeps connection and topology by itself: what reconnects
+behind our back can't say what became of a message. Three channels: one publishes (confirms, mandatory, persistent), one
+consumes, one declares, so that a refused declaration closes none of the others.
+
+The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
+message is sent once more. A consumer is cancelled by the broker: it is set up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import aiormq
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+from aiormq.channel import Channel
+from aiormq.exceptions import ChannelInvalidStateError, ChannelPreconditionFailed, DeliveryError, PublishError
+from pamqp.commands import Basic
+from yarl import URL
+
+from horarium.buses.link import (
+    CLOSE_SECONDS,
+    CONFIRM_SECONDS,
+    CONNECT_SECONDS,
+    KINDS,
+    Link,
+    asking_to_end,
+    queue_name,
+    words,
+)
+from horarium.errors import BusUnavailable
+from horarium.ports import Report
+
+HEARTBEAT_SECONDS = 10
+"""A broker that is silent for three times as long is given up. The URL may say otherwise (`?heartbeat=60`)."""
+ROUTES_MAX = 3
+"""How often a message that came back is sent."""
+PERSISTENT = 2
+
+log = logging.getLogger("horarium")
+
+
+class RabbitBus(Link):
+    """A bus on the virtual host of an `amqp://` or `amqps://` URL."""
+
+    kind = "rabbitmq"
+
+    def __init__(self, url: str, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        super().__init__(confirm_seconds)
+        given = URL(url)
+        self._url = given if "heartbeat" in given.query else given.update_query(heartbeat=HEARTBEAT_SECONDS)
+        self._line: Line | None = None
+
+    # ---- the connection
+
+    async def _session(self) -> None:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            connection = await aiormq.connect(self._url)
+        line = Line(connection, self._heard, self._changed)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await line.open()
+            self._line = line
+            await self._serve(line)
+        finally:
+            self._line = None
+            await line.close()
+
+    async def _serve(self, line: Line) -> None:
+        """Consume what is wanted, until something breaks."""
+        self._went_up()
+        while True:
+            self._changed.clear()
+            await line.consume(self._jobs, self._prefetch)
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait({changed, *line.endings()}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            if line.broken:
+                return
+
+    def _cut(self) -> None:
+        if self._line is not None:
+            self._line.cut.set()
+
+    # ---- actions
+
+    async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
+        line = self._line
+        if line is None:
+            raise BusUnavailable(self.problem or "rabbitmq: not connected")
+        properties = Basic.Properties(
+            content_type="application/json",
+            delivery_mode=PERSISTENT,
+            expiration=str(max(int(expires_seconds * 1000), 1)),
+        )
+        for _ in range(ROUTES_MAX):
+            if job not in line.declared:
+                await self._declare(line, job)
+            if await line.publish(job, body, properties, self._confirm_seconds):
+                return
+        raise BusUnavailable(f"rabbitmq: {queue_name(job, 'action')} can't be reached, though it was declared")
+
+    async def _declare(self, line: Line, job: str) -> None:
+        """Make the job's queues; if that fails, nothing was sent."""
+        try:
+            async with asyncio.timeout(self._confirm_seconds):
+                await line.declare(job)
+        except asyncio.CancelledError:
+            if asking_to_end():
+                raise
+            raise BusUnavailable("rabbitmq: the connection was cut while the job's queues were declared") from None
+        except Exception as error:
+            if isinstance(error, TimeoutError):
+                self._cut()
+            raise BusUnavailable(f"rabbitmq: can't declare the job's queues: {words(error)}") from error
+
+    # ---- reports
+
+    def _heard(self, line: Line, kind: str, job: str, message: DeliveredMessage) -> None:
+        if line is self._line and not self._draining:
+            self._arrived(Report(kind, job, message.body, (line, message.delivery_tag)))
+
+    async def _answer(self, reports: Sequence[Report], how: str) -> None:
+        line = self._line
+        tags = [report.receipt[1] for report in reports if report.receipt[0] is line]
+        if line is not None and tags:
+            await line.answer(tags, how)
+
+    async def _stop_receiving(self) -> None:
+        if self._line is not None:
+            await self._line.consume(set(), self._prefetch)
+
+
+class Line:
+    """One connection, its channels, and what stands on it."""
+
+    _publisher: Channel
+    _consumer: AbstractChannel
+    _declarer: AbstractChannel
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        heard: Callable[[Line, str, str, DeliveredMessage], None],
+        changed: asyncio.Event,
+    ) -> None:
+        self._connection = connection
+        self._heard = heard
+        self._changed = changed
+        self.cut = asyncio.Event()
+        self.declared: set[str] = set()
+        self._declaring = asyncio.Lock()
+        self._subscribing = asyncio.Lock()
+        self._consuming: dict[str, tuple[str, str]] = {}
+        self._cutting: asyncio.Future[Any] | None = None
+        self._closings: list[asyncio.Future[Any]] = []
+
+    async def open(self) -> None:
+        """Open the channels."""
+        publisher = await self._connection.channel(publisher_confirms=True)
+        assert isinstance(publisher, Channel)
+        self._publisher = publisher
+        self._consumer = await self._connection.channel(publisher_confirms=False)
+        self._declarer = await self._connection.channel(publisher_confirms=False)
+        self._consumer.on_consumer_cancel_callbacks.add(self._lost_consumer)
+        self._cutting = asyncio.ensure_future(self.cut.wait())
+        self._closings = [part.closing for part in (self._connection, self._publisher, self._consumer)]
+
+    async def close(self) -> None:
+        """Hang up; one that does not answer is left to itself."""
+        if self._cutting is not None:
+            self._cutting.cancel()
+        with suppress(Exception, asyncio.CancelledError):
+            async with asyncio.timeout(CLOSE_SECONDS if not self.cut.is_set() else 0.5):
+                await self._connection.close()
+
+    def endings(self) -> list[asyncio.Future[Any]]:
+        """Futures of which one is done when this line is of no more use."""
+        assert self._cutting is not None
+        return [self._cutting, *self._closings]
+
+    @property
+    def broken(self) -> bool:
+        return any(ending.done() for ending in self.endings())
+
+    # ---- topology
+
+    async def declare(self, job: str) -> None:
+        """Make the job's exchange and queues where they are missing."""
+        async with self._declaring:
+            if job in self.declared:
+                return
+            exchange = f"scheduler.job.{job}"
+            await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
+            for kind in ("action", *KINDS):
+                name = queue_name(job, kind)
+                await self._declare_queue(name)
+                await self._declarer.queue_bind(name, exchange, routing_key=kind)
+            self.declared.add(job)
+
+    async def _declare_queue(self, name: str) -> None:
+        """A durable queue. One that somebody made with other arguments (a quorum queue, a limit) is right as it is."""
+        try:
+            await self._declarer.queue_declare(name, durable=True)
+        except ChannelPreconditionFailed as error:
+            log.info("rabbitmq: %s stands with arguments of its own, and is used as it is (%s)", name, error)
+            self._declarer = await self._connection.channel(publisher_confirms=False)
+
+    # ---- publishing
+
+    async def publish(self, job: str, body: bytes, properties: Basic.Properties, seconds: float) -> bool:
+        """Send and wait for the confirmation. False: there was no queue to take it."""
+        properties.message_id = None
+        try:
+            await self._publisher.basic_publish(
+                body,
+                exchange=f"scheduler.job.{job}",
+                routing_key="action",
+                properties=properties,
+                mandatory=True,
+                timeout=seconds,
+                wait=False,
+            )
+        except PublishError:
+            self.declared.discard(job)
+            return False
+        except DeliveryError as error:
+            raise BusUnavailable(f"rabbitmq: the broker refused the message: {error}") from None
+        except ChannelInvalidStateError as error:
+            raise BusUnavailable(f"rabbitmq: {error}") from None
+        return True
+
+    # ---- consuming
+
+    async def consume(self, jobs: set[str], prefetch: Callable[[int], int]) -> None:
+        """Bring the consumers to these jobs."""
+        async with self._subscribing:
+            await self._bring(jobs, prefetch)
+
+    async def _bring(self, jobs: set[str], prefetch: Callable[[int], int]) -> None:
+        wanted = {(job, kind) for job in jobs for kind in KINDS}
+        for tag, queue in list(self._consuming.items()):
+            if queue not in wanted:
+                self._consuming.pop(tag)
+                await self._consumer.basic_cancel(tag)
+        missing = wanted - set(self._consuming.values())
+        if missing:
+            await self._consumer.basic_qos(prefetch_count=prefetch(len(wanted)))
+        for job, kind in sorted(missing):
+            await self.declare(job)
+            await self._consume(job, kind)
+
+    async def _consume(self, job: str, kind: str) -> None:
+        async def heard(message: DeliveredMessage) -> None:
+            self._heard(self, kind, job, message)
+
+        answer = await self._consumer.basic_consume(queue_name(job, kind), heard)
+        if answer.consumer_tag is not None:
+            self._consuming[answer.consumer_tag] = (job, kind)
+
+    def _lost_consumer(self, frame: Basic.Cancel) -> None:
+        """The broker ended a consumer: its queue was deleted, or has moved."""
+        lost = self._consuming.pop(frame.consumer_tag or "", None)
+        if lost is not None:
+            self.declared.discard(lost[0])
+            self._changed.set()
+
+    async def answer(self, tags: Sequence[int], how: str) -> None:
+        """Acknowledge, give back, or reject. Returns when the socket has taken the last of it."""
+        for tag in tags:
+            last = tag == tags[-1]
+            if how == "ack":
+                await self._consumer.basic_ack(tag, wait=last)
+            else:
+                await self._consumer.basic_reject(tag, requeue=how == "nack", wait=last)

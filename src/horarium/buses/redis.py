@@ -1,0 +1,300 @@
+"""Redis Streams: one stream each for a job's actions, statuses and heartbeats, under the wire's own names.
+
+An entry has one field, `body`. Workers read actions through a consumer group of theirs, created from id 0, and delete
+what they have acknowledged; all nodes read reports through the group `horarium`. A confirmed action is as durable as
+Redis itself: with `appendfsync everysec`, a crash may forget the last second of it, which the run's lease makes good.
+
+Redis knows no "not now": what is given back is put at the stream's end again in the transaction that acknowledges it.
+What a node took and never answered is claimed by another after a while. Actions of many runs share one round trip. The
+driver's own repetitions are off: they would send an action twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from os import urandom
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, queue_name
+from horarium.errors import BusUnavailable
+from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
+
+GROUP = "horarium"
+FIELD = b"body"
+ACTIONS_MAX = 100_000
+"""Actions that a stream keeps, about: where no worker deletes them, the oldest go. Leases bring lost ones back."""
+BATCH = 500
+STREAMS_MAX = 500
+"""Streams that are read with one command."""
+BLOCK_SECONDS = 0.25
+PAUSE_SECONDS = 0.1
+RECLAIM_SECONDS = 5.0
+IDLE_SECONDS = 10.0
+"""After this a report that a node took and never answered goes to another."""
+
+
+class Sending(NamedTuple):
+    """An action on its way."""
+
+    key: str
+    body: bytes
+    done: asyncio.Future[None]
+
+
+class Receipt(NamedTuple):
+    """Where a report stands."""
+
+    key: str
+    entry: bytes
+
+
+class RedisBus(Link):
+    """A bus on the database of a `redis://` or `rediss://` URL."""
+
+    kind = "redis"
+
+    def __init__(self, url: str, confirm_seconds: float = CONFIRM_SECONDS) -> None:
+        super().__init__(confirm_seconds)
+        self._url = url
+        self._name = f"node-{urandom(8).hex()}"
+        self._writer: Any = None
+        self._sendings: deque[Sending] = deque()
+        self._queued = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._room = asyncio.Event()
+        self._receiving = asyncio.Lock()
+        self._held: dict[Receipt, bytes] = {}
+        self._grouped: set[str] = set()
+
+    # ---- the connection
+
+    async def _session(self) -> None:
+        ended = self._ended = asyncio.Event()
+        writer, reader = self._client(self._confirm_seconds), self._client(self._confirm_seconds + BLOCK_SECONDS)
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await writer.ping()
+            self._writer = writer
+            self._grouped.clear()
+            loop = asyncio.get_running_loop()
+            tasks = [loop.create_task(part) for part in (ended.wait(), self._write(writer), self._read(reader))]
+            self._went_up()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self._writer = None
+            await self._leave(tasks, writer, reader)
+
+    def _client(self, seconds: float) -> Any:
+        return Redis.from_url(
+            self._url,
+            socket_connect_timeout=CONNECT_SECONDS,
+            socket_timeout=seconds,
+            single_connection_client=False,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    async def _leave(self, tasks: list[asyncio.Task[Any]], writer: Any, reader: Any) -> None:
+        """Hang up; what was received and not answered is given back, where that can still be said."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._sendings:
+            _fail(self._sendings.popleft(), BusUnavailable("redis: the connection was lost"))
+        held, self._held = self._held, {}
+        self._inbox.clear()
+        with suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS if self._keeper is None else 0.5):
+                await self._give_back(writer, held)
+        for client in (writer, reader):
+            with suppress(Exception):
+                async with asyncio.timeout(1.0):
+                    await client.aclose()
+
+    def _cut(self) -> None:
+        self._ended.set()
+
+    # ---- actions
+
+    async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
+        if self._writer is None:
+            raise BusUnavailable(self.problem or "redis: not connected")
+        sending = Sending(queue_name(job, "action"), body, asyncio.get_running_loop().create_future())
+        self._sendings.append(sending)
+        self._queued.set()
+        async with asyncio.timeout(self._confirm_seconds):
+            await sending.done
+
+    async def _write(self, writer: Any) -> None:
+        """Send what has gathered, batch by batch."""
+        while True:
+            await self._queued.wait()
+            self._queued.clear()
+            while self._sendings:
+                count = min(len(self._sendings), BATCH)
+                batch = [self._sendings.popleft() for _ in range(count)]
+                await self._write_batch(writer, [sending for sending in batch if not sending.done.done()])
+
+    async def _write_batch(self, writer: Any, batch: list[Sending]) -> None:
+        pipe = writer.pipeline(transaction=False)
+        for sending in batch:
+            pipe.xadd(sending.key, {FIELD: sending.body}, maxlen=ACTIONS_MAX, approximate=True)
+        try:
+            answers = await pipe.execute(raise_on_error=False)
+        except BaseException as error:
+            for sending in batch:
+                _fail(sending, Unconfirmed(f"redis: no confirmation came: {error or type(error).__name__}"))
+            raise
+        for sending, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Exception):
+                _fail(sending, BusUnavailable(f"redis: the message was not taken: {answer}"))
+            elif not sending.done.done():
+                sending.done.set_result(None)
+
+    # ---- reports
+
+    async def _read(self, reader: Any) -> None:
+        """Receive, as far as there is room."""
+        loop = asyncio.get_running_loop()
+        reclaim_at = 0.0
+        while True:
+            self._room.clear()
+            keys = [queue_name(job, kind) for job in sorted(self._jobs) for kind in KINDS]
+            room = RECEIVED_MAX - len(self._held)
+            if not keys or room <= 0:
+                await self._idle()
+                continue
+            async with self._receiving:
+                await self._group(reader, keys)
+                if loop.time() >= reclaim_at:
+                    reclaim_at = loop.time() + RECLAIM_SECONDS
+                    await self._reclaim(reader, keys)
+                got = await self._receive(reader, keys, room)
+            if not got and len(keys) > STREAMS_MAX:
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _idle(self) -> None:
+        """Wait until there are jobs, or room."""
+        self._changed.clear()
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._changed, self._room)]
+        try:
+            await asyncio.wait(waits, timeout=BLOCK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _group(self, reader: Any, keys: list[str]) -> None:
+        """Make streams and group where they are missing."""
+        missing = [key for key in keys if key not in self._grouped]
+        for start in range(0, len(missing), STREAMS_MAX):
+            part = missing[start : start + STREAMS_MAX]
+            pipe = reader.pipeline(transaction=False)
+            for key in part:
+                pipe.xgroup_create(key, GROUP, id="0", mkstream=True)
+            for answer in await pipe.execute(raise_on_error=False):
+                if isinstance(answer, Exception) and "BUSYGROUP" not in str(answer):
+                    raise answer
+            self._grouped.update(part)
+
+    async def _receive(self, reader: Any, keys: list[str], room: int) -> bool:
+        """Read each stream once. Whether anything came."""
+        got = False
+        block = int(BLOCK_SECONDS * 1000) if len(keys) <= STREAMS_MAX and not self._draining else None
+        for start in range(0, len(keys), STREAMS_MAX):
+            part = keys[start : start + STREAMS_MAX]
+            count = max(1, min(BATCH, room // len(keys)))
+            try:
+                answer = await reader.xreadgroup(GROUP, self._name, dict.fromkeys(part, ">"), count=count, block=block)
+            except ResponseError as error:
+                if "NOGROUP" not in str(error):
+                    raise
+                self._grouped.clear()
+                return got
+            for key, entries in _pairs(answer):
+                got = True
+                self._take_in(_text(key), entries)
+        return got
+
+    async def _reclaim(self, reader: Any, keys: list[str]) -> None:
+        """Take over what another node took and never answered."""
+        for start in range(0, len(keys), STREAMS_MAX):
+            part = keys[start : start + STREAMS_MAX]
+            pipe = reader.pipeline(transaction=False)
+            for key in part:
+                pipe.xautoclaim(key, GROUP, self._name, int(IDLE_SECONDS * 1000), "0-0", count=100)
+            for key, answer in zip(part, await pipe.execute(raise_on_error=False), strict=True):
+                if not isinstance(answer, Exception):
+                    self._take_in(key, answer[1])
+
+    def _take_in(self, key: str, entries: Any) -> None:
+        job, _, kind = key.removeprefix("scheduler.job.").rpartition(".")
+        for entry, fields in entries:
+            receipt = Receipt(key, entry)
+            if receipt not in self._held and fields:
+                body = fields.get(FIELD, b"")
+                self._held[receipt] = body
+                self._arrived(Report(kind, job, body, receipt))
+
+    async def _answer(self, reports: Sequence[Report], how: str) -> None:
+        held = {report.receipt: self._held.pop(report.receipt) for report in reports if report.receipt in self._held}
+        self._room.set()
+        writer = self._writer
+        if writer is None or not held:
+            return
+        if how == "nack":
+            await self._give_back(writer, held)
+            return
+        pipe = writer.pipeline(transaction=False)
+        for key, entries in _by_key(held).items():
+            pipe.xack(key, GROUP, *entries)
+            pipe.xdel(key, *entries)
+        await pipe.execute()
+
+    async def _give_back(self, writer: Any, held: dict[Receipt, bytes]) -> None:
+        if not held:
+            return
+        pipe = writer.pipeline(transaction=True)
+        for receipt, body in held.items():
+            pipe.xack(receipt.key, GROUP, receipt.entry)
+            pipe.xdel(receipt.key, receipt.entry)
+            pipe.xadd(receipt.key, {FIELD: body})
+        await pipe.execute()
+
+    async def _stop_receiving(self) -> None:
+        """Wait for the read under way, which may still bring something."""
+        async with self._receiving:
+            return
+
+
+def _by_key(held: dict[Receipt, bytes]) -> dict[str, list[bytes]]:
+    keys: dict[str, list[bytes]] = {}
+    for receipt in held:
+        keys.setdefault(receipt.key, []).append(receipt.entry)
+    return keys
+
+
+def _pairs(answer: Any) -> Any:
+    """The streams of an answer: a list of pairs, or a mapping of lists, as the protocol's version has it."""
+    if isinstance(answer, dict):
+        return [(key, [entry for entries in parts for entry in entries]) for key, parts in answer.items()]
+    return answer or ()
+
+
+def _text(key: Any) -> str:
+    return key.decode() if isinstance(key, bytes) else str(key)
+
+
+def _fail(sending: Sending, error: BusUnavailable) -> None:
+    if not sending.done.done():
+        sending.done.set_exception(error)
+        sending.done.exception()

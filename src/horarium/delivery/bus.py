@@ -1,0 +1,96 @@
+"""Runs handed to a message bus: one action message for each attempt, and one more when a cancel is asked.
+
+This module owns what an action says on the wire; how it travels is the bus's. The run's row is the outbox: it is
+claimed before anything is sent, so a crash in between is found by its lease, and nothing is kept here. An attempt ends
+elsewhere: `deliver` returns None once the broker has the message, and the worker's reports settle the run
+(`services.reports`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from horarium.clock import Clock, to_micros, to_text
+from horarium.errors import BusUnavailable
+from horarium.model import BusTarget, Deferred, Failed, Job, Outcome, Run, encode_payload, fraction
+from horarium.policies import CANCEL_GRACE_SECONDS
+from horarium.ports import Bus, Control, Delivery, Unconfirmed
+
+PUT_OFF_SECONDS = 2.0
+"""How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
+
+
+class Action(Struct, rename="camel", omit_defaults=True):
+    """What a worker reads. The first three fields are all that it needs; `token`, echoed in its reports, fences them
+    exactly."""
+
+    job_name: str
+    run_id: str
+    action: Literal["run", "cancel"]
+    token: int
+    attempt: int
+    fire_at: str
+    idempotency_key: str
+    payload: Raw | UnsetType = UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+_text = lru_cache(maxsize=1024)(to_text)
+
+
+def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:
+    """The action as JSON text."""
+    payload = _payload(run, job) if action == "run" else None
+    return _encode(
+        Action(
+            job_name=run.job or "",
+            run_id=run.id,
+            action=action,
+            token=run.token,
+            attempt=run.attempt,
+            fire_at=_text(run.fire_at),
+            idempotency_key=run.id,
+            payload=UNSET if payload is None else Raw(payload),
+        )
+    )
+
+
+def _payload(run: Run, job: Job | None) -> bytes | None:
+    """The payload in force: the one given with the run, or that of its job."""
+    if run.payload is not None:
+        return run.payload
+    return encode_payload(job.target.payload) if job is not None and isinstance(job.target, BusTarget) else None
+
+
+class BusDelivery:
+    """The Target of one bus."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+
+    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
+        run = delivery.run
+        if run.job is None:
+            return Failed("a run without a job can't go to a bus: its queues are named after the job", retryable=False)
+        try:
+            await self._bus.publish(run.job, message(run, delivery.job, "run"), run.lease_seconds)
+        except Unconfirmed as unknown:
+            # It may have been delivered: the worker that has it counts as one attempt, so this must be one too.
+            return Failed(f"not known to be delivered: {unknown}")
+        except BusUnavailable as down:
+            pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))
+            return Deferred(self._clock.now() + to_micros(pause), f"not delivered: {down}")
+        return None
+
+    async def cancel(self, run: Run) -> None:
+        """Tell the worker to stop. Raises BusUnavailable."""
+        if run.job is not None:
+            await self._bus.publish(run.job, message(run, None, "cancel"), CANCEL_GRACE_SECONDS)
+
+    async def close(self) -> None:
+        await self._bus.close()

@@ -1,0 +1,280 @@
+"""The way back from a bus: statuses and heartbeats of workers become settled runs and renewed leases.
+
+A report is acknowledged only after the store has written it, and given back when the store can't. Who wrote it is not
+known and not trusted: only what names a run of this bus, of that job, claimed under the token that it echoes (or under
+any, where it echoes none) changes anything. The rest is counted: `malformed` and `foreign` ones are rejected and never
+seen again, `stale` ones (the run is no longer theirs) and `duplicate` ones are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from horarium.clock import DAY, HOUR, SECOND, Clock, Instant, to_micros
+from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
+from horarium.model import CLAIMED, BusTarget, Cancelled, Failed, Outcome, Run, State, Succeeded
+from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Signal, Store
+from horarium.services.bus_reports import Reading, read
+from horarium.telemetry import Telemetry
+
+LIST_SECONDS = 60.0
+"""How often the jobs of a bus are looked up."""
+LIST_SECONDS_MIN = 5.0
+"""Not more often than this, however often jobs change."""
+FORGET_AFTER = HOUR
+"""How long the reports of a job that was deleted are still taken."""
+CANCEL_AGAIN = 5 * SECOND
+"""How often a cancel is sent until its run ends."""
+LOOK_SECONDS = 5.0
+"""How often runs that were asked to stop are looked for, without any signal."""
+LOOK_SECONDS_MIN = 0.2
+"""Not more often than this, however many are cancelled."""
+LEASE_MAX = DAY
+STEPS_MAX = 20
+"""Batches of reports in one step."""
+
+Claim = tuple[str, int, Outcome]
+"""Run, token, outcome: what `settle` takes."""
+Settle = Callable[[Sequence[Claim]], Awaitable[Sequence[Run | HorariumError]]]
+SendCancel = Callable[[Run], Awaitable[None]]
+
+log = logging.getLogger("horarium")
+
+
+class Reports:
+    """Consumes the reports that come in on one bus."""
+
+    topics: tuple[str, ...] = ("jobs",)
+
+    def __init__(
+        self, name: str, bus: Bus, store: Store, clock: Clock, signal: Signal, telemetry: Telemetry, settle: Settle
+    ) -> None:
+        self.name = f"reports-{name}"
+        self._queue = f"bus/{name}"
+        self._bus_name = name
+        self._bus = bus
+        self._store = store
+        self._clock = clock
+        self._telemetry = telemetry
+        self._settle = settle
+        self._jobs: dict[str, Instant] = {}
+        self._listed_at: Instant | None = None
+        self._jobs_changed = False
+        self.wake: Callable[[], None] = lambda: None
+        self.cancel_asked: Callable[[Run], None] = lambda run: None
+        signal.subscribe("jobs", self._note_jobs)
+
+    def _note_jobs(self) -> None:
+        self._jobs_changed = True
+
+    async def step(self, now: Instant) -> Instant | None:
+        for _ in range(STEPS_MAX):
+            reports = self._bus.take(BATCH_MAX)
+            if not reports:
+                break
+            await self._handle(reports)
+        else:
+            return now
+        await self._list_jobs(now)
+        if self._bus.problem is not None:
+            raise BusUnavailable(self._bus.problem)
+        return None
+
+    # ---- which jobs
+
+    async def _list_jobs(self, now: Instant) -> None:
+        """Look up which jobs go to this bus, now and then."""
+        if self._listed_at is not None:
+            pause = LIST_SECONDS_MIN if self._jobs_changed else LIST_SECONDS
+            if self._listed_at <= now < self._listed_at + to_micros(pause):
+                return
+        self._jobs_changed = False
+        after: str | None = None
+        while True:
+            page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
+            for job in page.items:
+                if isinstance(job.target, BusTarget) and job.target.bus == self._bus_name:
+                    self._jobs[job.name] = now
+            after = page.next_after
+            if after is None:
+                break
+        self._listed_at = now
+        self._jobs = {name: at for name, at in self._jobs.items() if at + FORGET_AFTER > now}
+        self._bus.listen(self._jobs)
+
+    # ---- what came in
+
+    async def _handle(self, reports: Sequence[Report]) -> None:
+        """Write these, and acknowledge what was written. Gives all of them back if the store can't write."""
+        try:
+            await self._write(reports)
+        except StoreUnavailable:
+            await self._bus.nack(reports)
+            raise
+        except Exception:
+            if len(reports) > 1:
+                for report in reports:
+                    await self._handle([report])
+                return
+            # One that breaks us must not come again and again.
+            log.exception("a report on job %r could not be dealt with; it is rejected", reports[0].job)
+            self._telemetry.reported("error")
+            await self._bus.reject(reports)
+
+    async def _write(self, reports: Sequence[Report]) -> None:
+        readings = [reading for reading in map(read, reports) if reading is not None]
+        understood = {id(reading.report) for reading in readings}
+        refused = [report for report in reports if id(report) not in understood]
+        for report in refused:
+            self._refuse(report, "malformed", "can't be read")
+        runs = await self._runs_of(readings)
+        beats: list[tuple[Reading, Run]] = []
+        ends: list[tuple[Reading, Run]] = []
+        done: list[Report] = []
+        for reading in readings:
+            run = runs.get(reading.run_id)
+            if run is None or run.queue != self._queue or run.job != reading.job or run.job != reading.report.job:
+                refused.append(reading.report)
+                self._refuse(reading.report, "foreign", f"names run {reading.run_id[:50]!r}, which is none of this job")
+                continue
+            done.append(reading.report)
+            if run.state not in CLAIMED or reading.token not in (None, run.token):
+                self._drop(reading, run)
+            else:
+                (beats if reading.outcome is None else ends).append((reading, run))
+        await self._beat(beats)
+        await self._end(ends)
+        await self._bus.ack(done)
+        await self._bus.reject(refused)
+
+    async def _runs_of(self, readings: Sequence[Reading]) -> dict[str, Run]:
+        ids = list({reading.run_id for reading in readings})
+        runs = await self._store.get_runs(ids) if ids else []
+        return {run.id: run for run in runs if run is not None}
+
+    async def _beat(self, beats: Sequence[tuple[Reading, Run]]) -> None:
+        """Renew leases; the last progress of each counts."""
+        if not beats:
+            return
+        sent = [Beat(run.id, run.token, reading.progress) for reading, run in beats]
+        pulses = await self._store.heartbeat_runs(sent, self._clock.now())
+        for (reading, run), pulse in zip(beats, pulses, strict=True):
+            if pulse is None:
+                self._drop(reading, run)
+                continue
+            self._telemetry.reported("written")
+            if pulse.cancel_requested:
+                self.cancel_asked(run)
+
+    async def _end(self, ends: Sequence[tuple[Reading, Run]]) -> None:
+        """Settle: the first of each run. One that lost its lease meanwhile, or says more, changes nothing."""
+        first: dict[str, tuple[Reading, Run]] = {}
+        rest = [(reading, run) for reading, run in ends if first.setdefault(run.id, (reading, run))[0] is not reading]
+        claims = [
+            (run.id, run.token, reading.outcome) for reading, run in first.values() if reading.outcome is not None
+        ]
+        answers = await self._settle(claims) if claims else []
+        settled: dict[str, Run] = {}
+        for (reading, run), answer in zip(first.values(), answers, strict=True):
+            if isinstance(answer, Run):
+                settled[run.id] = answer
+                self._telemetry.reported("written")
+            elif isinstance(answer, Conflict | NotFound):
+                rest.append((reading, run))
+            else:
+                raise answer
+        stand = settled | await self._runs_of([reading for reading, run in rest if run.id not in settled])
+        for reading, run in rest:
+            self._drop(reading, stand.get(run.id, run))
+
+    def _drop(self, reading: Reading, run: Run) -> None:
+        """A report that changes nothing."""
+        if _says_again(reading, run):
+            self._telemetry.reported("duplicate")
+            return
+        self._telemetry.reported("stale")
+        self._telemetry.lease_lost()
+        log.warning(
+            "run %s: a late report (%s, token %s) changed nothing; the run is %s under token %d",
+            run.id,
+            type(reading.outcome).__name__.lower() if reading.outcome is not None else "heartbeat",
+            reading.token,
+            run.state,
+            run.token,
+        )
+
+    def _refuse(self, report: Report, outcome: str, why: str) -> None:
+        self._telemetry.reported(outcome)
+        log.warning("a %s message on job %r %s; it is rejected: %.200r", report.kind, report.job, why, report.body)
+
+
+def _says_again(reading: Reading, run: Run) -> bool:
+    """Whether the run ended as this report says."""
+    if reading.token not in (None, run.token):
+        return False
+    match reading.outcome:
+        case Succeeded():
+            return run.state is State.COMPLETED
+        case Failed():
+            return run.state is State.FAILED
+        case Cancelled():
+            return run.state is State.CANCELLED
+        case _:
+            return run.finished
+
+
+class Cancels:
+    """Tells workers to stop: a cancel goes out for each run of this bus that was asked to stop, again and again until
+    it ends, from every node that serves the bus. Nothing is remembered that a crash could lose."""
+
+    topics: tuple[str, ...] = ("cancel",)
+
+    def __init__(self, name: str, bus: Bus, store: Store, signal: Signal, send: SendCancel) -> None:
+        self.name = f"cancels-{name}"
+        self._queue = f"bus/{name}"
+        self._bus = bus
+        self._store = store
+        self._send = send
+        self._asked = True
+        self._looked_at: Instant | None = None
+        self._sent: dict[tuple[str, int], Instant] = {}
+        self._named: dict[str, Run] = {}
+        signal.subscribe("cancel", self._ask)
+        self.wake: Callable[[], None] = lambda: None
+
+    def _ask(self) -> None:
+        self._asked = True
+
+    def add(self, run: Run) -> None:
+        """Tell this one to stop, soon: its worker has just shown that it does not know."""
+        self._named[run.id] = run
+        self.wake()
+
+    async def step(self, now: Instant) -> Instant | None:
+        if self._bus.problem is not None:
+            return None
+        named, self._named = self._named, {}
+        await self._tell(named.values(), now)
+        pause = to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
+        if self._looked_at is None or not self._looked_at <= now < self._looked_at + pause:
+            self._asked = False
+            self._looked_at = now
+            await self._tell(await self._cancelling(now), now)
+        elif self._asked:
+            return self._looked_at + pause
+        return None
+
+    async def _tell(self, runs: Iterable[Run], now: Instant) -> None:
+        """Send a cancel for each, unless one went out just now."""
+        self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
+        for run in runs:
+            if run.queue == self._queue and (run.id, run.token) not in self._sent:
+                await self._send(run)
+                self._sent[run.id, run.token] = now
+
+    async def _cancelling(self, now: Instant) -> list[Run]:
+        """The runs that were asked to stop. Their leases are not renewed any more, so they stand among those that end
+        soonest; one that does not is found by its next heartbeat."""
+        runs, _ = await self._store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
+        return [run for run in runs if run.state is State.CANCELLING]

@@ -1,0 +1,283 @@
+"""The worker's side of each broker, spoken with nothing but its own client library, and the real broker itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+import aio_pika
+import aio_pika.abc
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
+from redis.asyncio import Redis as RedisClient
+from redis.exceptions import ResponseError
+
+from horarium.buses.memory import MemoryBroker, MemoryBus
+from horarium.buses.nats import NatsBus
+from horarium.buses.rabbitmq import RabbitBus
+from horarium.buses.redis import RedisBus
+from horarium.ports import Bus
+from horarium.testing.bus_contract import Broker
+from tests.servers.nats import Nats
+from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.redis import Redis
+
+KINDS = ("action", "status", "heartbeat")
+
+
+class Workers(Broker, Protocol):
+    """A broker under test, and how the scheduler is to reach it."""
+
+    def bus(self) -> Bus:
+        """A bus on it."""
+
+    async def hang_up(self) -> None:
+        """Let go of the worker's connections."""
+
+
+class MemoryWorkers:
+    """The memory broker is its own worker's side."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+
+    def bus(self) -> Bus:
+        return MemoryBus(self.broker)
+
+    async def hang_up(self) -> None:
+        pass
+
+    async def start(self) -> None:
+        self.broker.start()
+
+    async def kill(self) -> None:
+        self.broker.kill()
+
+    async def pause(self) -> None:
+        self.broker.pause()
+
+    async def resume(self) -> None:
+        self.broker.resume()
+
+    async def receive(self, job: str) -> bytes:
+        return await self.broker.get(job, "action")
+
+    async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            self.broker.put(job, kind, body)
+
+    async def waiting(self, job: str, kind: str) -> int:
+        return len(self.broker.queues.get((job, kind), ()))
+
+    async def delete_queues(self, job: str) -> None:
+        self.broker.delete(job)
+
+
+class RabbitWorkers:
+    """A RabbitMQ, and workers that know the wire format alone."""
+
+    def __init__(self, server: RabbitMQ) -> None:
+        self.server = server
+        self.url = server.url
+        self._connection: aio_pika.abc.AbstractConnection | None = None
+        self._channel: aio_pika.abc.AbstractChannel | None = None
+
+    def bus(self) -> Bus:
+        return RabbitBus(self.url)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    async def kill(self) -> None:
+        await self.hang_up()
+        await asyncio.to_thread(self.server.kill)
+
+    async def pause(self) -> None:
+        await self.hang_up()
+        self.server.pause()
+
+    async def resume(self) -> None:
+        self.server.resume()
+
+    async def hang_up(self) -> None:
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                await connection.close()
+
+    @contextlib.asynccontextmanager
+    async def channel(self) -> AsyncIterator[Any]:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await aio_pika.connect(self.url)
+        if self._channel is None or self._channel.is_closed:
+            self._channel = await self._connection.channel()
+        yield self._channel
+
+    async def receive(self, job: str) -> bytes:
+        """Asked for again and again: a consumer of aio-pika may wait for ever on a connection that was closed."""
+        async with self.channel() as channel:
+            queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
+            while (message := await queue.get(fail=False)) is None:
+                await asyncio.sleep(0.01)
+            await message.ack()
+            return bytes(message.body)
+
+    async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
+        async with self.channel() as channel:
+            exchange = await channel.get_exchange(f"scheduler.job.{job}", ensure=False)
+            for start in range(0, len(bodies), 200):
+                messages = [aio_pika.Message(body, delivery_mode=2) for body in bodies[start : start + 200]]
+                await asyncio.gather(*(exchange.publish(message, routing_key=kind) for message in messages))
+
+    async def waiting(self, job: str, kind: str) -> int:
+        async with self.channel() as channel:
+            queue = await channel.declare_queue(f"scheduler.job.{job}.{kind}", passive=True)
+            return int(queue.declaration_result.message_count or 0)
+
+    async def delete_queues(self, job: str) -> None:
+        async with self.channel() as channel:
+            for kind in KINDS:
+                await channel.queue_delete(f"scheduler.job.{job}.{kind}")
+
+
+class NatsWorkers:
+    """A NATS server, and workers that know streams and subjects alone."""
+
+    def __init__(self, server: Nats) -> None:
+        self.server = server
+        self.url = server.url
+        self._client: Any = None
+
+    def bus(self) -> Bus:
+        return NatsBus(self.url)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    async def kill(self) -> None:
+        await self.hang_up()
+        await asyncio.to_thread(self.server.kill)
+
+    async def pause(self) -> None:
+        await self.hang_up()
+        self.server.pause()
+
+    async def resume(self) -> None:
+        self.server.resume()
+
+    async def hang_up(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+    async def stream(self) -> Any:
+        if self._client is None or self._client.is_closed:
+            self._client = await nats.connect(self.url, allow_reconnect=False, error_cb=_ignore)
+        return self._client.jetstream()
+
+    async def receive(self, job: str) -> bytes:
+        stream = await self.stream()
+        durable = f"worker-{job}".replace(".", "-")
+        config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
+        pulled = await stream.pull_subscribe(
+            _subject(job, "action"), durable=durable, stream="scheduler-actions", config=config
+        )
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    (message,) = await pulled.fetch(1, timeout=5)
+                    await message.ack_sync()
+                    return bytes(message.data)
+        finally:
+            with contextlib.suppress(Exception):
+                await pulled.unsubscribe()
+
+    async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
+        stream = await self.stream()
+        for start in range(0, len(bodies), 200):
+            batch = bodies[start : start + 200]
+            await asyncio.gather(*(stream.publish(_subject(job, kind), body) for body in batch))
+
+    async def waiting(self, job: str, kind: str) -> int:
+        stream = await self.stream()
+        name = "scheduler-actions" if kind == "action" else "scheduler-reports"
+        info = await stream.stream_info(name, subjects_filter=_subject(job, kind))
+        return sum((info.state.subjects or {}).values())
+
+    async def delete_queues(self, job: str) -> None:
+        stream = await self.stream()
+        for name in ("scheduler-actions", "scheduler-reports"):
+            await stream.delete_stream(name)
+
+
+class RedisWorkers:
+    """A Redis, and workers that know streams and their fields alone."""
+
+    def __init__(self, server: Redis) -> None:
+        self.server = server
+        self.url = server.url
+        self._client: Any = None
+
+    def bus(self) -> Bus:
+        return RedisBus(self.url)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+    async def kill(self) -> None:
+        await self.hang_up()
+        await asyncio.to_thread(self.server.kill)
+
+    async def pause(self) -> None:
+        await self.hang_up()
+        self.server.pause()
+
+    async def resume(self) -> None:
+        self.server.resume()
+
+    async def hang_up(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.aclose()
+
+    def client(self) -> Any:
+        if self._client is None:
+            self._client = RedisClient.from_url(self.url)
+        return self._client
+
+    async def receive(self, job: str) -> bytes:
+        key, client = f"scheduler.job.{job}.action", self.client()
+        while True:
+            with contextlib.suppress(ResponseError):
+                await client.xgroup_create(key, "workers", id="0", mkstream=True)
+            answer = await client.xreadgroup("workers", "worker", {key: ">"}, count=1, block=200)
+            if answer:
+                ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
+                ((entry, fields),) = entries[0] if isinstance(answer, dict) else entries
+                await client.xack(key, "workers", entry)
+                await client.xdel(key, entry)
+                return bytes(fields[b"body"])
+
+    async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
+        pipe = self.client().pipeline(transaction=False)
+        for body in bodies:
+            pipe.xadd(f"scheduler.job.{job}.{kind}", {"body": body})
+        await pipe.execute()
+
+    async def waiting(self, job: str, kind: str) -> int:
+        return int(await self.client().xlen(f"scheduler.job.{job}.{kind}"))
+
+    async def delete_queues(self, job: str) -> None:
+        await self.client().delete(*(f"scheduler.job.{job}.{kind}" for kind in KINDS))
+
+
+def _subject(job: str, kind: str) -> str:
+    return f"scheduler.job.{job.replace('.', '%2E')}.{kind}"
+
+
+async def _ignore(_: Exception) -> None:
+    pass

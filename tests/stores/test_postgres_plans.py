@@ -1,0 +1,165 @@
+"""How PostgreSQL answers the store's queries: what they cost beside a long history, and that none reads a whole table.
+
+Each is run with EXPLAIN (ANALYZE, BUFFERS), as the store's own connections run it (generic plans), on tables whose
+statistics are as they happen to be: once never analysed, once fresh.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from horarium.clock import DAY
+from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres.connect import Connection, connect
+from horarium.stores.postgres.ids import encode_id
+from horarium.stores.postgres.rows import change_columns, job_columns, label, label_array
+from horarium.stores.postgres.runs import ALL_STATES, HIGHEST_ID
+from horarium.stores.postgres.session import QUERIES
+from horarium.testing.contract.base import take
+from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
+from tests.servers.postgres import Postgres
+from tests.stores.postgres_server import new_database
+
+pytestmark = pytest.mark.slow
+
+HISTORY = 60_000
+WAITING = 4_000
+JOBS = 1_000
+ROWS = 20
+"""How many rows each query asks for."""
+
+PER_ROW = 60
+"""Blocks (in the cache or not) that a row may cost, all indexes together; a walk costs hundreds times as much."""
+
+FILL = """
+INSERT INTO horarium.finished (due_at, fire_at, created_at, lease_seconds, token, finished_at, prune_at, namespace_id,
+    queue_id, owner_id, attempt, priority, state, cause, disposition, gated, serial, id, worker)
+SELECT f.due_at - n, f.fire_at - n, f.created_at, 30, 1, f.finished_at, f.finished_at + n, f.namespace_id, f.queue_id,
+    f.owner_id, 1, 0, 3, 0, 0, false, false, decode(md5(n::text), 'hex'), 'w'
+FROM generate_series(1, $1) AS n CROSS JOIN (SELECT * FROM horarium.finished LIMIT 1) AS f
+"""
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def url(request: pytest.FixtureRequest, postgres_server: Postgres) -> str:
+    return new_database(postgres_server) + f"?application_name={request.param.split()[0]}"
+
+
+@pytest_asyncio.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url)
+    await store.open()
+    connection = await connect(store.location)
+    if await connection.fetchval("SELECT count(*) FROM horarium.runs") == 0:
+        await _fill(store, connection)
+        if "=analysed" in url:
+            await connection.execute("VACUUM ANALYZE", timeout=60)
+    await connection.close()
+    yield store
+    await store.close()
+
+
+async def _fill(store: PostgresStore, connection: Connection) -> None:
+    for table in ("runs", "finished", "jobs", "owners"):
+        await connection.execute(f"ALTER TABLE horarium.{table} SET (autovacuum_enabled = false)")
+    jobs = [a_job(f"job-{n:04}", labels={"n": str(n)}, next_fire_at=NOW + n) for n in range(JOBS)]
+    await store.add_jobs(jobs)
+    await store.add_runs([a_finished_run(10**6, of=jobs[0])])
+    await connection.execute(FILL, HISTORY, timeout=60)
+    for start in range(0, WAITING, 1_000):
+        later = {"due_at": NOW + DAY} if start else {}
+        await store.add_runs(
+            [a_run(start + n, of=jobs[n % JOBS], start_by=NOW + 9 * DAY, **later) for n in range(1_000)]
+        )
+    await take(store, ROWS)
+
+
+async def cost(store: PostgresStore, name: str, *values: Any) -> tuple[int, int, str]:
+    """Blocks that the query touched, rows that it gave or wrote, and the plan."""
+    connection = await connect(store.location)
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        text = await connection.fetchval("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + QUERIES[name], *values)
+    finally:
+        await transaction.rollback()
+        await connection.close()
+    plan = json.loads(text)[0]["Plan"]
+    blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return blocks, max(_rows(plan)), text
+
+
+def _rows(plan: dict[str, Any]) -> Iterator[int]:
+    yield plan["Actual Rows"]
+    for part in plan.get("Plans", ()):
+        yield from _rows(part)
+
+
+async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, ...]]:
+    claimed = (await store.unfinished_runs([a_job(f"job-{n:04}").id for n in range(ROWS)])).values()
+    running = sorted((run for runs in claimed for run in runs if run.token), key=lambda run: run.id)
+    assert len(running) == ROWS
+    ids = [encode_id(run.id) for run in running]
+    changes = change_columns([completed(run) for run in running])
+    jobs = sorted((a_job(f"job-{n:04}", next_fire_at=NOW) for n in range(ROWS)), key=lambda job: job.id)
+    job_ids, versions = [job.id for job in jobs], [1] * ROWS
+    bounds = (None, None, None)
+    return {
+        "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
+        "claim_levels": (namespace, [QUEUE], -1),
+        "claim_ready": (1, 0, NOW, NOW, ROWS),
+        "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], []),
+        "claim_runs": (namespace, ids, b"w", NOW),
+        "settle_runs": (namespace, NOW, *changes),
+        "finish_runs": (namespace, NOW, *changes),
+        "amend_runs": (namespace, NOW, *changes),
+        "heartbeat_runs": (namespace, NOW, ids, [1] * ROWS, [None] * ROWS),
+        "withdraw_runs": (namespace, ids, [1] * ROWS),
+        "overdue_runs": (namespace, NOW + DAY, ROWS),
+        "next_overdue_at": (namespace, NOW),
+        "get_runs": (namespace, ids),
+        "run_by_key": (namespace, b"k"),
+        "unfinished_runs": (namespace, job_ids),
+        "list_runs": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS),
+        "list_runs_of_owner": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS, "job-0000"),
+        "due_jobs": (namespace, NOW + DAY, ROWS),
+        "update_jobs": (
+            namespace,
+            job_ids,
+            versions,
+            *job_columns([replace(job, version=1) for job in jobs], 1, label_array),
+        ),
+        "get_jobs": (namespace, [job.name for job in jobs]),
+        "get_jobs_by_id": (namespace, job_ids),
+        "list_jobs": (namespace, "", None, "", ROWS),
+        "list_jobs_prefixed": (namespace, "", None, "job-05", ROWS),
+        "list_jobs_labelled": (namespace, "", None, "", ROWS, [label("n", "7")]),
+        "prune_runs": (namespace, NOW + DAY, ROWS),
+        "trim_runs": (namespace, a_job("job-0000").id, ROWS, ROWS),
+        "forget_jobs": (namespace, ROWS),
+    }
+
+
+async def test_no_query_costs_more_than_what_it_gives(store: PostgresStore) -> None:
+    connection = await connect(store.location)
+    namespace = await connection.fetchval("SELECT num FROM horarium.namespaces WHERE name = 'default'")
+    await connection.close()
+    dear = {}
+    for name, values in (await queries(store, namespace)).items():
+        blocks, _, text = await cost(store, name, *values)
+        if "Seq Scan" in text or blocks > PER_ROW * ROWS:
+            dear[name] = (blocks, "Seq Scan" in text)
+    assert dear == {}
+
+
+async def test_every_query_of_the_store_is_looked_at_or_reads_little(store: PostgresStore) -> None:
+    small = {"check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names"}
+    small |= {"add_jobs", "add_runs", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"}
+    counting = {"count_jobs", "count_runs"}
+    assert {*await queries(store, 1), *small, *counting} == set(QUERIES.names())

@@ -1,0 +1,422 @@
+"""What a Redis goes through, and the store through it: flushed scripts, crashes, hangs, bad settings, replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from msgspec.structs import replace
+from redis.asyncio import Redis as Client
+
+from horarium import Scheduler
+from horarium.clock import DAY, HOUR, SECOND
+from horarium.delivery.handler import RunContext
+from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.model import Plan, State
+from horarium.ports import Beat, Store
+from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+from horarium.testing.contract.base import ids, run_of, take, take_one
+from horarium.testing.values import NOW, a_change, a_job, a_run, completed
+from tests.servers.redis import Redis
+
+pytestmark = pytest.mark.slow
+
+ATTEMPTS_MAX = 1_000
+
+
+@contextmanager
+def running(kind: str = "valkey", **settings: str) -> Iterator[Redis]:
+    server = Redis(kind, **settings)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def opened(url: str, namespace: str = "default") -> AsyncIterator[RedisStore]:
+    store = RedisStore(url, namespace=namespace)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def open_and_close(url: str, namespace: str) -> None:
+    async with opened(url, namespace):
+        pass
+
+
+async def until_answered(call: Callable[[], Awaitable[object]]) -> None:
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            await call()
+        except StoreUnavailable:
+            continue
+        return
+    raise AssertionError(f"no answer in {ATTEMPTS_MAX} attempts")
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def durable(request: pytest.FixtureRequest) -> Iterator[Redis]:
+    with running(request.param, appendfsync="always", repl_diskless_sync_delay="0") as server:
+        yield server
+
+
+# ---- what the server forgets ------------------------------------------------------------------------------------
+
+
+async def test_flushed_scripts_are_sent_again(durable: Redis) -> None:
+    async with opened(durable.url, "flush") as store, Client.from_url(durable.url, protocol=2) as client:
+        for number in range(3):
+            await client.script_flush()
+            claimed = await take_one(store, a_run(number))
+            await client.script_flush()
+            assert await store.settle_runs([completed(claimed)], NOW) == [True]
+
+
+async def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(durable: Redis) -> None:
+    added: list[str] = []
+    settled: list[str] = []
+    enough = asyncio.Event()
+
+    async def add(store: Store) -> None:
+        for number in range(0, 100_000, 10):
+            runs = [a_run(n, concurrency_key="k", concurrency_max=1_000_000) for n in range(number, number + 10)]
+            assert all(await store.add_runs(runs))
+            added.extend(ids(runs))
+            if number >= 2_000:
+                enough.set()
+
+    async def work(store: Store) -> None:
+        while True:
+            runs = (await take(store, 7)).runs
+            assert all(await store.settle_runs([completed(run) for run in runs], NOW))
+            settled.extend(ids(runs))
+
+    async with opened(durable.url, "kill") as store:
+        tasks = [asyncio.create_task(add(store)), asyncio.create_task(work(store))]
+        await enough.wait()
+        durable.kill()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
+        durable.start()
+        await until_answered(store.check)
+        found = await store.get_runs(added)
+        assert None not in found
+        states = {run.id: run.state for run in found if run is not None}
+        assert len(settled) > 100
+        assert {states[run_id] for run_id in settled} == {State.COMPLETED}
+        stats = (await store.stats(NOW)).queues
+        assert sum(queue.due + queue.running for queue in stats) >= len(added) - len(settled) - 7
+
+
+async def test_a_server_that_hangs_is_unavailable_until_it_goes_on(durable: Redis) -> None:
+    async with opened(f"{durable.url}?timeout=0.2", "hang") as store:
+        claimed = await take_one(store, a_run(1))
+        durable.pause()
+        try:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable, match=r"no answer within 0\.2 s"):
+                    await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + SECOND)
+        finally:
+            durable.resume()
+        await until_answered(store.check)
+        assert await store.settle_runs([completed(claimed, held=True)], NOW) == [True]
+        assert await run_of(store, claimed) == replace(completed(claimed).run)
+
+
+async def test_many_callers_of_a_server_that_hangs_all_hear_of_it(durable: Redis) -> None:
+    async with opened(f"{durable.url}?timeout=0.2", "hang-many") as store:
+        durable.pause()
+        try:
+            calls = (store.add_runs([a_run(number)]) for number in range(30))
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            durable.resume()
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        await until_answered(store.check)
+        await store.add_runs([a_run(number) for number in range(30)])
+        assert len((await take(store)).runs) == 30
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    store = RedisStore("redis://127.0.0.1:1/0")
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/0 is not reachable"):
+        await store.open()
+
+
+# ---- what the server refuses ------------------------------------------------------------------------------------
+
+
+async def test_a_full_memory_refuses_writes_whole_and_says_so(durable: Redis) -> None:
+    async with opened(durable.url, "full") as store, Client.from_url(durable.url, protocol=2) as client:
+        await store.add_runs([a_run(1)])
+        await client.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(StoreUnavailable, match="memory is full"):
+                await store.add_runs([a_run(n) for n in (2, 3)])
+            assert await store.get_runs(ids([a_run(1), a_run(2)])) == [a_run(1), None]
+        finally:
+            await client.config_set("maxmemory", "0")
+        assert await store.add_runs([a_run(2)]) == [True]
+
+
+async def test_a_replica_refuses_writes_and_says_so(durable: Redis) -> None:
+    async with opened(durable.url, "replica") as store, Client.from_url(durable.url, protocol=2) as client:
+        await client.replicaof("127.0.0.1", "1")
+        try:
+            with pytest.raises(StoreUnavailable, match="read-only replica"):
+                await store.check()
+        finally:
+            await client.replicaof("NO", "ONE")
+        await store.check()
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_evicts_is_refused(durable: Redis, policy: str) -> None:
+    async with Client.from_url(durable.url, protocol=2) as client:
+        await client.config_set("maxmemory-policy", policy)
+        try:
+            with pytest.raises(InvalidSetting, match=f"maxmemory-policy {policy}"):
+                await RedisStore(durable.url).open()
+        finally:
+            await client.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize(("save", "loses"), [("", "everything"), ("3600 1", "since its last snapshot")])
+async def test_a_server_that_keeps_no_log_is_warned_of(caplog: pytest.LogCaptureFixture, save: str, loses: str) -> None:
+    with running(appendonly="no", save=save) as server, caplog.at_level(logging.WARNING, "horarium.redis"):
+        async with opened(server.url):
+            pass
+    assert loses in caplog.text
+
+
+async def test_a_durable_server_is_not_warned_of(durable: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(durable.url):
+        pass
+    assert caplog.text == ""
+
+
+async def test_a_newer_layout_is_refused(durable: Redis) -> None:
+    async with Client.from_url(durable.url, protocol=2) as client:
+        await client.set("horarium:{newer}:layout", "2")
+    with pytest.raises(InvalidSetting, match="layout 2"):
+        await RedisStore(durable.url, namespace="newer").open()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h?wait=-1", "redis://h?wait=x", "redis://h?timeout=0", "http://h", "redis://h:x"]
+)
+def test_a_url_that_can_not_be_used_is_refused(url: str) -> None:
+    with pytest.raises(InvalidSetting):
+        RedisStore(url)
+
+
+async def test_replicas_must_confirm_a_write_if_asked(durable: Redis) -> None:
+    with running(replicaof=f"127.0.0.1 {durable.port}") as replica:
+        await until_answered(lambda: open_and_close(f"{durable.url}?wait=1&timeout=0.2", "wait"))
+        async with opened(f"{durable.url}?wait=1", "wait") as store:
+            assert await store.add_runs([a_run(1)]) == [True]
+            async with Client.from_url(replica.url, protocol=2) as client:
+                assert await client.hlen("horarium:{wait}:runs") == 1
+        with pytest.raises(StoreUnavailable, match="1 of 2 replicas"):
+            await RedisStore(f"{durable.url}?wait=2&timeout=0.2", "wait").open()
+
+
+# ---- keys -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("namespace", ["plain", "with {braces}", "}", "ü:x"])
+async def test_all_keys_of_a_namespace_share_a_hash_tag(durable: Redis, namespace: str) -> None:
+    async with opened(durable.url, namespace) as store, Client.from_url(durable.url, protocol=2) as client:
+        before = set(await client.keys())
+        await store.add_jobs([a_job(labels={"a": "b"}, next_fire_at=NOW)])
+        await store.add_runs(
+            [a_run(1, of=a_job(), serial=True, unique_key="u", start_by=NOW + 1, payload=b"x" * 5_000)]
+        )
+        await take(store)
+        new = {key.decode() for key in set(await client.keys()) - before}
+        assert len(new) > 10
+        (tag,) = {key[: key.index("}") + 1] for key in new}
+        assert tag.startswith("horarium:{")
+        assert len(tag) > len("horarium:{}")
+
+
+async def test_no_key_is_left_behind_when_everything_is_forgotten(durable: Redis) -> None:
+    async with opened(durable.url, "leaks") as store, Client.from_url(durable.url, protocol=2) as client:
+        before = set(await client.keys("*{leaks}*"))
+        job = a_job(labels={"a": "b"}, enabled=False, next_fire_at=NOW)
+        await store.add_jobs([job])
+        gated = [
+            a_run(n, of=job, serial=True, concurrency_key="k", concurrency_max=1, start_by=NOW + DAY) for n in (1, 2)
+        ]
+        plain = [a_run(n, priority=n, unique_key=f"u{n}", payload=b"x" * 5_000, start_by=NOW + DAY) for n in (3, 4)]
+        await store.add_runs([*gated, *plain])
+        for _ in range(3):
+            runs = (await take(store)).runs
+            await store.heartbeat_runs([Beat(run.id, run.token, b"1") for run in runs], NOW)
+            done = [a_change(run, state=State.FAILED, error="e", prune_at=NOW, finished_at=NOW) for run in runs]
+            assert all(await store.settle_runs(done, NOW))
+        assert await store.commit_plans([Plan(replace(job, deleted_at=NOW))], NOW) == [True]
+        assert await store.prune_runs(NOW, 10) == 4
+        await take(store)
+        left = set(await client.keys("*{leaks}*")) - before
+        assert {key.decode().removeprefix("horarium:{leaks}:") for key in left} <= {"queues"}
+
+
+# ---- the clock and the wake-ups ---------------------------------------------------------------------------------
+
+
+class SkewedClock:
+    """A node whose clocks say something else."""
+
+    def now(self) -> int:
+        return NOW + 10 * DAY
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + 1_000.0
+
+
+async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -> None:
+    clock, skewed = RedisClock(durable.url), RedisClock(durable.url, SkewedClock())
+    await clock.start()
+    await skewed.start()
+    async with Client.from_url(durable.url, protocol=2) as client:
+        before = await client.time()
+        readings = clock.now(), skewed.now()
+        after = await client.time()
+    margin = (clock.error_micros or 0) + (skewed.error_micros or 0) + 1
+    earliest, latest = (seconds * SECOND + micros for seconds, micros in (before, after))
+    assert all(earliest - margin <= reading <= latest + margin for reading in readings)
+    await skewed.measure()
+    assert abs(clock.now() - skewed.now()) < HOUR
+    await clock.stop()
+    await skewed.stop()
+    await skewed.stop()
+
+
+async def heard(signal: RedisSignal, topic: str) -> asyncio.Event:
+    event = asyncio.Event()
+    signal.subscribe(topic, event.set)
+    return event
+
+
+async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
+    with running() as server:
+        one, two, other = (RedisSignal(server.url, name) for name in ("a", "a", "b"))
+        for signal in (one, two, other):
+            await signal.start()
+            await asyncio.wait_for(signal.listening.wait(), 5)
+        here, there, elsewhere = await heard(one, "jobs"), await heard(two, "jobs"), await heard(other, "jobs")
+        one.publish("jobs")
+        assert here.is_set()
+        await asyncio.wait_for(there.wait(), 5)
+        there.clear()
+        other.publish("queue:http")
+        two.publish("jobs")
+        assert not elsewhere.is_set()
+        for signal in (one, two, other):
+            await signal.stop()
+
+
+async def test_after_a_reconnect_everybody_is_woken() -> None:
+    with running() as server:
+        signal = RedisSignal(server.url, quiet_seconds=0.2)
+        await signal.start()
+        await asyncio.wait_for(signal.listening.wait(), 5)
+        woken, stopped = await heard(signal, "leases"), asyncio.Event()
+        stop = signal.subscribe("leases", stopped.set)
+        stop()
+        stop()
+        server.kill()
+        signal.publish("jobs")
+        server.start()
+        await asyncio.wait_for(woken.wait(), 10)
+        assert not stopped.is_set()
+        await signal.stop()
+        await signal.stop()
+
+
+class Relay:
+    """Passes bytes between a client and a server, until it is told to fall silent on the connections that there are."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._silent: set[asyncio.StreamWriter] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
+        self._tasks += [
+            asyncio.create_task(self._pass_on(reader, back)),
+            asyncio.create_task(self._pass_on(there, writer)),
+        ]
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if writer not in self._silent:
+                writer.write(data)
+        writer.close()
+
+    def fall_silent(self) -> None:
+        self._silent.update(self._writers)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None:
+    relay = Relay(durable.port)
+    async with await asyncio.start_server(relay.accept, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        signal = RedisSignal(f"redis://127.0.0.1:{port}/0?timeout=0.5", quiet_seconds=0.1)
+        await signal.start()
+        await asyncio.wait_for(signal.listening.wait(), 5)
+        woken = await heard(signal, "jobs")
+        relay.fall_silent()
+        await asyncio.wait_for(woken.wait(), 10)
+        await signal.stop()
+        await relay.close()
+
+
+# ---- all of it together -----------------------------------------------------------------------------------------
+
+
+async def test_two_nodes_on_a_redis_that_is_killed_meanwhile_run_everything(durable: Redis) -> None:
+    """One node enqueues, the other runs: what it hears of is the other's wake-up, and goes on after the crash."""
+    ran: set[int] = set()
+    half, whole = asyncio.Event(), asyncio.Event()
+    asking, working = (Scheduler(f"{durable.url}?timeout=1", namespace="nodes") for _ in range(2))
+
+    @working.handler("note")
+    async def note(run: RunContext, number: int) -> None:
+        ran.add(number)
+        if len(ran) >= 50:
+            half.set()
+        if len(ran) >= 100:
+            whole.set()
+
+    async with asking, working:
+        await working.start()
+        await asking.enqueue_many("note", [{"number": number} for number in range(50)])
+        await asyncio.wait_for(half.wait(), 10)
+        durable.restart()
+        await until_answered(asking.stats)
+        await asking.enqueue_many("note", [{"number": number} for number in range(50, 100)])
+        await asyncio.wait_for(whole.wait(), 10)
+    assert ran == set(range(100))

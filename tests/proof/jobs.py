@@ -85,6 +85,7 @@ class Plan:
         """Send every definition."""
         for definition in self.definitions:
             api.must("PUT", f"/jobs/{definition['name']}", definition)
+        assert micros() < self.start, "the machine was too slow: fire times had passed before their jobs were defined"
 
 
 def http(url: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _resumed(world: World) -> float:
 def test_schedulers_that_come_and_go_in_order_repeat_nothing(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         world.start_nodes(NODES)
-        plan = mixed_plan(world.receiver.url, whole_second(1), 3)
+        plan = mixed_plan(world.receiver.url, whole_second(2), 3)
         plan.define(world.api)
         Nemesis(world, SEED, (TERMINATE,)).strike_until(lambda: micros() > plan.end)
         verdict = judged(world, plan)

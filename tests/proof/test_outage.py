@@ -35,7 +35,7 @@ def outlived(
 ) -> None:
     """Jobs every second through an outage: what is said meanwhile, and that nothing is lost."""
     (node,) = world.nodes
-    start = whole_second(1)
+    start = whole_second(2)
     plan = Plan(start, start + round(seconds + 7) * SECOND)
     for number in range(10):
         plan.interval(f"tick-{number}", 1, http(f"{world.receiver.url}/ok"))

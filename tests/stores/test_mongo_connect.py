@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient, errors
 
+from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
@@ -20,7 +21,6 @@ from horarium.stores.mongo.connect import explain, make_client, parse_url
 from horarium.stores.mongo.indexes import MIGRATIONS, SCHEMA
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
-from horarium.wiring import make_store
 from tests.servers.mongo import Mongo
 from tests.servers.process import ServerProcess, free_port
 

@@ -1,4 +1,8 @@
-"""Shared by all tests: what starts servers or waits for real time is slow, wherever it stands."""
+"""Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
+
+Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
+failure of the product shows twice; everything else has one try.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SLOW_FOLDERS = {"blackbox", "proof"}
+SLOW_FOLDERS = {"blackbox", "proof", "buses"}
+SECOND_TRY_FOLDERS = {"blackbox", "proof", "buses", "examples"}
+SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py"}
 SLOW_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_cron_oracles.py", "test_simulate.py"}
 
 
@@ -16,3 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = Path(item.path)
         if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
             item.add_marker(pytest.mark.slow)
+        if path.name in SECOND_TRY_MODULES or "faults" in path.name or SECOND_TRY_FOLDERS & set(path.parts):
+            item.add_marker(pytest.mark.flaky(reruns=1))

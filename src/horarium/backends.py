@@ -59,11 +59,24 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             postgres = PostgresStore(url, namespace=namespace)
             clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
             return Backend(postgres, clock, signal, (clock, signal))
+        case "cockroachdb":
+            from horarium.stores.cockroach import CockroachStore
+            from horarium.stores.postgres import PostgresClock
+
+            cockroach = CockroachStore(url, namespace=namespace)
+            server_clock = PostgresClock(cockroach, local)
+            return Backend(cockroach, server_clock, LocalSignal(), (server_clock,))
         case "redis" | "rediss" | "valkey" | "valkeys":
             from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 
             redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace)
             return Backend(RedisStore(url, namespace=namespace), redis_clock, redis_signal, (redis_clock, redis_signal))
+        case "mongodb" | "mongodb+srv":
+            from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+
+            mongo = MongoStore(url, namespace=namespace)
+            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace)
+            return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case scheme:
             raise _unknown(scheme, url)
 

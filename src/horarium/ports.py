@@ -117,7 +117,8 @@ class Store(Protocol):
     # -- jobs
 
     async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        """Insert each job unless its id exists or its name is taken by a job that is not deleted. True: inserted."""
+        """Insert each job as it is, version included, unless its id exists or its name is taken by a job that is not
+        deleted. One that is deleted itself takes no name, and needs none to be free. True: inserted."""
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         """The jobs of these names that are not deleted, in the order asked."""

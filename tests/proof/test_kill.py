@@ -21,7 +21,7 @@ def test_kill_9_in_the_middle_of_hundreds_of_due_runs_loses_nothing(tmp_path: Pa
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
         start = whole_second(2)
-        plan = Plan(start, start + 9 * SECOND)
+        plan = Plan(start, start + 8 * SECOND)
         ok, hold, callback = (http(f"{world.receiver.url}/{path}") for path in ("ok", "hold/0.3", "callback/0.2"))
         for number in range(16):
             plan.interval(f"tick-{number}", 1, ok)

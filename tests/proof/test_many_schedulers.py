@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 NODES = 4
 SEED = 7
-STRIKES = 3
+STRIKES = 2
 STALL_SECONDS = 5.0
 RESUME_SECONDS = 5.0
 LATE_SECONDS_MAX = 15.0
@@ -66,7 +66,7 @@ def must_be_quiet(world: World) -> None:
 def test_four_schedulers_on_a_file_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         world.start_nodes(NODES)
-        plan = mixed_plan(world.receiver.url, whole_second(2), 8)
+        plan = mixed_plan(world.receiver.url, whole_second(2), 6)
         plan.define(world.api)
         strikes = Nemesis(world, SEED).strike_until(lambda: micros() > plan.end)
         judged(world, plan)
@@ -85,6 +85,7 @@ def test_four_schedulers_outlive_their_database_and_each_other(postgres: Postgre
         world.outage("restart", postgres.restart)
         after_restart = _resumed(world)
         world.outage("stall", lambda: _stall(postgres))
+        assert micros() < plan.end - SECOND, "the faults outlasted the window, so nothing could be seen to go on"
         after_stall = _resumed(world)
         print(f"new fire times delivered {after_restart:.2f} s after the restart, {after_stall:.2f} s after the stall")
         judged(world, plan)
@@ -113,7 +114,7 @@ def _resumed(world: World) -> float:
 def test_schedulers_that_come_and_go_in_order_repeat_nothing(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         world.start_nodes(NODES)
-        plan = mixed_plan(world.receiver.url, whole_second(2), 5)
+        plan = mixed_plan(world.receiver.url, whole_second(1), 3)
         plan.define(world.api)
         Nemesis(world, SEED, (TERMINATE,)).strike_until(lambda: micros() > plan.end)
         verdict = judged(world, plan)

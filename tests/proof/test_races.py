@@ -16,7 +16,7 @@ from tests.proof.receiver import Arrival, micros
 pytestmark = pytest.mark.slow
 
 RUNS = 300
-APART = 15_000
+APART = 10_000
 """Microseconds between two due instants."""
 AROUND = 50_000
 CANCELLERS = 4
@@ -27,7 +27,7 @@ HAND_OVER = 500_000
 def test_a_cancel_around_the_due_instant_never_contradicts_itself(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db", 3) as world:
         node = world.node("--plan-ahead-seconds", "60")
-        plan = Plan(whole_second(6), 0, lease_seconds=5)
+        plan = Plan(whole_second(5), 0, lease_seconds=5)
         for number in range(RUNS):
             path = "ok" if number % 2 else "hold/0.05"
             plan.once(f"run-{number}", plan.start + number * APART, http(f"{world.receiver.url}/{path}"))

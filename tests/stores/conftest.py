@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.postgres import Postgres
+from tests.stores.cockroach_server import new_serializable_database
 from tests.stores.postgres_server import new_database, ready
 
 
@@ -26,3 +27,13 @@ def postgres_server() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: Postgres) -> str:
     return new_database(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def serializable_url(postgres_server: Postgres) -> str:
+    return new_serializable_database(postgres_server)
+
+
+@pytest.fixture
+def fresh_serializable_url(postgres_server: Postgres) -> str:
+    return new_serializable_database(postgres_server)

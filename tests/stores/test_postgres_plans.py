@@ -18,7 +18,7 @@ from horarium.clock import DAY
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
 from horarium.stores.postgres.ids import encode_id
-from horarium.stores.postgres.rows import change_columns, job_columns, label
+from horarium.stores.postgres.rows import change_columns, job_columns, label, label_array
 from horarium.stores.postgres.runs import ALL_STATES, HIGHEST_ID
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take
@@ -129,7 +129,12 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "list_runs": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS),
         "list_runs_of_owner": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS, "job-0000"),
         "due_jobs": (namespace, NOW + DAY, ROWS),
-        "update_jobs": (namespace, job_ids, versions, *job_columns([replace(job, version=1) for job in jobs], 1)),
+        "update_jobs": (
+            namespace,
+            job_ids,
+            versions,
+            *job_columns([replace(job, version=1) for job in jobs], 1, label_array),
+        ),
         "get_jobs": (namespace, [job.name for job in jobs]),
         "get_jobs_by_id": (namespace, job_ids),
         "list_jobs": (namespace, "", None, "", ROWS),

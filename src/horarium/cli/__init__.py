@@ -33,7 +33,7 @@ SUMMARIES = {
     "run": "List, show, cancel and retry runs.",
     "preview": "Show when a trigger would fire.",
     "worker": "Perform runs with a Python function.",
-    "store": "Prepare or check a store.",
+    "store": "Prepare, check or copy a store.",
 }
 
 cli = Lazy(

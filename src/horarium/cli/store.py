@@ -1,4 +1,4 @@
-"""`horarium store`: prepare a store before servers start, or see whether it can be written to."""
+"""`horarium store`: prepare a store before servers start, see whether it can be written to, move it to another."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from horarium.config import load_settings, mask_url, table
 
 store = Lazy(
     name="store",
-    commands={"migrate": "horarium.cli.store:migrate", "check": "horarium.cli.store:check"},
+    commands={
+        "migrate": "horarium.cli.store:migrate",
+        "check": "horarium.cli.store:check",
+        "copy": "horarium.cli.store_copy:copy",
+    },
     summaries={
         "migrate": "Create the schema, or bring it up to date.",
         "check": "Prove that the store can be read and written.",
+        "copy": "Copy all jobs and runs to another store.",
     },
-    help="Prepare or check a store.",
+    help="Prepare, check or copy a store.",
 )
 
 

@@ -63,7 +63,8 @@ class MemoryStore:
         return [self._add_job(job) for job in jobs]
 
     def _add_job(self, job: Job) -> bool:
-        if job.name in self._space.job_ids or job.id in self._space.jobs:
+        named = job.deleted_at is None and job.name in self._space.job_ids
+        if named or job.id in self._space.jobs:
             return False
         self._space.put_job(job)
         return True

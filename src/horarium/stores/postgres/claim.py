@@ -30,6 +30,9 @@ CHUNK_MIN = 16
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
 
+Level = tuple[int, int, int, Instant]
+"""The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
+
 
 async def claim_at_once(
     session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
@@ -41,29 +44,41 @@ async def claim_at_once(
     if first["gated_due"]:
         return None
     taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
-    return await _claimed(session, taken, until if len(taken) >= limit else next_due_at)
+    return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 
 async def claim_exactly(
     session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed:
     """The claim, gated runs included. In a transaction."""
-    names = storable(set(queues))
     await session.one("lock_gates", session.namespace_id)
-    levels = await session.rows("claim_levels", session.namespace_id, names, -1)
-    walk = _Walk(session, limit, now, until)
-    due = sorted(tuple(level) for level in levels if level[3] <= until)
-    chosen = await walk.choose(due)
-    rows = []
-    if chosen:
-        rows = await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
-    if len(chosen) >= limit:
-        return await _claimed(session, rows, until)
-    levels = await session.rows("claim_levels", session.namespace_id, names, until)
-    return await _claimed(session, rows, min((level[3] for level in levels), default=None))
+    rows = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
+    next_due_at = until if len(rows) >= limit else await next_after(session, queues, until)
+    return await claimed(session, rows, next_due_at)
 
 
-async def _claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
+async def levels_after(session: Session, queues: Sequence[str], instant: Instant) -> list[Level]:
+    """The levels of these queues in which something waits that is due after this instant."""
+    rows = await session.rows("claim_levels", session.namespace_id, storable(set(queues)), instant)
+    return [tuple(row) for row in rows]
+
+
+async def next_after(session: Session, queues: Sequence[str], until: Instant) -> Instant | None:
+    """When the first of what is due after `until` is."""
+    return min((level[3] for level in await levels_after(session, queues, until)), default=None)
+
+
+async def take(
+    session: Session, levels: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant
+) -> list[Any]:
+    """The rows that were claimed from these levels. In a transaction; if any is gated, with the gates locked."""
+    chosen = await _Walk(session, limit, now, until).choose(sorted(level for level in levels if level[3] <= until))
+    if not chosen:
+        return []
+    return await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
+
+
+async def claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
     if not rows:
         return Claimed(next_due_at=next_due_at)
     runs = await load(session, rows)
@@ -90,7 +105,7 @@ class _Walk:
         self._keys: Counter[bytes] = Counter()
         self._owners: set[int] = set()
 
-    async def choose(self, levels: Sequence[tuple[int, int, int, Instant]]) -> list[bytes]:
+    async def choose(self, levels: Sequence[Level]) -> list[bytes]:
         """The ids of the runs to take, from levels that are sorted by rank."""
         chosen: list[bytes] = []
         for _, group in groupby(levels, key=lambda level: level[0]):

@@ -1,89 +1,11 @@
-"""The database's clock as a node's own: so that all nodes agree, whatever their machines' clocks say.
-
-The server is asked what time it is, and the answer is put in the middle of the round trip; from then on our monotonic
-clock carries it forward. It is asked again every minute, and an answer that took long is used only if nothing better is
-known, since it is wrong by up to half of what it took. Where two readings differ, `now` steps; it never waits for one.
-"""
+"""PostgreSQL's clock as a node's own."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from typing import Protocol
-
-from horarium.clock import SECOND, Clock, Instant
-from horarium.errors import StoreUnavailable
-
-ASK_SECONDS = 60.0
-READINGS = 5
-"""How often the server is asked in one go; the shortest round trip counts."""
-DRIFT_PER_SECOND = 0.000_1
-"""How far a monotonic clock may stray from the server's: the age of a reading makes it worse by this."""
+from horarium.stores.server_clock import ServerClock
 
 QUERY = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::int8"
 
 
-class Asked(Protocol):
-    """Whoever can ask the server for its time, in microseconds: a `PostgresStore`."""
-
-    async def server_time(self) -> Instant: ...
-
-
-class PostgresClock:
-    """A `clock.Clock` that tells the server's time. `local` measures durations, and tells the time until `measure` has
-    succeeded once."""
-
-    def __init__(self, store: Asked, local: Clock) -> None:
-        self._store = store
-        self._local = local
-        self._offset: float | None = None
-        self._error = 0.0
-        self._measured_at = 0.0
-        self._task: asyncio.Task[None] | None = None
-
-    def now(self) -> Instant:
-        if self._offset is None:
-            return self._local.now()
-        return round((self._local.monotonic() + self._offset) * SECOND)
-
-    def monotonic(self) -> float:
-        return self._local.monotonic()
-
-    @property
-    def error_seconds(self) -> float | None:
-        """How wrong the last accepted reading can be; None: there is none."""
-        return None if self._offset is None else self._error
-
-    async def measure(self) -> None:
-        """Ask the server. Raises StoreUnavailable; what was known before then stays."""
-        readings = [await self._read() for _ in range(READINGS)]
-        error, offset, measured_at = min(readings)
-        aged = self._error + (measured_at - self._measured_at) * DRIFT_PER_SECOND
-        distance = 0.0 if self._offset is None else abs(offset - self._offset)
-        # A reading that the old one can't explain tells of a step of the server's clock, which we follow.
-        if self._offset is None or error <= aged or distance > aged + error:
-            self._offset, self._error, self._measured_at = offset, error, measured_at
-
-    async def _read(self) -> tuple[float, float, float]:
-        before = self._local.monotonic()
-        server = await self._store.server_time()
-        after = self._local.monotonic()
-        return (after - before) / 2, server / SECOND - (before + after) / 2, after
-
-    async def start(self) -> None:
-        """Measure now, and then every minute until `stop`. Raises StoreUnavailable."""
-        await self.measure()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._measure_on())
-
-    async def _measure_on(self) -> None:
-        while True:
-            await asyncio.sleep(ASK_SECONDS)
-            with suppress(StoreUnavailable):
-                await self.measure()
-
-    async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+class PostgresClock(ServerClock):
+    """The time of the PostgreSQL server that a `PostgresStore` works on."""

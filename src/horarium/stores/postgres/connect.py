@@ -34,8 +34,9 @@ Connection = Any
 
 ROLLED_BACK = frozenset({"40001", "40P01"})
 PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
-PASSING = frozenset({"0A000", "25006", "25P02", "25P03", "26000", "28000", "28P01", "3D000", "42501", "55P03"})
-"""Besides: a plan or statement that went away, read-only, idle too long, refused, no database, no right, no lock."""
+PASSING = frozenset({"0A000", "25006", "25P02", "25P03", "26000", "28000", "40003", "28P01", "3D000", "42501", "55P03"})
+"""Besides: a plan or statement that went away, read-only, idle too long, refused, not known whether it was done, no
+database, no right, no lock."""
 
 _POOLER_ONLY = ("pgbouncer", "query_seconds", "connect_seconds", "connections_max")
 
@@ -49,6 +50,9 @@ class Location(Struct, frozen=True):
     query_seconds: float = QUERY_SECONDS
     connect_seconds: float = CONNECT_SECONDS
     connections_max: int = CONNECTIONS_MAX
+    product: str = "PostgreSQL"
+    settings: dict[str, str] | None = None
+    """What a connection asks of its session; None: what PostgreSQL should be asked."""
 
 
 def parse_url(url: str) -> Location:
@@ -103,6 +107,8 @@ def settings_of(location: Location) -> dict[str, str]:
     """What a connection asks of its session."""
     if location.pooler:
         return {"application_name": "horarium"}
+    if location.settings is not None:
+        return location.settings
     millis = str(round(location.query_seconds * 1000))
     return {
         "application_name": "horarium",
@@ -191,22 +197,23 @@ def translated(location: Location) -> Iterator[None]:
         raise _meaning(location, error) from error
     except TimeoutError as error:
         raise StoreUnavailable(
-            f"PostgreSQL at {location.shown} did not answer in time ({location.query_seconds:g} s for a query, "
+            f"{location.product} at {location.shown} did not answer in time ({location.query_seconds:g} s for a query, "
             f"{location.connect_seconds:g} s to connect); look whether it is overloaded or stopped"
         ) from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, (ValueError, TypeError)):
             raise
-        raise StoreUnavailable(f"PostgreSQL at {location.shown}: the connection broke ({error})") from error
+        raise StoreUnavailable(f"{location.product} at {location.shown}: the connection broke ({error})") from error
     except (OSError, asyncio.IncompleteReadError) as error:
         raise StoreUnavailable(
-            f"PostgreSQL at {location.shown} can't be reached ({error or type(error).__name__}); look whether it runs"
+            f"{location.product} at {location.shown} can't be reached ({error or type(error).__name__}); look whether "
+            "it runs"
         ) from error
 
 
 def _meaning(location: Location, error: Any) -> Exception:
     state = getattr(error, "sqlstate", None) or ""
-    told = f"PostgreSQL at {location.shown}: {error} (SQLSTATE {state or 'unknown'})"
+    told = f"{location.product} at {location.shown}: {error} (SQLSTATE {state or 'unknown'})"
     if not state or state[:2] in PASSING_CLASSES or state in PASSING or state in ROLLED_BACK:
         return StoreUnavailable(told)
     return BrokenInvariant(told)

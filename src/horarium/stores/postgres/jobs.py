@@ -37,9 +37,7 @@ def parts(items: Sequence[T], key: Callable[[T], str], alone: Callable[[T], bool
 async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
     answers: list[bool] = []
     for part in parts(jobs, lambda job: job.id, lambda job: False):
-        ids, names = [job.id for job in part], [job.name for job in part]
-        rows = await session.rows("add_jobs", session.namespace_id, ids, names, *job_columns(part, 0))
-        added = {row[0] for row in rows}
+        added = await session.insert_jobs(part)
         answers.extend(job.id in added for job in part)
     return answers
 
@@ -102,5 +100,5 @@ async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) ->
 
 async def _update_jobs(session: Session, jobs: Sequence[Job]) -> set[str]:
     ids, versions = [job.id for job in jobs], [job.version for job in jobs]
-    rows = await session.rows("update_jobs", session.namespace_id, ids, versions, *job_columns(jobs, 1))
+    rows = await session.rows("update_jobs", session.namespace_id, ids, versions, *job_columns(jobs, 1, session.labels))
     return {row[0] for row in rows}

@@ -37,11 +37,11 @@ class Migration(Struct, frozen=True):
         return sha256(self.sql.encode()).hexdigest()
 
 
-def known_migrations() -> list[Migration]:
+def known_migrations(package: str = "horarium.stores.postgres") -> list[Migration]:
     """Those that this version of the code brings, in order."""
     found = [
         Migration(int(file.name[:4]), file.name[5:-4], file.read_text(encoding="utf-8"))
-        for file in files("horarium.stores.postgres").joinpath("migrations").iterdir()
+        for file in files(package).joinpath("migrations").iterdir()
         if file.name.endswith(".sql")
     ]
     return sorted(found, key=lambda migration: migration.number)
@@ -50,7 +50,7 @@ def known_migrations() -> list[Migration]:
 async def migrate(connection: Connection, migrations: Sequence[Migration]) -> int:
     """Apply what is missing, in the transaction of the caller. The number applied. Raises InvalidSetting if the schema
     is newer."""
-    if await connection.fetchval(_EXISTS) and not _missing(await _applied(connection), migrations):
+    if not await missing_migrations(connection, migrations):
         return 0
     await connection.execute(_LOCK)
     await connection.execute(_TABLE)
@@ -62,6 +62,12 @@ async def migrate(connection: Connection, migrations: Sequence[Migration]) -> in
     return len(missing)
 
 
+async def missing_migrations(connection: Connection, migrations: Sequence[Migration]) -> list[Migration]:
+    """Those that the database lacks. Raises InvalidSetting if its schema is newer."""
+    exists = await connection.fetchval(_EXISTS)
+    return _missing(await _applied(connection) if exists else {}, migrations)
+
+
 async def _applied(connection: Connection) -> dict[int, str]:
     return {row[0]: row[1] for row in await connection.fetch("SELECT number, checksum FROM horarium.migrations")}
 
@@ -70,7 +76,7 @@ def _missing(applied: dict[int, str], migrations: Sequence[Migration]) -> list[M
     newest = max((migration.number for migration in migrations), default=0)
     if max(applied, default=0) > newest:
         raise InvalidSetting(
-            f"PostgreSQL: the schema is version {max(applied)}, this Horarium knows up to {newest}; upgrade Horarium, "
+            f"the schema is version {max(applied)}, this Horarium knows up to {newest}; upgrade Horarium, "
             "or give another database",
             field="store",
         )

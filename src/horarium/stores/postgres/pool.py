@@ -3,7 +3,7 @@
 A call runs in a task of its own: whoever awaits it may be cancelled, the call goes on. It has a connection to itself,
 which goes back afterwards only if it is sound: whatever failed other than by an answer of the server leaves the
 connection in an unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back
-(deadlock, serialization) is tried once more, at once.
+(deadlock, serialization) is tried once more, at once; where that is a normal thing, more often, after pauses.
 
 Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
 trips, and waits for a stalled server where we must not.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from horarium.errors import BrokenInvariant, StoreUnavailable
@@ -25,10 +25,12 @@ CLOSE_SECONDS = 2.0
 
 
 class Pool:
-    """At most `location.connections_max` connections, opened when they are needed."""
+    """At most `location.connections_max` connections, opened when they are needed. `pauses`: how many seconds pass
+    before each further attempt at what was rolled back."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, pauses: Sequence[float] = (0.0,)) -> None:
         self.location = location
+        self._pauses = pauses
         self._idle: deque[Connection] = deque()
         self._places = asyncio.Semaphore(location.connections_max)
         self._calls: set[asyncio.Task[Any]] = set()
@@ -55,15 +57,18 @@ class Pool:
     async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
         async with self._places:
             with translated(self.location):
-                try:
-                    return await self._once(work, transaction)
-                except driver().PostgresError as error:
-                    if not is_rolled_back(error):
-                        raise
+                for pause in self._pauses:
+                    try:
+                        return await self._once(work, transaction)
+                    except driver().PostgresError as error:
+                        if not is_rolled_back(error):
+                            raise
+                    if pause:
+                        await asyncio.sleep(pause)
                 return await self._once(work, transaction)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
-        connection = self._sound() or await connect(self.location)
+        connection = self._sound() or await self._connect()
         try:
             if not transaction:
                 result = await work(connection)
@@ -75,6 +80,9 @@ class Pool:
             raise
         self._idle.append(connection)
         return result
+
+    async def _connect(self) -> Connection:
+        return await connect(self.location)
 
     def _sound(self) -> Connection | None:
         while self._idle:

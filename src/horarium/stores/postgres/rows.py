@@ -8,7 +8,7 @@ NULL. Building a run is the hot path: what a waiting or running run never has is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -120,7 +120,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def job_columns(jobs: Sequence[Job], added: int) -> list[Column]:
+def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
     """From version to definition. `added`: by how much the stored version is larger than the job's."""
     stored = [msgspec.structs.replace(job, version=job.version + added) for job in jobs] if added else jobs
     return [
@@ -128,7 +128,7 @@ def job_columns(jobs: Sequence[Job], added: int) -> list[Column]:
         [job.enabled for job in stored],
         [job.next_fire_at for job in stored],
         [job.deleted_at for job in stored],
-        [label_array(job.labels) for job in stored],
+        [labels(job.labels) for job in stored],
         [_encode(job).decode() for job in stored],
     ]
 

@@ -21,7 +21,6 @@ from horarium.stores.postgres.rows import (
     decode_run,
     encode_text,
     is_storable,
-    run_columns,
     storable,
 )
 from horarium.stores.postgres.session import Session
@@ -43,10 +42,10 @@ async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
     ids = [run.id for run in runs]
     if len(set(ids)) < len(ids):
         return [answer for run in runs for answer in await add_runs(session, [run])]
-    added = await session.one("add_runs", *run_columns(session.namespace_id, runs))
-    if added is not None and len(added) == len(ids):
+    added = await session.insert_runs(runs)
+    if len(added) == len(ids):
         return [True] * len(ids)
-    known = set(map(decode_id, added or ()))
+    known = set(map(decode_id, added))
     return [run_id in known for run_id in ids]
 
 

@@ -6,12 +6,12 @@ store lives, up to a limit. Decoded jobs are remembered by number and version; a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from horarium.model import Job
+from horarium.model import Job, Run
 from horarium.stores.postgres.connect import Connection
-from horarium.stores.postgres.rows import decode_job
+from horarium.stores.postgres.rows import decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
 QUERIES: Queries = load_queries("horarium.stores.postgres")
@@ -35,9 +35,13 @@ class Memory:
 
 
 class Session:
-    """A connection for the time of one call."""
+    """A connection for the time of one call. A server that speaks another dialect brings a session of its own."""
 
     __slots__ = ("connection", "memory", "namespace_id")
+
+    queries: Queries = QUERIES
+    labels = staticmethod(label_array)
+    """How a job's labels are sent."""
 
     def __init__(self, connection: Connection, namespace_id: int, memory: Memory) -> None:
         self.connection = connection
@@ -46,17 +50,27 @@ class Session:
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         """All rows of a query."""
-        found: list[Any] = await self.connection.fetch(QUERIES[name], *values)
+        found: list[Any] = await self.connection.fetch(self.queries[name], *values)
         return found
 
     async def one(self, name: str, *values: Any) -> Any:
         """The first column of the first row; None if there is none."""
-        return await self.connection.fetchval(QUERIES[name], *values)
+        return await self.connection.fetchval(self.queries[name], *values)
 
     async def change(self, name: str, *values: Any) -> int:
         """How many rows a statement changed."""
-        status: str = await self.connection.execute(QUERIES[name], *values)
+        status: str = await self.connection.execute(self.queries[name], *values)
         return int(status.rpartition(" ")[2])
+
+    async def insert_jobs(self, jobs: Sequence[Job]) -> Collection[str]:
+        """The ids of those that were inserted. No id comes twice."""
+        ids, names = [job.id for job in jobs], [job.name for job in jobs]
+        rows = await self.rows("add_jobs", self.namespace_id, ids, names, *job_columns(jobs, 0, self.labels))
+        return {row[0] for row in rows}
+
+    async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
+        """The ids, as bytes, of those that were inserted. No id comes twice."""
+        return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
         known = self.memory.queues

@@ -17,7 +17,7 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
 from horarium.stores.postgres import claim, jobs, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
-from horarium.stores.postgres.connect import Connection, find_pooler, parse_url, translated
+from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url, translated
 from horarium.stores.postgres.migrate import known_migrations, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.rows import run_columns
@@ -37,26 +37,39 @@ class PostgresStore:
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace
-        self.location = parse_url(url)
+        self.location = self._parse_url(url)
         self._memory = Memory()
         self._namespace_id = -1
         self._pool: Pool | None = None
 
+    @staticmethod
+    def _parse_url(url: str) -> Location:
+        return parse_url(url)
+
     async def open(self) -> None:
         if self._pool is not None and self._pool.open:
             return
-        self.location = await find_pooler(self.location)
-        pool = Pool(self.location)
+        self.location = await self._locate()
+        pool = self._new_pool()
         try:
-            await pool.call(_migrate, transaction=True)
+            await self._migrate(pool)
             self._namespace_id = await pool.call(self._find_namespace, transaction=True)
         except BaseException:
             await pool.close()
             raise
         self._pool = pool
 
+    async def _locate(self) -> Location:
+        return await find_pooler(self.location)
+
+    def _new_pool(self) -> Pool:
+        return Pool(self.location)
+
+    async def _migrate(self, pool: Pool) -> None:
+        await pool.call(_migrate, transaction=True)
+
     async def _find_namespace(self, connection: Connection) -> int:
-        session = Session(connection, -1, self._memory)
+        session = self._session(connection)
         await session.change("intern_namespace", self.namespace)
         number: int = await session.one("namespace_number", self.namespace)
         return number

@@ -38,7 +38,8 @@ def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
 
 
 def _add_job(session: Session, job: Job) -> bool:
-    if session.one("job_taken", session.namespace_id, encode_id(job.id), job.name):
+    name = job.name if job.deleted_at is None else None
+    if session.one("job_taken", session.namespace_id, encode_id(job.id), name):
         return False
     return _insert(session, [job]) == 1
 

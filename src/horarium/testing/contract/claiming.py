@@ -10,7 +10,7 @@ from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN, MINUTE, SECOND
 from horarium.model import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, Cause, Disposition, Event, Run, RunPolicy, State
 from horarium.model import HttpTarget as Http
 from horarium.policies import Retry
-from horarium.ports import BATCH_MAX, Store
+from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 
@@ -62,6 +62,20 @@ class ClaimingContract(StoreUnderTest):
         runs = [a_run(number, state=state) for number, state in enumerate(State)]
         assert await store.add_runs(runs) == [True] * len(runs)
         assert await store.get_runs(ids(runs)) == runs
+
+    async def test_a_full_run_of_every_state_comes_back_equal_wherever_it_is_read(self, store: Store) -> None:
+        fresh = a_run(unique_key="fresh")
+        runs = [
+            replace(
+                FULL_RUN, id=f"0190a0a0-0000-7000-8000-0000000000{n:02x}", state=state, fire_at=n, unique_key=f"{n}"
+            )
+            for n, state in enumerate(State, start=0x20)
+        ]
+        assert await store.add_runs([*runs, fresh]) == [True] * (len(runs) + 1)
+        assert await store.add_runs(runs) == [False] * len(runs)
+        assert await store.get_runs(ids(runs)) == runs
+        assert list((await store.list_runs(RunFilter(job=FULL_RUN.job), None, BATCH_MAX)).items) == runs[::-1]
+        assert [await store.get_run_by_key(run.unique_key or "") for run in runs] == runs
 
     async def test_the_largest_payload_and_result_come_back_equal(self, store: Store) -> None:
         payload = b'"' + b"\\u0000" * ((PAYLOAD_BYTES_MAX - 2) // 6) + b'"'

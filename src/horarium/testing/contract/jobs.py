@@ -17,7 +17,7 @@ from horarium.model import (
     QueueTarget,
 )
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
-from horarium.ports import BATCH_MAX, Store
+from horarium.ports import BATCH_MAX, JobFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, job_of
 from horarium.testing.values import NOW, a_job
 
@@ -159,6 +159,17 @@ class JobContract(StoreUnderTest):
     async def test_the_id_of_a_deleted_job_stays_taken(self, store: Store) -> None:
         gone = await delete(store, a_job())
         assert await store.add_jobs([a_job("other", id=gone.id)]) == [False]
+
+    async def test_a_deleted_job_is_added_beside_the_one_that_has_its_name(self, store: Store) -> None:
+        job, older = a_job(next_fire_at=NOW), a_job(id="older", deleted_at=NOW, version=5, labels={"k": "v"})
+        gone, oldest = a_job(id="gone", deleted_at=NOW + 1, next_fire_at=NOW), a_job(id="oldest", deleted_at=NOW)
+        assert await store.add_jobs([older, job, gone]) == [True] * 3
+        assert await store.add_jobs([oldest]) == [True]
+        assert await store.add_jobs([replace(gone, version=9)]) == [False]
+        assert await store.get_jobs_by_id(["gone", "older", "oldest", job.id]) == [gone, older, oldest, job]
+        assert await store.get_jobs(["job"]) == [job]
+        assert await store.due_jobs(NOW, 10) == ([job], None)
+        assert (await store.list_jobs(JobFilter(), None, 10)).items == (job,)
 
     # -- due
 

@@ -1,0 +1,59 @@
+"""The schema's versions, as for PostgreSQL; but each statement is a transaction of its own.
+
+Nodes that open a new database at once all run the same statements, each of which is harmless to repeat (IF NOT EXISTS);
+one that loses the race for a name tries everything again. So does a node that finds half a migration: which ones were
+applied is written down last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from horarium.stores.cockroach.connect import PAUSES
+from horarium.stores.postgres.connect import Connection, driver
+from horarium.stores.postgres.migrate import Migration, known_migrations, missing_migrations
+
+PACKAGE = "horarium.stores.cockroach"
+
+LOST_RACES = frozenset({"23505", "40001", "40P01", "42710", "42P06", "42P07", "XX000"})
+"""Somebody else made the same table, index or schema at the same moment."""
+
+_FIRST = (
+    "CREATE SCHEMA IF NOT EXISTS horarium",
+    "CREATE TABLE IF NOT EXISTS horarium.migrations (number int8 PRIMARY KEY, name text NOT NULL,"
+    " checksum text NOT NULL)",
+)
+_DONE = "INSERT INTO horarium.migrations (number, name, checksum) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+
+
+def statements_of(migration: Migration) -> list[str]:
+    """Those that a migration consists of."""
+    lines = (line for line in migration.sql.splitlines() if not line.lstrip().startswith("--"))
+    return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
+
+
+async def migrate(connection: Connection) -> int:
+    """Apply what is missing, outside of any transaction. The number applied. Raises InvalidSetting if the schema is
+    newer."""
+    for pause in PAUSES:
+        try:
+            return await _once(connection)
+        except driver().PostgresError as error:
+            if error.sqlstate not in LOST_RACES:
+                raise
+        await asyncio.sleep(pause)
+    return await _once(connection)
+
+
+async def _once(connection: Connection) -> int:
+    known = known_migrations(PACKAGE)
+    missing = await missing_migrations(connection, known)
+    if missing:
+        for statement in _FIRST:
+            await connection.execute(statement)
+        missing = await missing_migrations(connection, known)
+    for migration in missing:
+        for statement in statements_of(migration):
+            await connection.execute(statement)
+        await connection.execute(_DONE, migration.number, migration.name, migration.checksum)
+    return len(missing)

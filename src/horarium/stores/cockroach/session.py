@@ -1,0 +1,132 @@
+"""The queries of CockroachDB, and how jobs and runs are inserted in several statements of one transaction.
+
+Queries that hold as they are come from the PostgreSQL store, with every integer as an int8, since types must agree
+where rows are united. Those that don't stand in this package's `queries.sql`, under the same names.
+
+The hard thing is an insert that must not add what stands in history: the statement looks there itself, which is enough
+only because the transaction is serializable.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from horarium.model import UNFINISHED, Job, Run
+from horarium.stores.postgres.rows import job_columns, label, run_columns
+from horarium.stores.postgres.session import Session
+from horarium.stores.queries import Queries, load_queries
+
+T = TypeVar("T")
+
+NOT_INHERITED = frozenset({"claim_at_once"})
+_SMALL_INT = re.compile(r"::int[24]\b")
+
+
+def _dialect() -> Queries:
+    own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
+    texts = {name: _with_large_ints(theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
+    texts.update((name, own[name]) for name in own.names())
+    return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
+
+
+def _with_large_ints(text: str) -> str:
+    # PostgreSQL shifts an int8 by an int4 only; CockroachDB takes any.
+    return _SMALL_INT.sub("::int8", text).replace("1 << state", "1::int8 << state::int4")
+
+
+QUERIES = _dialect()
+
+
+def label_list(labels: Mapping[str, str]) -> str:
+    """Labels as a JSON array, whose members are what is searched for."""
+    return json.dumps([label(*pair) for pair in sorted(labels.items())])
+
+
+class CockroachSession(Session):
+    """A connection for the time of one call."""
+
+    __slots__ = ()
+
+    queries = QUERIES
+    labels = staticmethod(label_list)
+
+    async def rows(self, name: str, *values: Any) -> list[Any]:
+        return await super().rows(name, *_whole_columns(self.queries[name], values))
+
+    async def change(self, name: str, *values: Any) -> int:
+        return await super().change(name, *_whole_columns(self.queries[name], values))
+
+    async def insert_jobs(self, jobs: Sequence[Job]) -> Collection[str]:
+        """In a transaction."""
+        numbers = await self._owner_numbers([job.id for job in jobs], [job.name for job in jobs])
+        added: set[str] = set()
+        for part in _unlike(jobs, lambda job: [job.id, ("name", job.name)]):
+            columns = job_columns(part, 0, self.labels)
+            nums, ids, names = [numbers[job.id] for job in part], [job.id for job in part], [job.name for job in part]
+            rows = await self.rows("add_jobs", self.namespace_id, nums, ids, names, *columns)
+            added.update(row[0] for row in rows)
+        return added
+
+    async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
+        """In a transaction, which must be serializable."""
+        _, queue_names, job_ids, job_names, *_ = run_columns(self.namespace_id, runs)
+        queues = await self._queue_numbers(queue_names)
+        owners = await self._owner_numbers(job_ids, job_names) if job_ids else {}
+        added: set[bytes] = set()
+        for part in _unlike(runs, _identities):
+            columns = run_columns(self.namespace_id, part)[4:]
+            columns[1] = [queues[run.queue] for run in part]
+            columns[6] = [None if run.job_id is None else owners[run.job_id] for run in part]
+            added.update(row[0] for row in await self.rows("add_runs", self.namespace_id, *columns))
+        if added and any(run.state not in UNFINISHED for run in runs):
+            await self.change("file_runs", self.namespace_id, list(added))
+        return added
+
+    async def _queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
+        found = await self.rows("queues_named", self.namespace_id, names)
+        if len(found) < len(names):
+            await self.change("intern_queues", self.namespace_id, names)
+            found = await self.rows("queues_named", self.namespace_id, names)
+        return {row[0]: row[1] for row in found}
+
+    async def _owner_numbers(self, job_ids: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+        found = await self.rows("owners_of", self.namespace_id, job_ids)
+        if len(found) < len(job_ids):
+            await self.change("intern_owners", self.namespace_id, job_ids, names)
+            found = await self.rows("owners_of", self.namespace_id, job_ids)
+        return {row[0]: row[1] for row in found}
+
+
+def _whole_columns(text: str, values: Sequence[Any]) -> Sequence[Any]:
+    """A column of NULLs as an array of them: `unnest` of a NULL array may give no rows at all."""
+    if "unnest(" not in text or None not in values:
+        return values
+    count = max(len(value) for value in values if isinstance(value, (list, tuple)))
+    return [[None] * count if value is None else value for value in values]
+
+
+def _identities(run: Run) -> list[Hashable]:
+    found: list[Hashable] = [run.id]
+    if run.unique_key is not None:
+        found.append(("key", run.unique_key))
+    if run.job_id is not None:
+        found.append((run.job_id, run.fire_at))
+    return found
+
+
+def _unlike(items: Sequence[T], identities: Any) -> Iterator[list[T]]:
+    """Neighbours that share no identity, so that the first of two that do is the one that stands."""
+    part: list[T] = []
+    seen: set[Hashable] = set()
+    for item in items:
+        own = identities(item)
+        if not seen.isdisjoint(own):
+            yield part
+            part, seen = [], set()
+        part.append(item)
+        seen.update(own)
+    if part:
+        yield part

@@ -1,0 +1,89 @@
+"""`ports.Store` over CockroachDB: the PostgreSQL store, where it differs.
+
+What adds jobs or runs is one transaction, since nothing in the server does it in one statement. A claim first looks,
+outside of any transaction, so that what it saw can't become a conflict; what it then takes, it takes from locked rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.errors import InvalidSetting
+from horarium.model import Run
+from horarium.ports import Claimed
+from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
+from horarium.stores.cockroach.migrate import migrate
+from horarium.stores.cockroach.session import CockroachSession
+from horarium.stores.postgres import claim, runs
+from horarium.stores.postgres.claim import Level
+from horarium.stores.postgres.connect import Connection, Location
+from horarium.stores.postgres.pool import Pool
+from horarium.stores.postgres.session import Session
+from horarium.stores.postgres.store import PostgresStore
+
+
+class CockroachStore(PostgresStore):
+    """A store in a CockroachDB, version 22.2 or newer. For its methods see `ports.Store`; for the forms of `url`,
+    `connect.parse_cockroach_url`."""
+
+    @staticmethod
+    def _parse_url(url: str) -> Location:
+        return parse_cockroach_url(url)
+
+    async def _locate(self) -> Location:
+        return self.location
+
+    def _new_pool(self) -> Pool:
+        return Pool(self.location, PAUSES)
+
+    async def _migrate(self, pool: Pool) -> None:
+        await pool.call(migrate, transaction=False)
+
+    async def _find_namespace(self, connection: Connection) -> int:
+        number = await super()._find_namespace(connection)
+        await self._session(connection).change("intern_gates", number)
+        return number
+
+    def _session(self, connection: Connection) -> Session:
+        return CockroachSession(connection, self._namespace_id, self._memory)
+
+    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
+        return await self._call(lambda session: runs.add_runs(session, runs_), transaction=True) if runs_ else []
+
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+        """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
+        serializable and tried again as a whole by whoever began it. The store must be open."""
+        return await super().add_runs_in(connection, runs_)
+
+    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
+        """There is no single statement here. Raises InvalidSetting."""
+        raise InvalidSetting(
+            "store: cockroachdb:// can't add runs by a single statement; use add_runs_in with an asyncpg connection",
+            field="store",
+        )
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        if not queues:
+            return Claimed()
+        levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
+        due = [level for level in levels if level[3] <= until]
+        if any(is_gated for _, is_gated, _, _ in due):
+            given = queues, limit, worker, now, until
+            return await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+        taken = await self._take_ready(due, limit, worker, now, until)
+        if len(taken.runs) >= limit:
+            return taken
+        next_due_at = await self._call(lambda session: claim.next_after(session, queues, until))
+        return Claimed(taken.runs, taken.jobs, next_due_at)
+
+    async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        if not due:
+            return Claimed()
+
+        async def work(session: Session) -> Claimed:
+            rows = await claim.take(session, due, limit, worker, now, until)
+            return await claim.claimed(session, rows, until)
+
+        return await self._call(work, transaction=True)

@@ -1,0 +1,236 @@
+"""The claim: who is next, exactly, whoever else claims at the same time.
+
+Candidates are looked for as they now stand, without a lock. If nothing can hold any of them back, one command takes
+those that are still there, under a mark of this claim, and what bears the mark is read: three round trips. Whoever
+loses some of them to another claimer looks again.
+
+If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
+of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document of which
+nothing matters but that two transactions that write it can't both succeed. So no two claimers decide about one key on
+the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates to the
+server, which opens them within a minute; until then the others take what lies behind other gates.
+Runs that only settle give places free; a snapshot that does not know of it yet holds back too much, never too little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.model import Run
+from horarium.ports import Claimed
+from horarium.stores.mongo import queries
+from horarium.stores.mongo.connect import new_mark, update_one
+from horarium.stores.mongo.jobs import jobs_by_id
+from horarium.stores.mongo.rows import load_runs
+from horarium.stores.mongo.runs import by_key
+from horarium.stores.mongo.session import Contended, Document, Session
+
+LOOKS_MAX = 20
+"""How often one claim looks for candidates before it is content with what it has."""
+
+PASSING: Document = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
+
+CHUNK_MIN = 100
+CHUNKS_MAX = 100
+"""How many candidates that may be held back are looked at in one go at the least, and how often."""
+
+
+async def claim_runs(
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+) -> Claimed:
+    if not queues:
+        return Claimed()
+    claim = _Claim(session, queues, limit, worker, now, until)
+    runs = await claim.runs()
+    job_ids = {run.job_id for run in runs if run.job_id is not None}
+    if claim.exhausted and not claim.hindered:
+        ahead = session.first(queries.next_due_at(session, queues, until))
+        next_due_at, jobs = await asyncio.gather(ahead, jobs_by_id(session, sorted(job_ids)))
+    else:
+        next_due_at, jobs = until, await jobs_by_id(session, sorted(job_ids))
+    return Claimed(tuple(runs), jobs, next_due_at)
+
+
+class _Claim:
+    """One claim. `exhausted`: nothing that could be taken is left, as far as it was looked at. `hindered`: behind some
+    gates it could not be looked."""
+
+    def __init__(
+        self, session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    ) -> None:
+        self._session, self._limit, self._worker, self._now = session, limit, worker, now
+        self._found = queries.claimable(session, queues, now, until)
+        self._gates: list[str] = []
+        self.exhausted = False
+        self.hindered = False
+
+    async def runs(self) -> list[Run]:
+        """Take runs until the limit is reached or none is left."""
+        taken: list[Run] = []
+        for _ in range(LOOKS_MAX):
+            wanted = self._limit - len(taken)
+            if wanted <= 0:
+                break
+            candidates = await self._session.find(queries.claim_ready(self._found), wanted, fresh=True)
+            if any(candidate.get("gated") for candidate in candidates):
+                keys, gated, self.exhausted = await self._take_gated(wanted)
+                taken += gated
+            else:
+                keys, self.exhausted = [by_key(candidate) for candidate in candidates], len(candidates) < wanted
+            won = await self._take(keys)
+            taken += won
+            if self.exhausted and len(won) == len(keys):
+                break
+            self.exhausted = False
+        return sorted(taken, key=_claim_order)
+
+    async def _take(self, keys: Sequence[str]) -> list[Run]:
+        """Take those of these runs that are still there, and that nothing can hold back."""
+        if not keys:
+            return []
+        mark = new_mark()
+        found = {**self._found, "_id": {"$in": list(keys)}, "gated": None}
+        change = queries.claim_runs(self._worker, self._now, mark)
+        if not (await self._session.runs.update_many(found, change, hint="_id_")).matched_count:
+            return []
+        return await self._marked(keys, mark)
+
+    async def _marked(self, keys: Sequence[str], mark: Any, within: Any = None) -> list[Run]:
+        query = queries.marked_runs(keys, mark, whole=True)
+        return load_runs(self._session, await self._session.find(query, within=within, fresh=True))
+
+    # -- what may be held back
+
+    async def _take_gated(self, wanted: int) -> tuple[list[str], list[Run], bool]:
+        """Decide who is next. Those that may be held back are taken at once; the keys of the others are returned, to
+        be taken without a transaction, in which every loss to another claimer would undo all of it."""
+        try:
+            return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
+        except Contended:
+            # Somebody may have died behind a gate. What doesn't have to pass it goes on.
+            self.hindered = True
+            self._found = queries.beyond_gates(self._found, await self._stuck())
+        try:
+            return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
+        except Contended:
+            return [], [], False
+
+    async def _decide(self, wanted: int, within: Any) -> tuple[list[str], list[Run], bool]:
+        decision = _Decision(self._session, self._found, wanted, within)
+        await decision.make()
+        gated = [candidate for candidate in decision.taken if candidate.get("gated")]
+        self._gates = sorted({gate for candidate in gated for gate in _gates(self._session, candidate)})
+        ready = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
+        runs = await self._take_within(gated, within) if gated else []
+        return ready, runs, decision.exhausted
+
+    async def _stuck(self) -> list[str]:
+        """The gates of the last decision that somebody holds."""
+        session, skip = self._session, len(self._session.prefix)
+
+        def passing(gate: str) -> Callable[[Any], Awaitable[object]]:
+            return lambda within: session.gates.update_one({"_id": gate}, PASSING, upsert=True, session=within)
+
+        return [gate[skip:] for gate in self._gates if await session.would_conflict(passing(gate))]
+
+    async def _take_within(self, gated: Sequence[Document], within: Any) -> list[Run]:
+        session, mark = self._session, new_mark()
+        passages = [update_one({"_id": gate}, PASSING, upsert=True) for gate in self._gates]
+        await session.gates.bulk_write(passages, session=within)
+        keys = [by_key(candidate) for candidate in gated]
+        change = queries.claim_runs(self._worker, self._now, mark)
+        await session.runs.update_many({"_id": {"$in": keys}}, change, session=within)
+        return await self._marked(keys, mark, within)
+
+
+def _gates(session: Session, candidate: Document) -> list[str]:
+    gates = []
+    if candidate.get("concurrency_key") is not None:
+        gates.append(session.key("key/" + candidate["concurrency_key"]))
+    if candidate.get("serial") and candidate.get("job_id") is not None:
+        gates.append(session.key("job/" + candidate["job_id"]))
+    return gates
+
+
+def _claim_order(run: Run) -> tuple[int, Instant, str]:
+    return -run.priority, run.due_at, run.id
+
+
+class _Decision:
+    """Which candidates may be taken, in claim order, as if each were taken before the next is looked at.
+
+    Candidates come in chunks. What is learnt from one (which keys are full, for which jobs it is nobody's turn) is told
+    the server with the next, so that however many are held back, few of them travel."""
+
+    def __init__(self, session: Session, found: Document, wanted: int, within: Any) -> None:
+        self._session, self._found, self._wanted, self._within = session, found, wanted, within
+        self._held: Counter[str] = Counter()
+        self._turns: dict[str, str | None] = {}
+        self._jobs: set[str] = set()
+        self.taken: list[Document] = []
+        self.exhausted = False
+
+    async def make(self) -> None:
+        session = self._session
+        for document in await session.group(queries.busy_keys(session), within=self._within):
+            self._held[document["_id"]] = document["held"]
+        size = max(self._wanted, CHUNK_MIN)
+        for _ in range(CHUNKS_MAX):
+            query = queries.claim_gated(self._found, self._held_back(), [by_key(run) for run in self.taken])
+            chunk = await session.find(query, size, within=self._within)
+            await self._learn_turns(chunk)
+            for candidate in chunk:
+                if len(self.taken) == self._wanted:
+                    return
+                if self._admits(candidate):
+                    self._take(candidate)
+            if len(chunk) < size:
+                self.exhausted = True
+                return
+
+    def _held_back(self) -> list[Document]:
+        """What the server need not send: runs of keys that are full for them, runs whose turn it is not."""
+        keys: dict[int, list[str]] = {}
+        for key, held in self._held.items():
+            keys.setdefault(held, []).append(key)
+        clauses: list[Document] = [
+            {"concurrency_key": {"$in": some}, "concurrency_max": {"$lte": held}} for held, some in keys.items()
+        ]
+        if self._turns:
+            firsts = [first for job_id, first in self._turns.items() if first is not None and job_id not in self._jobs]
+            clauses.append({"serial": True, "job_id": {"$in": list(self._turns)}, "_id": {"$nin": firsts}})
+        return clauses
+
+    async def _learn_turns(self, chunk: Sequence[Document]) -> None:
+        """For each job of serial runs, which run is next: the first unfinished one, if none is claimed."""
+        job_ids = {run["job_id"] for run in chunk if run.get("serial") and run.get("job_id") is not None}
+        unknown = job_ids - self._turns.keys()
+        if not unknown:
+            return
+        self._turns.update(dict.fromkeys(unknown))
+        for document in await self._session.group(
+            queries.first_unfinished(self._session, unknown), within=self._within
+        ):
+            if document["state"] == 0:
+                self._turns[document["_id"]] = document["first"]
+
+    def _admits(self, candidate: Document) -> bool:
+        job_id, key = candidate.get("job_id"), candidate.get("concurrency_key")
+        if (
+            candidate.get("serial")
+            and job_id is not None
+            and (job_id in self._jobs or self._turns[job_id] != candidate["_id"])
+        ):
+            return False
+        return key is None or self._held[key] < candidate["concurrency_max"]
+
+    def _take(self, candidate: Document) -> None:
+        if candidate.get("concurrency_key") is not None:
+            self._held[candidate["concurrency_key"]] += 1
+        if candidate.get("job_id") is not None:
+            self._jobs.add(candidate["job_id"])
+        self.taken.append(candidate)

@@ -1,0 +1,269 @@
+"""The driver, and all that is known of it: URLs, timeouts, how writes are acknowledged, and what its errors mean.
+
+pymongo is imported here and nowhere else, when the first store is opened. Every wait has an end: to find a server, to
+connect, for an answer, for a free connection, for the majority. A write counts when a majority has it in its journal;
+no URL can weaken that. No message shows a user name, a password or an option: only hosts and database are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from warnings import catch_warnings, simplefilter
+
+from msgspec import Struct
+
+from horarium.clock import Instant, to_instant
+from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreUnavailable
+
+SCHEMES = ("mongodb", "mongodb+srv")
+DATABASE_DEFAULT = "horarium"
+HALF_MILLISECOND = 500
+WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
+COMMITS_MAX = 3
+"""How often a commit is asked for whose fate is unknown."""
+
+DEFAULTS: dict[str, Any] = {
+    "serverSelectionTimeoutMS": 5_000,
+    "connectTimeoutMS": 5_000,
+    "socketTimeoutMS": 15_000,
+    "waitQueueTimeoutMS": 10_000,
+    "wTimeoutMS": 10_000,
+    "heartbeatFrequencyMS": 5_000,
+    "maxPoolSize": 20,
+    "appname": "horarium",
+}
+"""What a URL may set otherwise. Milliseconds, but for the last two."""
+
+FIXED: dict[str, Any] = {"w": "majority", "journal": True, "retryWrites": True}
+REFUSED = frozenset(("w", "journal", "retrywrites", "readpreference", "readconcernlevel", "timeoutms", "tz_aware"))
+SAID_CHARS_MAX = 300
+
+_PASSING_CODES = {
+    6: "a host can't be reached",
+    7: "a host was not found",
+    13: "the user may not do this; grant readWrite on the database",
+    18: "the user name or the password is refused",
+    24: "a lock is held for too long",
+    50: "it took too long",
+    64: "the majority did not confirm in time",
+    89: "the network is too slow",
+    91: "it is shutting down",
+    112: "others write the same all the time",
+    189: "the primary has stepped down",
+    239: "the snapshot is too old",
+    246: "the snapshot is not available",
+    251: "the transaction was given up",
+    262: "it took too long",
+    8000: "the user name or the password is refused",
+    9001: "the connection was lost",
+    10107: "the node is not the primary",
+    11600: "it is shutting down",
+    11602: "the primary has stepped down",
+    13435: "the node is not the primary",
+    13436: "the node is recovering",
+    14031: "its disk is full",
+}
+_PASSING_LABELS = ("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult")
+
+
+class Location(Struct, frozen=True):
+    """A database to connect to. `shown` may stand in messages, `url` may not."""
+
+    url: str
+    shown: str
+    database: str
+    options: frozenset[str]
+
+
+def parse_url(url: str) -> Location:
+    """`mongodb://[user:password@]host[:port][,host...][/database][?option=value&...]`, or `mongodb+srv://` with one
+    host, looked up in DNS. The database is `horarium` if none is named. Options are the driver's own, but for those
+    that say how writes are acknowledged. Raises InvalidSetting."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in SCHEMES or not hosts:
+        raise InvalidSetting(
+            f"store: {parts.scheme}://{hosts} names no MongoDB; give mongodb://HOST[:PORT]/DATABASE", field="store"
+        )
+    database = unquote(parts.path.lstrip("/")) or DATABASE_DEFAULT
+    if not set(database).isdisjoint('/\\. "$*<>:|?\0'):
+        raise InvalidSetting(f"store: MongoDB allows no database named {database!r}; give another", field="store")
+    options = frozenset(name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    if refused := sorted(options & REFUSED):
+        raise InvalidSetting(
+            f"store: the option {refused[0]!r} can't be set, since what is durable depends on it; leave it out",
+            field="store",
+        )
+    return Location(url, f"{parts.scheme}://{hosts}/{database}", database, options)
+
+
+def make_client(location: Location) -> Any:
+    """A client, not connected yet. Raises InvalidSetting."""
+    try:
+        from pymongo import AsyncMongoClient
+    except ImportError as error:
+        raise InvalidSetting(
+            f"store: {location.shown} needs the MongoDB driver; pip install 'horarium[mongo]'", field="store"
+        ) from error
+
+    chosen = {name: value for name, value in DEFAULTS.items() if name.lower() not in location.options}
+    try:
+        # What the driver only warns of, an option that it does not know or a value that it can't use, it ignores.
+        with translated(location), catch_warnings():
+            simplefilter("error", UserWarning)
+            return AsyncMongoClient(location.url, **chosen, **FIXED)
+    except (UserWarning, ValueError) as error:
+        if isinstance(error, InvalidSetting):
+            raise
+        raise InvalidSetting(f"store: {location.shown}: the URL can't be used ({error})", field="store") from error
+
+
+async def server_time(client: Any, location: Location) -> Instant:
+    """What time the primary has: cut to milliseconds, so put in the middle of one."""
+    with translated(location):
+        hello = await client.admin.command("hello")
+    return to_instant(hello["localTime"].replace(tzinfo=UTC)) + HALF_MILLISECOND
+
+
+async def verify(client: Any, location: Location) -> None:
+    """Refuse a server that can't do what the store needs. Raises InvalidSetting or StoreUnavailable."""
+    with translated(location):
+        hello = await client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise InvalidSetting(
+            f"{location.shown} is a standalone server, which has no transactions; make it a replica set (one node is "
+            "enough): start mongod with --replSet rs0 and run rs.initiate() once",
+            field="store",
+        )
+    if hello.get("maxWireVersion", 0) < WIRE_VERSION_MIN:
+        raise InvalidSetting(f"{location.shown} is too old; MongoDB {SERVER_MIN} or later is needed", field="store")
+
+
+def concerns() -> tuple[Any, Any]:
+    """Read concern `majority` for single reads, `snapshot` for transactions."""
+    from pymongo.read_concern import ReadConcern
+
+    return ReadConcern("majority"), ReadConcern("snapshot")
+
+
+def new_mark() -> Any:
+    """What a write leaves in the documents that it wrote: unique over all nodes."""
+    from bson import ObjectId
+
+    return ObjectId()
+
+
+def update_one(where: Any, change: Any, *, upsert: bool = False) -> Any:
+    """One entry of a bulk write. An upsert finds its document by `_id` alone."""
+    from pymongo import UpdateOne
+
+    return UpdateOne(where, change, upsert=upsert)
+
+
+def update_many(where: Any, change: Any) -> Any:
+    """One entry of a bulk write."""
+    from pymongo import UpdateMany
+
+    return UpdateMany(where, change)
+
+
+def replace_one(where: Any, document: Any, *, upsert: bool = False) -> Any:
+    """One entry of a bulk write."""
+    from pymongo import ReplaceOne
+
+    return ReplaceOne(where, document, upsert=upsert)
+
+
+def delete_many(where: Any) -> Any:
+    """One entry of a bulk write."""
+    from pymongo import DeleteMany
+
+    return DeleteMany(where)
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
+def duplicates(error: BaseException) -> list[int] | None:
+    """Which entries of a bulk write met a unique index; None if the error is of another kind."""
+    from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+    if isinstance(error, DuplicateKeyError):
+        return [0]
+    if not isinstance(error, BulkWriteError) or error.details.get("writeConcernErrors"):
+        return None
+    failures = error.details["writeErrors"]
+    if any(failure["code"] != 11000 for failure in failures):
+        return None
+    return [failure["index"] for failure in failures]
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a transaction may be tried again from its beginning: not if nobody answers, which took long enough."""
+    from pymongo.errors import NetworkTimeout, PyMongoError, ServerSelectionTimeoutError, WaitQueueTimeoutError
+
+    if isinstance(error, (ServerSelectionTimeoutError, NetworkTimeout, WaitQueueTimeoutError)):
+        return False
+    return isinstance(error, PyMongoError) and error.has_error_label("TransientTransactionError")
+
+
+async def commit(session: Any) -> None:
+    """Commit. A commit whose fate is unknown is asked for again, which changes nothing if it was done."""
+    from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
+
+    for attempt in range(COMMITS_MAX):
+        try:
+            await session.commit_transaction()
+        except PyMongoError as error:
+            hopeless = isinstance(error, ServerSelectionTimeoutError) or attempt + 1 == COMMITS_MAX
+            if hopeless or not error.has_error_label("UnknownTransactionCommitResult"):
+                raise
+        else:
+            return
+
+
+@contextmanager
+def translated(location: Location) -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    from pymongo.errors import PyMongoError
+
+    try:
+        yield
+    except PyMongoError as error:
+        raise explain(error, location) from error
+
+
+def explain(error: Any, location: Location) -> HorariumError:
+    """The error of ours that stands for one of the driver's."""
+    from pymongo import errors
+
+    said = str(error).partition(", Timeout: ")[0].partition(" (configured timeouts")[0][:SAID_CHARS_MAX]
+    if isinstance(error, errors.ServerSelectionTimeoutError):
+        return StoreUnavailable(f"MongoDB at {location.shown}: no primary answers ({said})")
+    if isinstance(error, errors.WaitQueueTimeoutError):
+        return StoreUnavailable(f"MongoDB at {location.shown}: all connections are busy; raise maxPoolSize")
+    if isinstance(error, errors.ConnectionFailure):
+        return StoreUnavailable(f"MongoDB at {location.shown}: the connection was lost ({said})")
+    if isinstance(error, errors.ConfigurationError):
+        return InvalidSetting(f"store: MongoDB at {location.shown}: the URL can't be used ({said})", field="store")
+    if isinstance(error, errors.InvalidOperation):
+        return StoreUnavailable(f"the store at {location.shown} is closed; open it first")
+    code = _code(error)
+    if code in _PASSING_CODES:
+        return StoreUnavailable(f"MongoDB at {location.shown}: {_PASSING_CODES[code]} ({said})")
+    if any(error.has_error_label(label) for label in _PASSING_LABELS):
+        return StoreUnavailable(f"MongoDB at {location.shown}: {said}")
+    return BrokenInvariant(f"MongoDB at {location.shown}: {type(error).__name__} {code}: {said}")
+
+
+def _code(error: Any) -> int | None:
+    details = getattr(error, "details", None) or {}
+    for failures in ("writeErrors", "writeConcernErrors"):
+        for failure in details.get(failures) or ():
+            return int(failure["code"])
+    code = getattr(error, "code", None)
+    return None if code is None else int(code)

@@ -1,0 +1,305 @@
+"""Every filter and every pipeline of the store, under the names that they have in the SQL stores.
+
+Nothing here is sent: a query is a value, so that its plan can be looked at. Each one begins with the namespace, or with
+whole `_id`s. A filter names what its index leaves out (`state`, `deleted`) in just the words of the index: the server
+uses a partial index only for a query that it can prove to lie within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.ports import JobFilter, RunFilter
+from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RUNS, UNFINISHED
+from horarium.stores.mongo.rows import STATE_NUMBERS, label
+from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session, Sort
+
+CLAIM_ORDER: Sort = [("priority", -1), ("due_at", 1), ("_id", 1)]
+CANDIDATE: Document = {
+    "priority": True,
+    "due_at": True,
+    "gated": True,
+    "job_id": True,
+    "serial": True,
+    "concurrency_key": True,
+    "concurrency_max": True,
+}
+
+
+# ---- jobs -------------------------------------------------------------------------------------------------------
+
+
+def get_jobs(session: Session, names: Sequence[str]) -> Query:
+    found = {"n": session.namespace, "deleted": False, "name": {"$in": sorted(set(names))}}
+    return Query(collection=JOBS, index="jobs_by_name", where=found)
+
+
+def get_jobs_by_id(session: Session, ids: Iterable[str]) -> Query:
+    return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}})
+
+
+def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
+    """The prefix bounds the walk at both ends. Of several labels one leads; the rest are looked at in each job."""
+    name: Document = {"$gt": after or ""}
+    if where.name_prefix:
+        name.update({"$gte": where.name_prefix, "$lt": where.name_prefix + "\U0010ffff"})
+    found: Document = {"n": session.namespace, "deleted": False, "name": name}
+    if where.enabled is not None:
+        found["enabled"] = where.enabled
+    if where.labels:
+        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
+    index = "jobs_labelled" if where.labels else "jobs_by_name"
+    return Query(collection=JOBS, index=index, where=found, sort=[("name", 1)])
+
+
+def due_jobs(session: Session, until: Instant) -> Query:
+    found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$lte": until}}
+    return Query(collection=JOBS, index="jobs_due", where=found, sort=[("next_fire_at", 1), ("_id", 1)])
+
+
+def next_job_at(session: Session, until: Instant) -> Query:
+    found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$gt": until}}
+    return _first(JOBS, "jobs_due", found, "next_fire_at")
+
+
+def orphaned_jobs(session: Session, limit: int) -> Grouping:
+    """Deleted jobs that no run belongs to any longer."""
+    of_job = {"n": session.namespace, "job_id": PRESENT, "$expr": {"$eq": ["$job_id", "$$job_id"]}}
+    lookup = {
+        "from": RUNS,
+        "let": {"job_id": {"$substrBytes": ["$_id", len(session.prefix), -1]}},
+        "pipeline": [{"$match": of_job}, {"$limit": 1}, {"$project": {"_id": 1}}],
+        "as": "runs",
+    }
+    pipeline: Pipeline = [
+        {"$match": {"n": session.namespace, "deleted": True}},
+        {"$lookup": lookup},
+        {"$match": {"runs": []}},
+        {"$limit": limit},
+        {"$project": {"_id": 1}},
+    ]
+    return Grouping(JOBS, "jobs_deleted", pipeline)
+
+
+# ---- runs -------------------------------------------------------------------------------------------------------
+
+
+def get_runs(session: Session, ids: Iterable[str]) -> Query:
+    return Query(collection=RUNS, index=None, where={"_id": {"$in": session.keys(ids)}})
+
+
+def marked_runs(keys: Sequence[str], mark: Any, *, whole: bool) -> Query:
+    """Those of these documents that a write of ours was the last one in."""
+    fields = None if whole else {"_id": True}
+    return Query(collection=RUNS, index=None, where={"_id": {"$in": list(keys)}, "mark": mark}, fields=fields)
+
+
+def run_by_key(session: Session, unique_keys: Sequence[str]) -> Query:
+    found = {"n": session.namespace, "unique_key": {"$in": list(unique_keys)}}
+    return Query(collection=RUNS, index="runs_by_key", where=found)
+
+
+def runs_by_fire(session: Session, job_ids: Iterable[str], since: Instant, until: Instant) -> Query:
+    """Which fire times of these jobs have a run, both ends included."""
+    fire_at = {"$gte": since, "$lte": until}
+    found = {"n": session.namespace, "job_id": {"$in": sorted(set(job_ids))}, "fire_at": fire_at}
+    return Query(collection=RUNS, index="runs_by_fire", where=found, fields={"job_id": True, "fire_at": True})
+
+
+def unfinished_runs(session: Session, job_ids: Iterable[str]) -> Query:
+    found = {"n": session.namespace, "job_id": {"$in": sorted(set(job_ids))}, **UNFINISHED}
+    order = [("job_id", 1), ("fire_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_unfinished", where=found, sort=order)
+
+
+def list_runs(session: Session, where: RunFilter, after: str | None) -> Query:
+    """Walks down the ids: of one job if it is named, else of all."""
+    found: Document = {"_id": {"$gte": session.prefix, "$lt": session.end if after is None else session.key(after)}}
+    if where.job is not None:
+        found.update({"n": session.namespace, "job": where.job})
+    if where.states:
+        found["state"] = {"$in": sorted(STATE_NUMBERS[state] for state in where.states)}
+    if where.queue is not None:
+        found["queue"] = where.queue
+    fire_at = {"$gte": where.since, "$lt": where.until}
+    if bounds := {operator: instant for operator, instant in fire_at.items() if instant is not None}:
+        found["fire_at"] = bounds
+    index = "_id_" if where.job is None else "runs_of_name"
+    return Query(collection=RUNS, index=index, where=found, sort=[("_id", -1)])
+
+
+# ---- the claim --------------------------------------------------------------------------------------------------
+
+
+def claimable(session: Session, queues: Sequence[str], now: Instant, until: Instant) -> Document:
+    """Pending and due runs of these queues that are not too late to start."""
+    return {
+        "n": session.namespace,
+        "queue": {"$in": sorted(set(queues))},
+        **PENDING,
+        "due_at": {"$lte": until},
+        "$nor": [{"start_by": {"$lte": now}}],
+    }
+
+
+def claim_ready(found: Document) -> Query:
+    """The next candidates. The server walks each priority of each queue by itself and merges them, so that no more
+    than the limit is read."""
+    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER, fields={"gated": True})
+
+
+def claim_gated(found: Document, held: Sequence[Document], taken: Sequence[str]) -> Query:
+    """The next candidates beyond those taken, without those that are known to be held back."""
+    beyond = {**found, "$nor": [*found["$nor"], *held]}
+    if taken:
+        beyond["_id"] = {"$nin": list(taken)}
+    return Query(collection=RUNS, index="runs_ready", where=beyond, sort=CLAIM_ORDER, fields=CANDIDATE)
+
+
+def beyond_gates(found: Document, gates: Sequence[str]) -> Document:
+    """Candidates that have none of these gates to pass."""
+    keys = [gate.removeprefix("key/") for gate in gates if gate.startswith("key/")]
+    jobs = [gate.removeprefix("job/") for gate in gates if gate.startswith("job/")]
+    stuck: list[Document] = [{"concurrency_key": {"$in": keys}}, {"serial": True, "job_id": {"$in": jobs}}]
+    return {**found, "$nor": [*found["$nor"], *stuck]}
+
+
+def busy_keys(session: Session) -> Grouping:
+    """How many runs are claimed under each key."""
+    match = {"n": session.namespace, **CLAIMED, "concurrency_key": PRESENT}
+    group = {"_id": "$concurrency_key", "held": {"$sum": 1}}
+    return Grouping(RUNS, "runs_claimed_under", [{"$match": match}, {"$group": group}])
+
+
+def first_unfinished(session: Session, job_ids: Iterable[str]) -> Grouping:
+    """For each of these jobs the first of its unfinished runs, and their highest state (1, 2: one is claimed)."""
+    query = unfinished_runs(session, job_ids)
+    group = {"_id": "$job_id", "first": {"$first": "$_id"}, "state": {"$max": "$state"}}
+    assert query.index is not None
+    return Grouping(RUNS, query.index, [{"$match": query.where}, {"$sort": dict(query.sort)}, {"$group": group}])
+
+
+def claim_runs(worker: str, now: Instant, mark: Any) -> Pipeline:
+    """`ports.lease_end`, from max(now, due_at), which becomes started_at too. What is not there limits nothing."""
+    started_at = {"$max": [now, "$due_at"]}
+    change = {
+        "state": 1,
+        "token": {"$add": ["$token", 1]},
+        "attempt": {"$add": ["$attempt", 1]},
+        "worker": {"$literal": worker},
+        "started_at": started_at,
+        "lease_expires_at": {"$add": [started_at, {"$min": ["$lease_micros", "$execution_micros"]}]},
+        "mark": mark,
+    }
+    return [{"$set": change}]
+
+
+def next_due_at(session: Session, queues: Sequence[str], until: Instant) -> Query:
+    found = {"n": session.namespace, **PENDING, "queue": {"$in": sorted(set(queues))}, "due_at": {"$gt": until}}
+    return _first(RUNS, "runs_waiting", found, "due_at")
+
+
+# ---- settling and keeping ---------------------------------------------------------------------------------------
+
+
+def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, now: Instant) -> Document:
+    """What must still be so for a change to be written. A run without a lease is neither held nor expired."""
+    found: Document = {"_id": keys[0] if len(keys) == 1 else {"$in": list(keys)}, "token": token, "state": state}
+    if held is not None:
+        found["lease_expires_at"] = {"$gt": now} if held else {"$lte": now}
+    return found
+
+
+def settle_runs(keys: Sequence[str], changes: Sequence[Document], mark: Any) -> Pipeline:
+    """Write to each document of `keys` its own fields. A value that all have in common stands there once; None: the
+    field goes."""
+    place = {"$indexOfArray": [{"$literal": list(keys)}, "$_id"]}
+    change: Document = {"mark": mark}
+    for name, first in changes[0].items():
+        values = [fields[name] for fields in changes]
+        if any(value != first for value in values):
+            change[name] = {"$ifNull": [{"$arrayElemAt": [{"$literal": values}, place]}, "$$REMOVE"]}
+        else:
+            change[name] = "$$REMOVE" if first is None else {"$literal": first}
+    return [{"$set": change}]
+
+
+def beating_runs(keys: Sequence[str], token: int, now: Instant) -> Document:
+    """Leases that stand."""
+    found = {"$in": list(keys)} if len(keys) > 1 else keys[0]
+    return {"_id": found, "token": token, **CLAIMED, "lease_expires_at": {"$gt": now}}
+
+
+def heartbeat_runs(now: Instant, progress: bytes | None) -> Pipeline:
+    """`ports.lease_end` for a running run, unchanged for a cancelling one."""
+    limit = {"$add": ["$started_at", "$execution_micros"]}
+    renewed = {"$min": [{"$add": [now, "$lease_micros"]}, limit]}
+    change: Document = {"lease_expires_at": {"$cond": [{"$eq": ["$state", 1]}, renewed, "$lease_expires_at"]}}
+    if progress is not None:
+        change["progress"] = {"$literal": progress}
+    return [{"$set": change}]
+
+
+def expired_runs(session: Session, now: Instant) -> Query:
+    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$lte": now}}
+    order = [("lease_expires_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_claimed", where=found, sort=order)
+
+
+def unstarted_runs(session: Session, now: Instant) -> Query:
+    found = {"n": session.namespace, **PENDING, "start_by": {"$lte": now}}
+    return Query(collection=RUNS, index="runs_start_by", where=found, sort=[("start_by", 1), ("_id", 1)])
+
+
+def next_expiry_at(session: Session, now: Instant) -> Query:
+    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$gt": now}}
+    return _first(RUNS, "runs_claimed", found, "lease_expires_at")
+
+
+def next_start_by(session: Session, now: Instant) -> Query:
+    return _first(RUNS, "runs_start_by", {"n": session.namespace, **PENDING, "start_by": {"$gt": now}}, "start_by")
+
+
+def prune_runs(session: Session, now: Instant) -> Query:
+    found = {"n": session.namespace, **FINISHED, "prune_at": {"$lte": now}}
+    return Query(collection=RUNS, index="runs_prunable", where=found, sort=[("prune_at", 1)], fields={"_id": True})
+
+
+def trim_runs(session: Session, job_id: str, *, newest_first: bool) -> Query:
+    found = {"n": session.namespace, "job_id": job_id, **FINISHED}
+    order = [("_id", -1 if newest_first else 1)]
+    return Query(collection=RUNS, index="runs_finished", where=found, sort=order, fields={"_id": True})
+
+
+# ---- the rest ---------------------------------------------------------------------------------------------------
+
+
+def list_nodes(session: Session, since: Instant) -> Query:
+    found = {"n": session.namespace, "beat_at": {"$gte": since}}
+    return Query(collection=NODES, index="nodes_by_name", where=found, sort=[("name", 1)])
+
+
+def count_jobs(session: Session) -> Grouping:
+    group = {"_id": None, "all": {"$sum": 1}, "enabled": {"$sum": {"$cond": ["$enabled", 1, 0]}}}
+    match = {"n": session.namespace, "deleted": False}
+    return Grouping(JOBS, "jobs_by_name", [{"$match": match}, {"$group": group}])
+
+
+def count_ready(session: Session, now: Instant) -> Grouping:
+    """Waiting runs by queue, from an index that holds all that is asked for."""
+    due = {"$sum": {"$cond": [{"$lte": ["$due_at", now]}, 1, 0]}}
+    group = {"_id": "$queue", "due": due, "waiting": {"$sum": 1}, "first_due_at": {"$min": "$due_at"}}
+    return Grouping(RUNS, "runs_waiting", [{"$match": {"n": session.namespace, **PENDING}}, {"$group": group}])
+
+
+def count_claimed(session: Session) -> Grouping:
+    match = {"n": session.namespace, **CLAIMED}
+    return Grouping(RUNS, "runs_claimed", [{"$match": match}, {"$group": {"_id": "$queue", "running": {"$sum": 1}}}])
+
+
+def _first(collection: str, index: str, found: Document, field: str) -> Query:
+    """The least of one field, alone."""
+    fields = {field: True, "_id": False}
+    return Query(collection=collection, index=index, where=found, sort=[(field, 1)], fields=fields)

@@ -1,0 +1,250 @@
+"""Runs, jobs and nodes as documents, and back.
+
+A field that has its default is left out, so that a document is small and stands in no index that it has no business in.
+The numbers for states, causes and dispositions are part of the schema: they may grow, never change. Free text that a
+target reports may hold anything Python can hold, lone surrogates too, so it is kept as bytes. Names that users give
+never become field names. The driver gives 64-bit numbers a class of its own, which must not leave this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from horarium.clock import SECOND
+from horarium.model import Cause, Disposition, Event, Job, Node, Run, RunPolicy, State
+from horarium.stores.mongo.session import Document, Session
+
+STATES = (
+    State.PENDING,
+    State.RUNNING,
+    State.CANCELLING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+    State.SKIPPED,
+)
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
+DISPOSITIONS = (
+    Disposition.RAN,
+    Disposition.SKIPPED_OVERLAP,
+    Disposition.SKIPPED_PAUSED,
+    Disposition.MISSED,
+    Disposition.EXCLUDED,
+    Disposition.DST_GAP,
+    Disposition.LIMIT_REACHED,
+    Disposition.WITHDRAWN,
+    Disposition.NOT_STARTED,
+    Disposition.CANCELLED,
+)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
+DISPOSITION_NUMBERS = {disposition: number for number, disposition in enumerate(DISPOSITIONS)}
+
+PLAIN_FIELDS = frozenset(
+    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
+)
+"""What most new runs differ in; the rest of such a run has its defaults."""
+
+_beyond_plain = attrgetter(*(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS))
+_PLAIN = _beyond_plain(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
+
+_encode = msgspec.json.encode
+_decode_job = msgspec.json.Decoder(Job).decode
+_decode_node = msgspec.json.Decoder(Node).decode
+_decode_policy = msgspec.json.Decoder(RunPolicy).decode
+_decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
+
+
+def _text_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# ---- jobs and nodes ---------------------------------------------------------------------------------------------
+
+
+def label(key: str, value: str) -> Document:
+    """A label as it is stored and as it is looked for: the order of its two fields counts."""
+    return {"k": key, "v": value}
+
+
+def job_document(session: Session, job: Job, version: int) -> Document:
+    """`definition` is the whole job as JSON; the other fields repeat what queries look at."""
+    stored = job if job.version == version else msgspec.structs.replace(job, version=version)
+    document: Document = {
+        "_id": session.key(job.id),
+        "n": session.namespace,
+        "name": job.name,
+        "version": version,
+        "enabled": job.enabled,
+        "deleted": job.deleted_at is not None,
+        "definition": _encode(stored).decode(),
+    }
+    if job.next_fire_at is not None:
+        document["next_fire_at"] = job.next_fire_at
+    if job.labels:
+        document["labels"] = [label(key, value) for key, value in job.labels.items()]
+    return document
+
+
+def load_job(document: Document) -> Job:
+    return _decode_job(document["definition"])
+
+
+def node_document(session: Session, node: Node) -> Document:
+    return {
+        "_id": session.key(node.name),
+        "n": session.namespace,
+        "name": node.name,
+        "beat_at": node.beat_at,
+        "definition": _encode(node).decode(),
+    }
+
+
+def load_node(document: Document) -> Node:
+    return _decode_node(document["definition"])
+
+
+# ---- runs: to documents -----------------------------------------------------------------------------------------
+
+
+def run_document(session: Session, run: Run, mark: Any) -> Document:
+    """A new run. `mark` names the write that it comes with."""
+    micros = round(run.lease_seconds * SECOND)
+    document: Document = {
+        "_id": session.prefix + run.id,
+        "n": session.namespace,
+        "queue": run.queue,
+        "state": STATE_NUMBERS[run.state],
+        "priority": run.priority,
+        "due_at": run.due_at,
+        "fire_at": run.fire_at,
+        "created_at": run.created_at,
+        "cause": CAUSE_NUMBERS[run.cause],
+        "lease_micros": micros,
+        "attempt": run.attempt,
+        "token": run.token,
+        "mark": mark,
+    }
+    if run.job_id is not None:
+        document["job_id"] = run.job_id
+    if run.job is not None:
+        document["job"] = run.job
+    if run.payload is not None:
+        document["payload"] = run.payload
+    if micros / SECOND != run.lease_seconds:
+        document["lease_seconds"] = run.lease_seconds
+    if _beyond_plain(run) != _PLAIN:
+        document.update(_rest(run))
+    return document
+
+
+def _rest(run: Run) -> Document:
+    """What few new runs have. `gated`: a key, or the order of its job, may hold it back."""
+    rest: Document = {
+        "policy": None if run.policy is None else _encode(run.policy),
+        "unique_key": run.unique_key,
+        "concurrency_key": run.concurrency_key,
+        "concurrency_max": run.concurrency_max if run.concurrency_max or run.concurrency_key is not None else None,
+        "serial": run.serial or None,
+        "gated": run.concurrency_key is not None or (run.serial and run.job_id is not None) or None,
+        "execution_seconds": run.execution_seconds,
+        "execution_micros": None if run.execution_seconds is None else round(run.execution_seconds * SECOND),
+        "fires": None if run.fires == 1 else run.fires,
+        "last_fire_at": run.last_fire_at,
+        **changing_fields(run),
+    }
+    return {name: value for name, value in rest.items() if value is not None}
+
+
+def changing_fields(run: Run) -> Document:
+    """Everything that a change may write. None: the field is not there."""
+    return {
+        "state": STATE_NUMBERS[run.state],
+        "due_at": run.due_at,
+        "attempt": run.attempt,
+        "worker": run.worker,
+        "lease_expires_at": run.lease_expires_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "progress": run.progress,
+        "error": None if run.error is None else _text_bytes(run.error),
+        "result": run.result,
+        "disposition": None if run.disposition is None else DISPOSITION_NUMBERS[run.disposition],
+        "prune_at": run.prune_at,
+        "history": _encode(run.history) if run.history else None,
+        "start_by": run.start_by,
+        "token": run.token,
+    }
+
+
+def change_operators(fields: Document, mark: Any) -> Document:
+    """An update that writes these fields, and takes away those that are None."""
+    written = {name: value for name, value in fields.items() if value is not None}
+    removed = {name: True for name, value in fields.items() if value is None}
+    operators: Document = {"$set": {**written, "mark": mark}}
+    if removed:
+        operators["$unset"] = removed
+    return operators
+
+
+CHANGING = tuple(changing_fields(Run(id="", queue="", fire_at=0, due_at=0, created_at=0)))
+"""The fields that a change writes."""
+
+
+# ---- runs: from documents ---------------------------------------------------------------------------------------
+
+
+def load_runs(session: Session, documents: Sequence[Document]) -> list[Run]:
+    """The runs of these documents, in this order."""
+    skip = len(session.prefix)
+    return [load_run(document, skip) for document in documents]
+
+
+def load_run(document: Document, skip: int) -> Run:
+    """The run of a document whose `_id` begins with a prefix of `skip` characters."""
+    get = document.get
+    micros, seconds = document["lease_micros"], get("lease_seconds")
+    disposition, error, history, policy = get("disposition"), get("error"), get("history"), get("policy")
+    return Run(
+        id=document["_id"][skip:],
+        queue=document["queue"],
+        fire_at=int(document["fire_at"]),
+        due_at=int(document["due_at"]),
+        created_at=int(document["created_at"]),
+        state=STATES[document["state"]],
+        priority=document["priority"],
+        job_id=get("job_id"),
+        job=get("job"),
+        cause=CAUSES[document["cause"]],
+        payload=get("payload"),
+        policy=None if policy is None else _decode_policy(policy),
+        unique_key=get("unique_key"),
+        concurrency_key=get("concurrency_key"),
+        concurrency_max=get("concurrency_max", 0),
+        serial=get("serial", False),
+        lease_seconds=micros / SECOND if seconds is None else seconds,
+        execution_seconds=get("execution_seconds"),
+        start_by=_whole(get("start_by")),
+        attempt=int(document["attempt"]),
+        token=int(document["token"]),
+        worker=get("worker"),
+        lease_expires_at=_whole(get("lease_expires_at")),
+        started_at=_whole(get("started_at")),
+        finished_at=_whole(get("finished_at")),
+        progress=get("progress"),
+        error=None if error is None else error.decode("utf-8", "surrogatepass"),
+        result=get("result"),
+        disposition=None if disposition is None else DISPOSITIONS[disposition],
+        fires=int(get("fires", 1)),
+        last_fire_at=_whole(get("last_fire_at")),
+        prune_at=_whole(get("prune_at")),
+        history=() if history is None else _decode_history(history),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

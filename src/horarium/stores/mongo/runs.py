@@ -1,0 +1,253 @@
+"""Runs, all but the claim: what `ports.Store` says of them, as functions on a session.
+
+A batch of changes is one command, which the server answers with a count alone. Each write leaves a mark in what it
+wrote; so when the count says that some of a batch lost, reading the mark back tells which. If somebody has written over
+the mark within that moment, nobody can tell any longer, and the answer counts as lost: the caller asks again.
+
+The hard thing is speed: one update of many documents costs a third of many updates of one. So changes that expect the
+same token and state go out as one update, which holds the values of each run and picks them by its `_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from horarium.clock import Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import Run, RunChange, State
+from horarium.ports import Beat, Page, Pulse, RunFilter
+from horarium.stores.mongo import queries
+from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
+from horarium.stores.mongo.rows import (
+    STATE_NUMBERS,
+    change_operators,
+    changing_fields,
+    load_runs,
+    run_document,
+)
+from horarium.stores.mongo.session import Document, Session
+
+CANCELLING = 2
+STATEMENT_MAX = 128
+"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
+
+Statement = tuple[Document, Document | list[Document]]
+"""What must be so, and what to do then."""
+
+
+def by_key(document: Document) -> str:
+    key: str = document["_id"]
+    return key
+
+
+# ---- adding and reading -----------------------------------------------------------------------------------------
+
+
+async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
+    mark = new_mark()
+    return await insert(session.runs, [run_document(session, run, mark) for run in runs])
+
+
+async def insert(collection: Any, documents: Sequence[Document]) -> list[bool]:
+    """Insert each document that no unique index is against. The server tells which those are."""
+    try:
+        await collection.insert_many(documents, ordered=False)
+    except Exception as error:
+        refused = duplicates(error)
+        if refused is None:
+            raise
+        left_out = frozenset(refused)
+        return [place not in left_out for place in range(len(documents))]
+    return [True] * len(documents)
+
+
+async def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
+    found = load_runs(session, await session.find(queries.get_runs(session, ids)))
+    by_id = {run.id: run for run in found}
+    return [by_id.get(run_id) for run_id in ids]
+
+
+async def get_run_by_key(session: Session, unique_key: str) -> Run | None:
+    found = load_runs(session, await session.find(queries.run_by_key(session, [unique_key]), 1))
+    return found[0] if found else None
+
+
+async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+    answer: dict[str, list[Run]] = {job_id: [] for job_id in job_ids}
+    for run in load_runs(session, await session.find(queries.unfinished_runs(session, job_ids))):
+        answer[run.job_id or ""].append(run)
+    return answer
+
+
+async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+    found = load_runs(session, await session.find(queries.list_runs(session, where, after), limit + 1))
+    more = len(found) > limit > 0
+    return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+
+# ---- settling ---------------------------------------------------------------------------------------------------
+
+
+async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    answer = [False] * len(changes)
+    for places in _rounds(changes):
+        if len(places) == 1:
+            answer[places[0]] = await _settle_one(session, changes[places[0]], now)
+            continue
+        batch = {session.key(changes[place].run.id): changes[place] for place in places}
+        written = await _settle_batch(session, batch, now)
+        for place in places:
+            answer[place] = session.key(changes[place].run.id) in written
+    return answer
+
+
+def _rounds(changes: Sequence[RunChange]) -> Iterator[list[int]]:
+    """The places of the changes, in order, so that no run is in a round twice."""
+    places: list[int] = []
+    ids: set[str] = set()
+    for place, change in enumerate(changes):
+        if change.run.id in ids:
+            yield places
+            places, ids = [], set()
+        places.append(place)
+        ids.add(change.run.id)
+    yield places
+
+
+async def _settle_one(session: Session, change: RunChange, now: Instant) -> bool:
+    guard = change.token, STATE_NUMBERS[change.state], change.held, now
+    where = queries.changeable([session.key(change.run.id)], *guard)
+    operators = change_operators(changing_fields(change.run), new_mark())
+    return bool((await session.runs.update_one(where, operators)).matched_count)
+
+
+async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Instant) -> set[str]:
+    """The keys of those written."""
+    mark = new_mark()
+    alike: dict[tuple[int, State, bool | None], list[str]] = {}
+    for key, change in batch.items():
+        alike.setdefault((change.token, change.state, change.held), []).append(key)
+    statements: list[Statement] = []
+    for (token, state, held), keys in alike.items():
+        for start in range(0, len(keys), STATEMENT_MAX):
+            some = keys[start : start + STATEMENT_MAX]
+            fields = [changing_fields(batch[key].run) for key in some]
+            guard = token, STATE_NUMBERS[state], held, now
+            statements.append((queries.changeable(some, *guard), queries.settle_runs(some, fields, mark)))
+    count = await write(session, statements)
+    if count in (0, len(batch)):
+        return set(batch) if count else set()
+    found = await session.find(queries.marked_runs(list(batch), mark, whole=False), fresh=True)
+    if len(found) != count:
+        raise StoreUnavailable(
+            f"MongoDB at {session.location.shown}: {count} of {len(batch)} changes were written, but others wrote "
+            "to the same runs at once; read them again"
+        )
+    return {by_key(document) for document in found}
+
+
+async def write(session: Session, statements: Sequence[Statement]) -> int:
+    """Carry out updates, in one command; how many documents were found as their statements say."""
+    if len(statements) == 1:
+        where, change = statements[0]
+        return int((await session.runs.update_many(where, change)).matched_count)
+    operations = [
+        update_one(where, change) if isinstance(where["_id"], str) else update_many(where, change)
+        for where, change in statements
+    ]
+    return int((await session.runs.bulk_write(operations, ordered=True)).matched_count)
+
+
+# ---- leases -----------------------------------------------------------------------------------------------------
+
+
+async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+    """Renew, then read how the leases now stand. A lease that stands under the token was never lost in between."""
+    await write(session, _renewals(session, beats, now))
+    standing = await session.find(queries.get_runs(session, (beat.run_id for beat in beats)), fresh=True)
+    by_id = {document["_id"]: document for document in standing}
+    return [_pulse(by_id.get(session.key(beat.run_id)), beat, now) for beat in beats]
+
+
+def _renewals(session: Session, beats: Sequence[Beat], now: Instant) -> list[Statement]:
+    """Those without progress together; the others in their order, so that the last progress stays."""
+    silent: dict[int, list[str]] = {}
+    for beat in beats:
+        if beat.progress is None:
+            silent.setdefault(beat.token, []).append(session.key(beat.run_id))
+    statements: list[Statement] = [
+        (queries.beating_runs(keys, token, now), queries.heartbeat_runs(now, None)) for token, keys in silent.items()
+    ]
+    for beat in beats:
+        if beat.progress is not None:
+            found = queries.beating_runs([session.key(beat.run_id)], beat.token, now)
+            statements.append((found, queries.heartbeat_runs(now, beat.progress)))
+    return statements
+
+
+def _pulse(document: Document | None, beat: Beat, now: Instant) -> Pulse | None:
+    if document is None or document["token"] != beat.token or not 0 < document["state"] < 3:
+        return None
+    expires_at = document.get("lease_expires_at")
+    if expires_at is None or expires_at <= now:
+        return None
+    return Pulse(int(expires_at), document["state"] == CANCELLING)
+
+
+async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    async with session.at_one_instant() as instant:
+        found: list[tuple[Instant, str, Document]] = []
+        for query, field in (
+            (queries.expired_runs(session, now), "lease_expires_at"),
+            (queries.unstarted_runs(session, now), "start_by"),
+        ):
+            if limit > 0:
+                documents = await session.find(query, limit, within=instant)
+                found += [(document[field], by_key(document), document) for document in documents]
+        ahead = [
+            await session.first(query, within=instant)
+            for query in (queries.next_expiry_at(session, now), queries.next_start_by(session, now))
+        ]
+    overdue = [document for _, _, document in sorted(found, key=_when)[: max(limit, 0)]]
+    return load_runs(session, overdue), min((at for at in ahead if at is not None), default=None)
+
+
+def _when(entry: tuple[Instant, str, Document]) -> tuple[Instant, str]:
+    return entry[:2]
+
+
+# ---- forgetting -------------------------------------------------------------------------------------------------
+
+
+async def prune_runs(session: Session, now: Instant, limit: int) -> int:
+    if limit <= 0:
+        return 0
+    query = queries.prune_runs(session, now)
+    found = await session.find(query, limit, fresh=True)
+    forgotten = await _forget(session, found, query.where)
+    orphans = await session.group(queries.orphaned_jobs(session, limit))
+    if orphans:
+        await session.jobs.delete_many({"_id": {"$in": [by_key(document) for document in orphans]}, "deleted": True})
+    return forgotten
+
+
+async def trim_runs(session: Session, job_id: str, keep: int, limit: int) -> int:
+    """The newest of those to go is found by its place; the oldest go first."""
+    if limit <= 0:
+        return 0
+    newest = await session.find(queries.trim_runs(session, job_id, newest_first=True), 1, skip=keep, fresh=True)
+    if not newest:
+        return 0
+    query = queries.trim_runs(session, job_id, newest_first=False)
+    found = await session.find(query, limit, fresh=True)
+    surplus = [document for document in found if by_key(document) <= by_key(newest[0])]
+    return await _forget(session, surplus, query.where)
+
+
+async def _forget(session: Session, documents: Sequence[Document], where: Document) -> int:
+    """Delete those that are still as they were found."""
+    if not documents:
+        return 0
+    found = {**where, "_id": {"$in": [by_key(document) for document in documents]}}
+    return int((await session.runs.delete_many(found, hint="_id_")).deleted_count)

@@ -1,0 +1,172 @@
+"""The collections of one database, seen through one namespace; and transactions.
+
+A transaction that the server gives up (another one wrote the same document first) is tried again from its beginning,
+later each time. Whoever writes first goes on, so one of several always gets through; writes are made in the order of
+`_id`, so that two batches can't stop each other again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from horarium.ports import BATCH_MAX
+from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, is_transient
+from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+TRIES_MAX = 20
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.002, 0.05
+
+
+Sort = list[tuple[str, int]]
+Pipeline = list[Document]
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """A find: in which collection, by which index (None: by whole `_id`s), what, in which order, and which fields
+    (None: all). The index is named, so that a plan can't change with what the server happens to have seen."""
+
+    collection: str
+    index: str | None
+    where: Document
+    sort: Sort = []
+    fields: Document | None = None
+
+
+class Grouping(Struct, frozen=True):
+    """An aggregation, and the index that it begins with."""
+
+    collection: str
+    index: str
+    pipeline: Pipeline
+
+
+class Contended(Exception):
+    """Others wrote the same document whenever it was tried; or one began to and died, which the server notices only
+    after a minute (`transactionLifetimeLimitSeconds`). Nothing is written. Never leaves the store."""
+
+
+class Lost(Exception):
+    """Something in a transaction did not go as it was hoped for; nothing of it is written."""
+
+
+class Session:
+    """Where the functions of the store find everything."""
+
+    def __init__(self, client: Any, location: Location, namespace: str) -> None:
+        self.client = client
+        self.location = location
+        self.namespace = namespace
+        # Percent-encoded, a namespace holds no slash, so no two prefixes begin alike.
+        self.prefix = quote(namespace, safe="") + "/"
+        self.end = self.prefix[:-1] + "0"
+        self.database = client[location.database]
+        majority, self._snapshot = concerns()
+        self.runs, self.jobs, self.nodes, self.gates = (self.database[name] for name in (RUNS, JOBS, NODES, GATES))
+        self._majority = {
+            name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES)
+        }
+        self._gate = asyncio.Lock()
+
+    def key(self, text: str) -> str:
+        """The `_id` of what is called so in this namespace."""
+        return self.prefix + text
+
+    def keys(self, texts: Iterable[str]) -> list[str]:
+        """Several of them, each once, in order."""
+        return [self.prefix + text for text in sorted(set(texts))]
+
+    # -- reading
+
+    async def find(
+        self, query: Query, limit: int = 0, *, skip: int = 0, within: Any = None, fresh: bool = False
+    ) -> list[Document]:
+        """All that the query finds, `limit` at the most (0: no limit). `within`: a transaction, or a snapshot.
+        `fresh`: as the primary has it now, be it confirmed by a majority or not: only to look for what to write."""
+        collection = self._collection(query.collection, within, fresh)
+        cursor = collection.find(
+            query.where, query.fields, sort=query.sort or None, skip=skip, limit=limit, session=within
+        )
+        # One more than fits, so that the server closes the cursor with its first answer.
+        cursor.batch_size((limit or BATCH_MAX) + 1)
+        if query.index is not None:
+            cursor.hint(query.index)
+        found: list[Document] = await cursor.to_list()
+        return found
+
+    async def first(self, query: Query, *, within: Any = None) -> Any:
+        """The only field of the first document, or None."""
+        for document in await self.find(query, 1, within=within):
+            return int(next(iter(document.values())))
+        return None
+
+    async def group(self, grouping: Grouping, *, within: Any = None) -> list[Document]:
+        """What the aggregation gives."""
+        collection = self._collection(grouping.collection, within, False)
+        cursor = await collection.aggregate(
+            grouping.pipeline, hint=grouping.index, session=within, batchSize=BATCH_MAX + 1
+        )
+        found: list[Document] = await cursor.to_list()
+        return found
+
+    def _collection(self, name: str, within: Any, fresh: bool) -> Any:
+        """A transaction brings its own read concern."""
+        return self.database[name] if fresh or within is not None else self._majority[name]
+
+    @asynccontextmanager
+    async def at_one_instant(self) -> AsyncIterator[Any]:
+        """Several readings of the same state: give what this gives as `within`."""
+        async with self.client.start_session(snapshot=True) as session:
+            yield session
+
+    # -- writing
+
+    async def transaction(self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False) -> T:
+        """Carry out `work` as one transaction. `gate`: of this node's own only one at a time, since they would only
+        stand in each other's way. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
+        Contended."""
+        if not gate:
+            return await self._transaction(work)
+        async with self._gate:
+            return await self._transaction(work)
+
+    async def _transaction(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        pause = PAUSE_SECONDS_MIN
+        for _ in range(TRIES_MAX):
+            try:
+                return await self._once(work)
+            except Exception as error:
+                # A unique index that was met here was not seen in the snapshot: a new one shows it.
+                if not is_transient(error) and duplicates(error) is None:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        raise Contended
+
+    async def would_conflict(self, work: Callable[[Any], Awaitable[object]]) -> bool:
+        """Whether `work` would meet another transaction that is not over. It is undone."""
+        async with self.client.start_session() as session:
+            await session.start_transaction()
+            try:
+                await work(session)
+            except Exception as error:
+                if not is_transient(error) and duplicates(error) is None:
+                    raise
+                return True
+            return False
+
+    async def _once(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        async with self.client.start_session() as session:
+            # Left by an error, the transaction is aborted with its session.
+            await session.start_transaction(read_concern=self._snapshot)
+            result = await work(session)
+            await commit(session)
+            return result

@@ -1,0 +1,54 @@
+"""Counts by queue, from the indexes that hold unfinished runs alone; and the nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horarium.clock import DAY, Instant
+from horarium.model import Node
+from horarium.ports import QueueStats, Stats
+from horarium.stores.mongo import queries
+from horarium.stores.mongo.connect import delete_many, replace_one
+from horarium.stores.mongo.rows import load_node, node_document
+from horarium.stores.mongo.session import Document, Session
+
+NODES_KEPT = 7 * DAY
+"""A node that was silent for this long is forgotten when another one beats."""
+
+
+async def count(session: Session, now: Instant) -> Stats:
+    async with session.at_one_instant() as instant:
+        jobs = await session.group(queries.count_jobs(session), within=instant)
+        ready = await session.group(queries.count_ready(session, now), within=instant)
+        claimed = await session.group(queries.count_claimed(session), within=instant)
+    waiting = {document["_id"]: document for document in ready}
+    running = {document["_id"]: int(document["running"]) for document in claimed}
+    queues = tuple(
+        _stats(queue, waiting.get(queue, {}), running.get(queue, 0))
+        for queue in sorted(waiting.keys() | running.keys())
+    )
+    return Stats(_count(jobs, "all"), _count(jobs, "enabled"), queues)
+
+
+def _count(documents: list[Document], name: str) -> int:
+    return sum(int(document[name]) for document in documents)
+
+
+def _stats(queue: str, waiting: Document, running: int) -> QueueStats:
+    due: int = waiting.get("due", 0)
+    first: Any = waiting["first_due_at"] if due else None
+    return QueueStats(queue, due, waiting.get("waiting", 0) - due, running, None if first is None else int(first))
+
+
+async def beat_node(session: Session, node: Node) -> None:
+    document = node_document(session, node)
+    await session.nodes.bulk_write(
+        [
+            delete_many({"n": session.namespace, "beat_at": {"$lt": node.beat_at - NODES_KEPT}}),
+            replace_one({"_id": document["_id"]}, document, upsert=True),
+        ]
+    )
+
+
+async def list_nodes(session: Session, since: Instant) -> list[Node]:
+    return [load_node(document) for document in await session.find(queries.list_nodes(session, since))]

@@ -1,0 +1,151 @@
+"""`ports.Store` over MongoDB.
+
+Each method is one call: a single command where that does it, else a few in a row, or one transaction. What was answered
+is in the journals of a majority. Each call runs in a task of its own: whoever awaits it may be cancelled, the call goes
+on (and the driver, which would lose a connection over it, never notices). The methods only say which function does the
+work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from horarium.clock import Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.stores.mongo import claim, jobs, runs, stats
+from horarium.stores.mongo.connect import make_client, parse_url, server_time, translated, verify
+from horarium.stores.mongo.migrate import migrate
+from horarium.stores.mongo.session import Session
+
+T = TypeVar("T")
+
+
+class MongoStore:
+    """A store in a MongoDB database. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`.
+    Its collections are called `horarium_...`; `open` creates them."""
+
+    def __init__(self, url: str, namespace: str = "default") -> None:
+        self.namespace = namespace
+        self.location = parse_url(url)
+        self._session: Session | None = None
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    async def open(self) -> None:
+        if self._session is not None:
+            return
+        client = make_client(self.location)
+        try:
+            await verify(client, self.location)
+            await migrate(client[self.location.database], self.location)
+        except BaseException:
+            await client.close()
+            raise
+        self._session = Session(client, self.location, self.namespace)
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        while self._calls:
+            await asyncio.wait(list(self._calls))
+        if session is not None:
+            await session.client.close()
+
+    async def check(self) -> None:
+        await self._call(_check(self._open()))
+
+    def _open(self) -> Session:
+        if self._session is None:
+            raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
+        return self._session
+
+    async def _call(self, call: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._ended)
+        with translated(self.location):
+            return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            # Read, so that a failure whose caller has gone is not reported as overlooked.
+            task.exception()
+
+    # -- jobs
+
+    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
+        return await self._call(jobs.add_jobs(self._open(), jobs_)) if jobs_ else []
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return await self._call(jobs.get_jobs(self._open(), names)) if names else []
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._call(jobs.get_jobs_by_id(self._open(), ids)) if ids else []
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(jobs.list_jobs(self._open(), where, after, limit))
+
+    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+        return await self._call(jobs.due_jobs(self._open(), until, limit))
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await self._call(jobs.commit_plans(self._open(), plans, now)) if plans else []
+
+    # -- runs
+
+    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
+        return await self._call(runs.add_runs(self._open(), runs_)) if runs_ else []
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        return await self._call(runs.get_runs(self._open(), ids)) if ids else []
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        return await self._call(runs.get_run_by_key(self._open(), unique_key))
+
+    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+        return await self._call(runs.unfinished_runs(self._open(), job_ids)) if job_ids else {}
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await self._call(runs.list_runs(self._open(), where, after, limit))
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until))
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await self._call(runs.settle_runs(self._open(), changes, now)) if changes else []
+
+    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        return await self._call(runs.heartbeat_runs(self._open(), beats, now)) if beats else []
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        return await self._call(runs.overdue_runs(self._open(), now, limit))
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        return await self._call(runs.prune_runs(self._open(), now, limit))
+
+    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
+        return await self._call(runs.trim_runs(self._open(), job_id, keep, limit))
+
+    # -- the rest
+
+    async def server_time(self) -> Instant:
+        """What time the primary has. Not in the port: `MongoClock` asks it."""
+        return await self._call(server_time(self._open().client, self.location))
+
+    async def beat_node(self, node: Node) -> None:
+        await self._call(stats.beat_node(self._open(), node))
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        return await self._call(stats.list_nodes(self._open(), since))
+
+    async def stats(self, now: Instant) -> Stats:
+        return await self._call(stats.count(self._open(), now))
+
+
+async def _check(session: Session) -> None:
+    """A write that has to reach the majority's journals."""
+    where = {"_id": session.key("check")}
+    await session.gates.update_one(where, {"$inc": {"checks": 1}, "$currentDate": {"used_at": True}}, upsert=True)

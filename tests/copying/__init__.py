@@ -1,0 +1,1 @@
+"""From one store to another."""

@@ -1,0 +1,285 @@
+"""The URL, what a server must be, the schema's version, and what the driver's errors become."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient, errors
+
+from horarium.backends import make_store
+from horarium.clock import SECOND, SystemClock
+from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
+from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+from horarium.stores.mongo.connect import explain, make_client, parse_url
+from horarium.stores.mongo.indexes import MIGRATIONS, SCHEMA
+from horarium.testing.clock import ManualClock
+from horarium.testing.values import NOW, a_job, a_run
+from tests.servers.mongo import Mongo
+from tests.servers.process import ServerProcess, free_port
+
+SECRET = "mongodb://user:geheim@127.0.0.1:1/horarium?serverSelectionTimeoutMS=100"
+WAIT_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def mongo() -> Iterator[Mongo]:
+    server = Mongo()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    # Closed in the middle of connecting, the driver leaves a socket to the collector.
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+# ---- the URL ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "database", "shown"),
+    [
+        ("mongodb://localhost", "horarium", "mongodb://localhost/horarium"),
+        ("mongodb://user:geheim@a:1,b:2/work?replicaSet=x", "work", "mongodb://a:1,b:2/work"),
+        ("mongodb+srv://user:ge%40heim@cluster.example.org/", "horarium", "mongodb+srv://cluster.example.org/horarium"),
+    ],
+)
+def test_a_url_names_hosts_and_a_database(url: str, database: str, shown: str) -> None:
+    location = parse_url(url)
+    assert (location.database, location.shown) == (database, shown)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("mongodb://", "names no MongoDB"),
+        ("mongodb:///horarium", "names no MongoDB"),
+        ("mongo://host/horarium", "names no MongoDB"),
+        ("mongodb://host/a$b", "no database named"),
+        ("mongodb://host/?w=1", "'w' can't be set"),
+        ("mongodb://host/?readPreference=secondary", "'readpreference' can't be set"),
+        ("mongodb://host/?retryWrites=false", "'retrywrites' can't be set"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_its_reason(url: str, why: str) -> None:
+    with pytest.raises(InvalidSetting, match=why):
+        MongoStore(url)
+
+
+def test_both_schemes_make_a_store() -> None:
+    for url in ("mongodb://localhost", "mongodb+srv://cluster.example.org"):
+        assert isinstance(make_store(url, "space"), MongoStore)
+
+
+async def test_a_url_may_set_timeouts_and_nothing_is_without_one() -> None:
+    client = make_client(parse_url("mongodb://localhost/?socketTimeoutMS=700&maxpoolsize=3"))
+    options = client.options
+    assert options.pool_options.socket_timeout == 0.7
+    assert options.pool_options.max_pool_size == 3
+    assert options.pool_options.connect_timeout == options.server_selection_timeout == 5
+    assert options.pool_options.wait_queue_timeout == 10
+    assert client.write_concern.document == {"w": "majority", "j": True, "wtimeout": 10_000}
+    await client.close()
+
+
+async def test_an_option_that_the_driver_refuses_is_our_error() -> None:
+    with pytest.raises(InvalidSetting, match="can't be used"):
+        make_client(parse_url("mongodb://localhost/?authMechanism=nonsense"))
+    with pytest.raises(InvalidSetting, match="can't be used"):
+        make_client(parse_url("mongodb://localhost/?socketTimeout=3"))
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_there_is_an_outage_that_tells_no_secret() -> None:
+    store = MongoStore(SECRET)
+    with pytest.raises(StoreUnavailable, match=r"mongodb://127\.0\.0\.1:1/horarium") as caught:
+        await store.open()
+    assert "geheim" not in str(caught.value)
+    assert "user" not in str(caught.value)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.check()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (errors.AutoReconnect("a:1: closed"), "the connection was lost"),
+        (errors.WaitQueueTimeoutError("t"), "raise maxPoolSize"),
+        (errors.OperationFailure("x", 18), "the password is refused"),
+        (errors.OperationFailure("x", 13), "grant readWrite"),
+        (errors.OperationFailure("x", 14031), "disk is full"),
+        (errors.BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"code": 64}]}), "the majority"),
+        (errors.InvalidOperation("closed"), "open it first"),
+    ],
+)
+def test_what_may_pass_is_an_outage(error: Exception, why: str) -> None:
+    found = explain(error, parse_url(SECRET))
+    assert isinstance(found, StoreUnavailable)
+    assert why in found.message
+
+
+def test_anything_else_is_a_bug() -> None:
+    found = explain(errors.OperationFailure("no such operator", 9), parse_url(SECRET))
+    assert isinstance(found, BrokenInvariant)
+
+
+# ---- the server and the schema ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_standalone_server_is_refused_with_what_to_do() -> None:
+    def command(folder: Path, port: int) -> list[str]:
+        program = str(Path(sys.prefix) / "bin" / "mongod")
+        return [program, "--dbpath", str(folder), "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket"]
+
+    server = ServerProcess("mongo-alone", command)
+    server.start()
+    try:
+        with pytest.raises(InvalidSetting, match=r"standalone.*--replSet"):
+            await MongoStore(f"mongodb://127.0.0.1:{server.port}/horarium").open()
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+async def test_a_newer_schema_is_refused(mongo: Mongo) -> None:
+    url = mongo.url.replace("/horarium?", "/newer?")
+    client: AsyncMongoClient[Any] = AsyncMongoClient(url)
+    await client["newer"][SCHEMA].insert_one({"_id": "version", "number": 9_999})
+    with pytest.raises(InvalidSetting, match="its schema is version 9999"):
+        await MongoStore(url).open()
+    await client.close()
+
+
+@pytest.mark.slow
+async def test_stores_that_open_an_empty_database_together_agree(mongo: Mongo) -> None:
+    url = mongo.url.replace("/horarium?", "/together?")
+    stores = [MongoStore(url, f"space-{number % 3}") for number in range(8)]
+    await asyncio.gather(*(store.open() for store in stores))
+    for store in stores:
+        await store.check()
+    session = stores[0]._session
+    assert session is not None
+    version = await session.database[SCHEMA].find_one({"_id": "version"})
+    assert version is not None
+    assert version["number"] == len(MIGRATIONS)
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [step.number for step in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+@pytest.mark.slow
+async def test_a_namespace_that_begins_like_another_sees_nothing_of_it(mongo: Mongo) -> None:
+    names = "a", "a/b", "a%2Fb", "ä b"
+    stores = [MongoStore(mongo.url, name) for name in names]
+    for number, store in enumerate(stores):
+        await store.open()
+        await store.add_jobs([a_job(priority=number)])
+        await store.add_runs([a_run(number)])
+    for number, store in enumerate(stores):
+        assert await store.get_jobs(["job"]) == [a_job(priority=number)]
+        claimed = await store.claim_runs(["http"], 10, "w", NOW, NOW)
+        assert [run.id for run in claimed.runs] == [a_run(number).id]
+        await store.close()
+
+
+# ---- the clock --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_the_clock_tells_the_servers_time_within_what_it_says(mongo: Mongo) -> None:
+    store, local = MongoStore(mongo.url), SystemClock()
+    await store.open()
+    clock = MongoClock(store, local)
+    assert abs(clock.now() - local.now()) < SECOND
+    await clock.start()
+    assert clock.error_seconds is not None
+    # One machine, one clock: what differs is the error that it admits.
+    assert abs(clock.now() - local.now()) <= (clock.error_seconds + 0.005) * SECOND
+    await clock.stop()
+    await store.close()
+
+
+class Told:
+    """A server that says what it is told to say."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock, self.ahead, self.takes = clock, 0, 0.0
+
+    async def server_time(self) -> int:
+        self.clock.advance(self.takes / 2)
+        now = self.clock.now() + self.ahead
+        self.clock.advance(self.takes / 2)
+        return now
+
+
+async def test_a_slow_answer_does_not_replace_a_good_one_but_a_step_is_followed() -> None:
+    local = ManualClock(NOW)
+    server = Told(local)
+    clock = MongoClock(server, local)
+    server.ahead, server.takes = 5 * SECOND, 0.002
+    await clock.measure()
+    assert abs(clock.now() - local.now() - 5 * SECOND) <= 1_500
+    good = clock.error_seconds
+    server.takes = 2.0
+    await clock.measure()
+    assert clock.error_seconds == good
+    server.ahead = 65 * SECOND
+    await clock.measure()
+    assert abs(clock.now() - local.now() - 65 * SECOND) <= 1_001_000
+
+
+# ---- wake-ups ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_what_one_node_publishes_wakes_another(mongo: Mongo) -> None:
+    store = MongoStore(mongo.url, "signals")
+    await store.open()
+    here, there = MongoSignal(mongo.url, "signals"), MongoSignal(mongo.url, "signals")
+    heard, elsewhere, mine = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    await here.start()
+    await there.start()
+    await asyncio.wait_for(asyncio.gather(here.wait_listening(), there.wait_listening()), WAIT_SECONDS)
+    stop = there.subscribe("queue:http", heard.set)
+    there.subscribe("queue:other", elsewhere.set)
+    here.subscribe("queue:http", mine.set)
+    here.publish("queue:http")
+    assert mine.is_set()
+    await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
+    assert not elsewhere.is_set()
+    heard.clear()
+    stop()
+    here.publish("queue:http")
+    here.publish("queue:other")
+    await asyncio.wait_for(elsewhere.wait(), WAIT_SECONDS)
+    assert not heard.is_set()
+    await here.stop()
+    await there.stop()
+    await store.close()
+
+
+async def test_publishing_without_a_server_wakes_who_is_here() -> None:
+    signal = MongoSignal(f"mongodb://127.0.0.1:{free_port()}/horarium")
+    woken = asyncio.Event()
+    signal.subscribe("jobs", woken.set)
+    signal.publish("jobs")
+    assert woken.is_set()
+    await signal.stop()

@@ -33,7 +33,7 @@ from horarium.services.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
-BUS_PLACES = 1_000
+BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
 
 log = logging.getLogger("horarium")

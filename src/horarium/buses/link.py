@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from horarium.errors import BusUnavailable
 from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
@@ -76,10 +77,8 @@ class Link(ABC):
 
     async def close(self) -> None:
         keeper, self._keeper = self._keeper, None
-        while keeper is not None and not keeper.done():
-            # A driver may swallow a cancellation, so one may not be enough.
-            keeper.cancel()
-            await asyncio.wait({keeper}, timeout=CLOSE_SECONDS)
+        if keeper is not None:
+            await end([keeper], 2 * CLOSE_SECONDS)
         self._went_down("closed")
 
     async def _keep(self) -> None:
@@ -90,11 +89,11 @@ class Link(ABC):
                 await self._session()
                 reason = "the connection was closed"
             except asyncio.CancelledError:
-                if asking_to_end():
-                    return
                 reason = "the connection was cut"
             except Exception as error:
                 reason = words(error)
+            if asking_to_end():
+                return
             if self._up.is_set():
                 pause = PAUSE_SECONDS_MIN
             self._went_down(reason)
@@ -230,6 +229,18 @@ class Link(ABC):
     @abstractmethod
     async def _stop_receiving(self) -> None:
         """Return when no report comes in any more."""
+
+
+async def end(tasks: Sequence[asyncio.Task[Any]], patience_seconds: float) -> None:
+    """Cancel these and wait for their end. A driver may swallow a cancellation, so they are told again."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=patience_seconds)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
 
 
 def asking_to_end() -> bool:

@@ -23,7 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, queue_name
+from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, end, queue_name
 from horarium.errors import BusUnavailable
 from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
 
@@ -82,7 +82,8 @@ class RedisBus(Link):
         tasks: list[asyncio.Task[Any]] = []
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await writer.ping()
+                # The driver leaks a socket when it is cancelled while it connects: both connect here, in peace.
+                await asyncio.gather(writer.ping(), reader.ping())
             self._writer = writer
             self._grouped.clear()
             loop = asyncio.get_running_loop()
@@ -106,9 +107,8 @@ class RedisBus(Link):
 
     async def _leave(self, tasks: list[asyncio.Task[Any]], writer: Any, reader: Any) -> None:
         """Hang up; what was received and not answered is given back, where that can still be said."""
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await end(tasks, 0.1)
         while self._sendings:
             _fail(self._sendings.popleft(), BusUnavailable("redis: the connection was lost"))
         held, self._held = self._held, {}
@@ -167,7 +167,7 @@ class RedisBus(Link):
         """Receive, as far as there is room."""
         loop = asyncio.get_running_loop()
         reclaim_at = 0.0
-        while True:
+        while self._writer is not None:
             self._room.clear()
             keys = [queue_name(job, kind) for job in sorted(self._jobs) for kind in KINDS]
             room = RECEIVED_MAX - len(self._held)

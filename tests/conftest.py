@@ -1,6 +1,6 @@
 """Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
 
-Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
+Tests that race real processes against real clocks on a shared machine get a second try (where a broker restarts, a third), and the summary tells of it. A
 failure of the product shows twice; everything else has one try.
 """
 
@@ -23,4 +23,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
             item.add_marker(pytest.mark.slow)
         if path.name in SECOND_TRY_MODULES or "faults" in path.name or SECOND_TRY_FOLDERS & set(path.parts):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2 if "buses" in path.parts else 1))

@@ -17,7 +17,7 @@ from horarium.ports import Store
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.buses.brokers import Workers
 
-SECONDS = 30.0
+SECONDS = 60.0
 QUICK_RETRY = {"backoff_seconds": 0.05, "attempts_max": 5}
 
 

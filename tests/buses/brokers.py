@@ -118,11 +118,16 @@ class RabbitWorkers:
     async def receive(self, job: str) -> bytes:
         """Asked for again and again: a consumer of aio-pika may wait for ever on a connection that was closed."""
         async with self.channel() as channel:
-            queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
-            while (message := await queue.get(fail=False)) is None:
+            async with asyncio.timeout(5.0):
+                queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
+            while True:
+                # Where the connection was closed under it, aio-pika may wait for an answer for ever.
+                async with asyncio.timeout(2.0):
+                    message = await queue.get(fail=False)
+                if message is not None:
+                    await message.ack()
+                    return bytes(message.body)
                 await asyncio.sleep(0.01)
-            await message.ack()
-            return bytes(message.body)
 
     async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
         async with self.channel() as channel:

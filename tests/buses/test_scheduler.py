@@ -48,9 +48,16 @@ class Bench:
 
     async def until(self, run_id: str, holds: Callable[[Run], bool]) -> Run:
         """The run, as soon as it is so."""
-        async with asyncio.timeout(SECONDS):
-            while not holds(run := await self.scheduler.get_run(run_id)):
-                await asyncio.sleep(0.01)
+        run = await self.scheduler.get_run(run_id)
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not holds(run):
+                    await asyncio.sleep(0.01)
+                    run = await self.scheduler.get_run(run_id)
+        except TimeoutError:
+            problem = self.scheduler._runtime._buses["default"].problem
+            waiting = {kind: await self.workers.waiting(self.job, kind) for kind in ("action", "status")}
+            raise AssertionError(f"the bus: {problem or 'well'}; waiting: {waiting}; still so: {run}") from None
         return run
 
     def counted(self, outcome: str) -> float:

@@ -74,16 +74,20 @@ class RabbitBus(Link):
     async def _serve(self, line: Line) -> None:
         """Consume what is wanted, until something breaks."""
         self._went_up()
-        while True:
+        while not line.broken:
             self._changed.clear()
-            await line.consume(self._jobs, self._prefetch)
-            changed = asyncio.ensure_future(self._changed.wait())
-            try:
-                await asyncio.wait({changed, *line.endings()}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-            if line.broken:
-                return
+            consuming = asyncio.ensure_future(line.consume(self._jobs, self._prefetch))
+            await self._while_whole(line, consuming)
+            if not line.broken:
+                consuming.result()
+                await self._while_whole(line, asyncio.ensure_future(self._changed.wait()))
+
+    async def _while_whole(self, line: Line, step: asyncio.Future[Any]) -> None:
+        """Wait for the step, or for the line's end: the driver may leave a call on a lost connection unanswered."""
+        try:
+            await asyncio.wait({step, *line.endings()}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            step.cancel()
 
     def _cut(self) -> None:
         if self._line is not None:

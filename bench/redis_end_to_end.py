@@ -1,14 +1,14 @@
-"""No-op handler runs end to end on Redis or Valkey, beside bare scripts, BullMQ and Dramatiq on the same server, turn by
-turn in the same run.
+"""No-op handler runs end to end on Redis or Valkey, beside bare scripts, BullMQ and Dramatiq on the same server, turn
+by turn in the same run.
 
     python -m bench.redis_end_to_end [--server valkey|redis] [--fsync everysec|always|no] [--runs N] [--rounds N]
                                      [--peers DIR | --no-peers]
 
-Horarium: runs are added in bulk, then claimed, performed by an async handler and settled, in one process with its planner
-and rescuer running. Raw: the least that claims and completes, in batches of 100, and one that also notes who holds what
-(`bench.redis_store`), over the same client. BullMQ comes from npm and Dramatiq from PyPI, each into a folder of its own
-outside the repository, and each with the concurrency at which it was fastest here. All share one server and its
-settings; the order within a round changes from round to round.
+Horarium: runs are added in bulk, then claimed, performed by an async handler and settled, in one process with its
+planner and rescuer running. Raw: the least that claims and completes, in batches of 100, and one that also notes who
+holds what (`bench.redis_store`), over the same client. BullMQ comes from npm and Dramatiq from PyPI, each into a folder
+of its own outside the repository, and each with the concurrency at which it was fastest here. All share one server and
+its settings; the order within a round changes from round to round.
 """
 
 from __future__ import annotations

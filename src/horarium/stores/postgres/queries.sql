@@ -120,6 +120,17 @@ SELECT horarium.add_runs(
     $34::bytea[]
 );
 
+-- name: add_runs_elsewhere
+-- The same in somebody else's transaction: by the name of the namespace, and nodes are woken once that commits.
+SELECT horarium.add_runs(
+    (SELECT num FROM horarium.namespaces WHERE name = $1::text),
+    $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
+    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
+    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
+    $34::bytea[]
+), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic));
+
 -- name: get_runs
 WITH given AS MATERIALIZED (
     SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id)

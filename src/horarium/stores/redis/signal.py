@@ -19,7 +19,8 @@ from redis.exceptions import RedisError
 
 from horarium.errors import StoreUnavailable
 from horarium.signals import SharedSignal
-from horarium.stores.redis.server import PROTOCOL, Server, parse_url
+from horarium.stores.redis.location import PROTOCOL, parse_url
+from horarium.stores.redis.server import Server
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
@@ -32,7 +33,7 @@ class RedisSignal(SharedSignal):
         super().__init__()
         location = parse_url(url)
         self._server = Server(location, connections=1)
-        self._url, self._timeout_seconds = location.url, location.timeout_seconds
+        self._timeout_seconds = location.timeout_seconds
         self._channel = f"horarium:{{{quote(namespace, safe='')}}}:wake"
         self._quiet_seconds = quiet_seconds
         self._own = os.urandom(8).hex()
@@ -49,7 +50,7 @@ class RedisSignal(SharedSignal):
 
     async def _listen(self, went_well: asyncio.Event) -> None:
         client = Redis.from_url(
-            self._url,
+            await self._server.node_url(),
             protocol=PROTOCOL,
             socket_timeout=self._timeout_seconds,
             socket_connect_timeout=self._timeout_seconds,

@@ -22,6 +22,7 @@ from horarium.errors import InvalidSetting
 from horarium.model import Job, Node, Plan, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
 from horarium.stores.encoding import STATE_NUMBERS
+from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
     decode_job,
@@ -33,7 +34,7 @@ from horarium.stores.redis.rows import (
     pack_all,
     run_change,
 )
-from horarium.stores.redis.server import Server, parse_url
+from horarium.stores.redis.server import Server
 
 log = logging.getLogger("horarium.redis")
 
@@ -53,7 +54,7 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 
 class RedisStore:
-    """A store in Redis or Valkey. For its methods see `ports.Store`; for the forms of `url`, `server.parse_url`."""
+    """A store in Redis or Valkey. For its methods see `ports.Store`; for the forms of `url`, `location.parse_url`."""
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace

@@ -104,7 +104,7 @@ class Server:
             self._node, self._pool = node, self._pool_of(node)
             await left.disconnect(inuse_connections=False)
 
-    def _unsettle(self) -> None:
+    def look_again(self) -> None:
         """What was asked was not served: look again before the next call."""
         self._settled = False
 
@@ -186,13 +186,13 @@ class Server:
         try:
             return await call
         except (errors.TimeoutError, TimeoutError) as error:
-            self._unsettle()
+            self.look_again()
             seconds = self.location.timeout_seconds
             raise StoreUnavailable(f"{where} gave no answer within {seconds:g} s") from error
         except (RedisError, OSError) as error:
             meaning = _meaning(error)
             if not isinstance(error, ResponseError) or isinstance(error, _ELSEWHERE):
-                self._unsettle()
+                self.look_again()
             if meaning is not None:
                 raise StoreUnavailable(f"{where} refuses: {meaning} ({error})") from error
             if isinstance(error, ResponseError):

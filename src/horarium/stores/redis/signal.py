@@ -62,6 +62,7 @@ class RedisSignal(SharedSignal):
                 await channel.subscribe(self._channel)
                 await self._hear(channel, went_well)
         except (RedisError, OSError, TimeoutError) as error:
+            self._server.look_again()
             raise StoreUnavailable(f"no wake-ups from other nodes for now: {error}") from error
 
     async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:

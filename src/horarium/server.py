@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal as os_signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ STORE_WAIT_SECONDS = 60.0
 """How long a starting server waits for a store that does not answer yet."""
 HTTP_GRACE_SECONDS = 5
 BACKLOG = 2048
+OPEN_FILES = 20_000
+"""Enough for as many waiting workers as the API takes, and for the rest."""
 
 log = logging.getLogger("horarium")
 
@@ -36,6 +39,7 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
+    _allow_open_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings))
@@ -115,6 +119,19 @@ async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
             pause = min(pause * 2, 5.0)
         else:
             return True
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: each waiting worker keeps a connection open, and the usual 1,024 would end
+    that early."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -127,7 +127,7 @@ def build(
 
 def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Request:
     """The request that tells an endpoint to stop what it does for this run."""
-    body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt})
+    body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt, "token": run.token})
     headers = {"Content-Type": JSON_TYPE}
     headers.update(_own_headers(run, run.id + CANCEL_ID_SUFFIX, now, secret, body, False))
     return Request("POST", _escape(path, _Values(run, Reporting())), headers, body)

@@ -31,7 +31,7 @@ TRIES_MAX = 3
 PAUSE_SECONDS = 2.0
 """Before the second try; twice that before the third."""
 STOP_SECONDS = 5.0
-SILENT_AFTER = 3 * BEAT_EVERY
+SILENT_AFTER = BEAT_EVERY * 3 // 2
 TOLD, NOT_TOLD = "cancel request taken by its endpoint", "cancel request not taken by its endpoint"
 
 Claim = tuple[str, int]

@@ -72,6 +72,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "outage": (503, "Something that we depend on does not answer"),
     "store_unavailable": (503, "The store does not answer"),
     "bus_unavailable": (503, "The message bus does not answer"),
+    "stopping": (503, "The server is about to stop"),
 }
 """Code -> status, title."""
 
@@ -123,6 +124,12 @@ class TooManyWaiters(Outage):
     code = "too_many_waiters"
 
 
+class Stopping(Outage):
+    """The server is about to stop: no more work is handed out here."""
+
+    code = "stopping"
+
+
 class InvalidContent(InvalidRequest):
     """Content with one or more faults, all of them listed. `code`: `invalid_request`, or `invalid_job` for a job."""
 
@@ -166,7 +173,7 @@ def answer_error(request: Request[Any, Any, Any], error: HorariumError) -> Respo
     problem = problem_of(error)
     if problem.status == 500:
         log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
-    elif isinstance(error, Outage):
+    elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
         log.warning("%s %s: %s", request.method, request.scope["path"], error.message)
     headers = {}
     if problem.status in (429, 503):

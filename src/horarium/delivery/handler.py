@@ -122,9 +122,13 @@ class HandlerDelivery:
         """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
         thread.wake()
         over = call.over
-        await asyncio.wait([over], timeout=THREAD_PATIENCE_SECONDS)
-        if not over.done():
-            control.goes_on(over)
+        try:
+            await asyncio.wait([over], timeout=THREAD_PATIENCE_SECONDS)
+        finally:
+            if not over.done():
+                control.goes_on(over)
+        if over.done():
+            return over.result()
         raise asyncio.CancelledError
 
     async def close(self) -> None:

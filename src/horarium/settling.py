@@ -149,7 +149,7 @@ def rescue(run: Run, job: Job | None, now: Instant) -> Run:
     limit = run.execution_seconds
     if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
         due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
-        return _again(run, job, due_at, f"timed out: not done within {limit:g} s", now)
+        return _again(run, job, due_at, f"timed out: not done within {limit:g} s; its lease was given up", now)
     error = f"lost: no heartbeat from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
     return _again(run, job, now, error, now)
 

@@ -275,13 +275,16 @@ class Runtime:
         for name, bus in self._serving_buses().items():
             made.append(self._dispatcher(f"bus-{name}", {f"bus/{name}": BusDelivery(bus, self.clock)}, BUS_PLACES))
         if self.handlers:
-            delivery = HandlerDelivery(self.handlers, self.clock)
+            delivery = HandlerDelivery(self.handlers)
             self._targets.append(delivery)
             targets: dict[str, Target] = {f"handler/{name}": delivery for name in self.handlers}
-            made.append(self._dispatcher("handlers", targets, options.handler_concurrency))
+            limits = {f"handler/{name}": one.concurrency for name, one in self.handlers.items() if one.concurrency}
+            made.append(self._dispatcher("handlers", targets, options.handler_concurrency, limits))
         return tuple(made)
 
-    def _dispatcher(self, name: str, targets: Mapping[str, Target], places: int) -> Dispatcher:
+    def _dispatcher(
+        self, name: str, targets: Mapping[str, Target], places: int, limits: Mapping[str, int] | None = None
+    ) -> Dispatcher:
         return Dispatcher(
             self.store,
             self.clock,
@@ -293,6 +296,7 @@ class Runtime:
             places=places,
             window_seconds=self.options.execution_window_seconds,
             name=name,
+            limits=limits,
         )
 
     def _http_dispatcher(self) -> Dispatcher:

@@ -31,6 +31,7 @@ STORE_FAULT_SECONDS = (2.0, 5.0, 12.0)
 IN_FLIGHT_MIN = 1_500
 FILL = (800, 200)
 FINAL_SECONDS = 180.0
+SHOWN_MAX = 40
 CPU_SHARE_MAX = 0.2
 LINES_PER_SECOND_MAX = 10.0
 
@@ -82,7 +83,7 @@ def _report(world: World, given: argparse.Namespace, verdict: Verdict) -> int:
     memory = max(psutil.Process(node.pid).memory_info().rss for node in world.nodes) / 1e6
     print(f"{given.store}, {given.minutes:g} min, seed {given.seed}: {verdict}")
     print(f"  at rest: {max(shares):.1%} of a core, {memory:.0f} MB; at the worst {lines} log lines a second")
-    for violation in verdict.violations():
+    for violation in verdict.violations()[:SHOWN_MAX]:
         print(violation)
     if lines > LINES_PER_SECOND_MAX:
         print("\n".join(loudest.loudest()))

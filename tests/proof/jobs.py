@@ -169,7 +169,7 @@ class Backlog:
     def define(self, api: Api) -> None:
         """The job alone: of its own it fires once, at the plan's start."""
         self._next = self.plan.start - BACKLOG_HOURS * HOUR
-        trigger = {"type": "interval", "every_seconds": 3600, "anchor": text(self.plan.start)}
+        trigger = {"type": "interval", "every_seconds": 3600, "anchor": text(self._next)}
         self.plan.add(self.name, trigger, self.target, [self.plan.start], ends_at=text(self.plan.start + 1))
         api.must("PUT", f"/jobs/{self.name}", self.plan.definitions[-1])
 

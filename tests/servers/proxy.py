@@ -108,7 +108,8 @@ class Proxy:
                 await self._pump(link, reader, writer)
             else:
                 await self._connected(link, reader, writer)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
+            # The streams of asyncio complain of a cancelled task; only the end cancels one.
             link.reset()
         finally:
             self._links.discard(link)

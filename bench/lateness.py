@@ -31,7 +31,7 @@ from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.ports import Store
 from horarium.services.planner import Planner
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 BURST, JOBS = 10_000, 1_000

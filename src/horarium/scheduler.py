@@ -32,7 +32,7 @@ from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7s
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
 from horarium.ports import JobFilter, Page, RunFilter, Stats, Store
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.triggers import Trigger
 from horarium.wiring import ROLES, Options, Runtime
 

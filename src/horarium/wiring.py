@@ -29,7 +29,7 @@ from horarium.services.pruner import Pruner
 from horarium.services.reports import Cancels, Claim, Reports
 from horarium.services.rescuer import Rescuer
 from horarium.services.service import Health, Loop, Service
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")

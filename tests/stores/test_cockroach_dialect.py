@@ -11,7 +11,7 @@ import pytest
 
 from horarium.backends import make_backend
 from horarium.errors import InvalidSetting, StoreUnavailable
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.stores.cockroach import CockroachStore
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, statements_of

@@ -15,10 +15,10 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from horarium.clock import DAY
+from horarium.stores.encoding import encode_id, label_text
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
-from horarium.stores.postgres.ids import encode_id
-from horarium.stores.postgres.rows import change_columns, job_columns, label, label_array
+from horarium.stores.postgres.rows import change_columns, job_columns, label_array
 from horarium.stores.postgres.runs import ALL_STATES, HIGHEST_ID
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take
@@ -139,7 +139,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "get_jobs_by_id": (namespace, job_ids),
         "list_jobs": (namespace, "", None, "", ROWS),
         "list_jobs_prefixed": (namespace, "", None, "job-05", ROWS),
-        "list_jobs_labelled": (namespace, "", None, "", ROWS, [label("n", "7")]),
+        "list_jobs_labelled": (namespace, "", None, "", ROWS, [label_text("n", "7")]),
         "prune_runs": (namespace, NOW + DAY, ROWS),
         "trim_runs": (namespace, a_job("job-0000").id, ROWS, ROWS),
         "forget_jobs": (namespace, ROWS),

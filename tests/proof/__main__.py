@@ -31,7 +31,7 @@ STORE_FAULT_SECONDS = (2.0, 5.0, 12.0)
 IN_FLIGHT_MIN = 1_500
 FILL = (800, 200)
 FINAL_SECONDS = 180.0
-SHOWN_MAX = 40
+SHOWN_MAX = 8
 CPU_SHARE_MAX = 0.2
 LINES_PER_SECOND_MAX = 10.0
 
@@ -83,8 +83,11 @@ def _report(world: World, given: argparse.Namespace, verdict: Verdict) -> int:
     memory = max(psutil.Process(node.pid).memory_info().rss for node in world.nodes) / 1e6
     print(f"{given.store}, {given.minutes:g} min, seed {given.seed}: {verdict}")
     print(f"  at rest: {max(shares):.1%} of a core, {memory:.0f} MB; at the worst {lines} log lines a second")
-    for violation in verdict.violations()[:SHOWN_MAX]:
+    for violation in verdict.violations(SHOWN_MAX):
         print(violation)
+    if verdict.violations():
+        for fault in world.all_faults():
+            print(f"{fault.at / 1e6:.2f} to {fault.until / 1e6:.2f}: {fault.kind} {fault.node or ''}")
     if lines > LINES_PER_SECOND_MAX:
         print("\n".join(loudest.loudest()))
     quiet = max(shares) <= CPU_SHARE_MAX and lines <= LINES_PER_SECOND_MAX

@@ -22,6 +22,8 @@ from tests.proof.worker import read_log, read_work
 
 PAUSE_SECONDS = 3.0
 """Longer than the leases: who wakes up from it has lost all it had."""
+DEAD_SECONDS = 10.0
+"""Within this every call that waits on a connection which is dead for good must have given up."""
 FILL_RUNS = 1_000
 DEFINITIONS = 120
 SLOTS = 8
@@ -95,7 +97,8 @@ class Fleet:
 
     def strike_store(self, kind: str, seconds: float) -> str:
         """One fault of the store, and its end."""
-        self.world.outage(kind, lambda: self.backend.faults[kind](seconds))
+        lingers = DEAD_SECONDS if kind == "silent" else 0.0
+        self.world.outage(kind, lambda: self.backend.faults[kind](seconds), lingers)
         return kind
 
     def in_flight(self) -> int:
@@ -118,7 +121,7 @@ class Fleet:
             [*self.world.receiver.arrivals, *starts],
             [*self.world.receiver.reports, *reports],
             self.world.all_faults(),
-            {run: at for backlog in self.backlogs for run, at in backlog.acknowledged.items()},
+            {run: promise for backlog in self.backlogs for run, promise in backlog.acknowledged.items()},
             list(self._observer.seen.values()),
             {"worker-1": nodes, "worker-2": nodes},
         ).judge()

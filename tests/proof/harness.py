@@ -344,11 +344,11 @@ class World:
         processes = (*self.nodes, *self.others)
         return sorted([*self.faults, *(f for p in processes for f in p.faults)], key=lambda fault: fault.at)
 
-    def outage(self, kind: str, fault: Callable[[], Any]) -> Fault:
-        """Carry out a fault of the store, and write it down."""
+    def outage(self, kind: str, fault: Callable[[], Any], lingers_seconds: float = 0.0) -> Fault:
+        """Carry out a fault of the store, and write it down. `lingers_seconds`: how long it is felt after its end."""
         at = micros()
         fault()
-        self.faults.append(Fault(kind, None, at, micros()))
+        self.faults.append(Fault(kind, None, at, micros() + round(lingers_seconds * 1_000_000)))
         return self.faults[-1]
 
     def worker(self, name: str, *options: str, log: Path, nodes: Sequence[Node] = ()) -> Process:

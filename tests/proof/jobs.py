@@ -10,7 +10,8 @@ from typing import Any
 
 from horarium import cron, rrule
 from tests.proof.harness import Api
-from tests.proof.receiver import micros
+from tests.proof.ledger import Promise
+from tests.proof.receiver import instant, micros
 
 SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -164,7 +165,7 @@ class Backlog:
     name: str
     plan: Plan
     target: dict[str, Any]
-    acknowledged: dict[str, int] = field(default_factory=dict)
+    acknowledged: dict[str, Promise] = field(default_factory=dict)
 
     def define(self, api: Api) -> None:
         """The job alone: of its own it fires once, at the plan's start."""
@@ -180,7 +181,7 @@ class Backlog:
         span = {"start": text(first), "end": text(self._next)}
         filled = api.must("POST", f"/jobs/{self.name}/backfill", span, seconds=60)
         now = micros()
-        self.acknowledged |= {run["id"]: now for run in filled["runs"]}
+        self.acknowledged |= {run["id"]: Promise(now, self.name, instant(run["fire_at"])) for run in filled["runs"]}
         self.plan.owed[self.name] += range(first, self._next, HOUR)
 
 

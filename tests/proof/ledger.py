@@ -46,10 +46,19 @@ FINAL = frozenset({"completed", "failed", "cancelled", "skipped"})
 _CLAIMED = re.compile(r"attempt (\d+) claimed by (\S+)")
 
 
+@dataclass(frozen=True)
+class Promise:
+    """A run that the API acknowledged: when, and for which fire time of which job (None: of none)."""
+
+    at: int
+    job: str = ""
+    fire_at: int | None = None
+
+
 @dataclass
 class Ledger:
     """Everything that was written down. `owed`: job name to its fire times. `acknowledged`: run ids that the API
-    promised, and when. `seen`: rows that an observer saw final. `relies_on`: the nodes without which a worker can
+    promised. `seen`: rows that an observer saw final. `relies_on`: the nodes without which a worker can
     neither renew a lease nor report."""
 
     owed: Mapping[str, Sequence[int]]
@@ -57,7 +66,7 @@ class Ledger:
     arrivals: Sequence[Arrival] = ()
     reports: Iterable[Reported] = ()
     faults: Sequence[Fault] = ()
-    acknowledged: Mapping[str, int] = field(default_factory=dict)
+    acknowledged: Mapping[str, Promise] = field(default_factory=dict)
     seen: Sequence[Mapping[str, Any]] = ()
     relies_on: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -71,7 +80,8 @@ class Ledger:
         verdict.runs = len(self.runs)
         verdict.states.update(run["state"] for run in self.runs)
         verdict.faults.update(fault.kind for fault in self.faults)
-        self._fire_times(verdict)
+        excused = self._promises(verdict)
+        self._fire_times(verdict, excused)
         self._ends(verdict)
         self._deliveries(verdict)
         self._completions(verdict)
@@ -88,7 +98,20 @@ class Ledger:
 
     # ---- every fire time exactly once
 
-    def _fire_times(self, verdict: Verdict) -> None:
+    def _promises(self, verdict: Verdict) -> set[tuple[str, int | None]]:
+        """What was acknowledged is there. Job and fire time of what may have been forgotten."""
+        excused = set()
+        for run, promise in self.acknowledged.items():
+            if run in self._known:
+                continue
+            if self._forgot(promise.at):
+                verdict.forgotten["acknowledged run"] += 1
+                excused.add((promise.job, promise.fire_at))
+            else:
+                verdict.lost.append(f"{run} was acknowledged and is not there")
+        return excused
+
+    def _fire_times(self, verdict: Verdict, excused: set[tuple[str, int | None]]) -> None:
         by_job: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for run in self.runs:
             if run["cause"] != "manual":
@@ -99,7 +122,7 @@ class Ledger:
             ranges = [(first, last) for first, last in covers if last is not None]
             for fire in fires:
                 count = exact[fire] + sum(first <= fire <= last for first, last in ranges)
-                if count == 0:
+                if count == 0 and (job, fire) not in excused:
                     verdict.lost.append(f"{job}: fire time {fire} has no run and no skipped row")
                 elif count > 1:
                     verdict.dup_run.append(f"{job}: fire time {fire} is accounted for {count} times")
@@ -108,14 +131,12 @@ class Ledger:
 
     def _ends(self, verdict: Verdict) -> None:
         verdict.lost += [f"{r['id']} ({r['job']}) is {r['state']}" for r in self.runs if r["state"] not in FINAL]
-        for run, at in self.acknowledged.items():
-            if run in self._known:
-                continue
-            if self._forgot(at):
-                verdict.forgotten["acknowledged run"] += 1
+        for run in self._arrived.keys() - self._known.keys():
+            promise = self.acknowledged.get(run)
+            if promise is not None and self._forgot(promise.at):
+                verdict.forgotten["delivered run"] += 1
             else:
-                verdict.lost.append(f"{run} was acknowledged and is not there")
-        verdict.lost += [f"{run} was delivered and is not there" for run in self._arrived.keys() - self._known.keys()]
+                verdict.lost.append(f"{run} was delivered and is not there")
         for run in self.runs:
             if run["state"] == "completed" and run["id"] not in self._arrived:
                 verdict.lost.append(f"{run['id']} ({run['job']}) is completed and was never delivered")
@@ -152,8 +173,9 @@ class Ledger:
         hits = [fault for fault in self.faults if self._hits(fault, owner, before)]
         if not hits:
             verdict.dup_start.append(
-                f"{run['id']} ({run['job']}) came again as attempt {again.attempt}, {again.at - before.at} us after"
-                f" attempt {before.attempt} at {owner}, which no fault hit"
+                f"{run['id']} ({run['job']}) came again as attempt {again.attempt} at {again.at / SECOND:.2f},"
+                f" {(again.at - before.at) / SECOND:.2f} s after attempt {before.attempt} at {owner}, which no fault"
+                f" hit until {(before.answered_at or 0) / SECOND:.2f}"
             )
             return
         released = any(fault.kind in ("terminate", POWER_LOSS) for fault in hits)
@@ -227,7 +249,8 @@ class Ledger:
             body = None if run is None or run["state"] != "completed" else (run["result"] or {}).get("body")
             if run is None or body is None or body == str(arrivals[-1].serial):
                 continue
-            if any(self._forgot(arrival.answered_at or arrival.at) for arrival in arrivals):
+            if any(self._forgot(arrival.at) or self._forgot(arrival.answered_at or 0) for arrival in arrivals):
+                # Its token was given out a second time: neither attempt is stale.
                 verdict.forgotten["claim"] += 1
             else:
                 serials = [arrival.serial for arrival in arrivals]

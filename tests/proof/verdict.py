@@ -40,8 +40,9 @@ class Verdict:
         """Deliveries beyond the first of each run."""
         return self.again.total()
 
-    def violations(self) -> list[str]:
-        return [f"{part}: {line}" for part in INVARIANTS for line in getattr(self, part)]
+    def violations(self, most: int | None = None) -> list[str]:
+        """Every violation, or so many of each invariant at the most."""
+        return [f"{part}: {line}" for part in INVARIANTS for line in getattr(self, part)[:most]]
 
     def must_hold(self) -> None:
         """Fail with every violation, if there is one."""

@@ -8,9 +8,9 @@ Redis itself: with `appendfsync everysec`, a crash may forget the last second of
 Redis knows no messages that expire, and workers that are slower than the leases would for ever be given actions that
 have been replaced: so whoever publishes clears away the expired ones first (`clear.lua`).
 
-Redis knows no "not now" either: what is given back is put at the stream's end again in the transaction that acknowledges it.
-What a node took and never answered is claimed by another after a while. Actions of many runs share one round trip. The
-driver's own repetitions are off: they would send an action twice.
+Redis knows no "not now" either: what is given back is put at the stream's end again in the transaction that
+acknowledges it. What a node took and never answered is claimed by another after a while. Actions of many runs share one
+round trip. The driver's own repetitions are off: they would send an action twice.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from horarium.errors import StoreUnavailable
 from horarium.signals import SharedSignal
 from horarium.stores.redis.location import PROTOCOL, parse_url
-from horarium.stores.redis.server import Server
+from horarium.stores.redis.server import Server, is_hangup
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
@@ -64,6 +64,11 @@ class RedisSignal(SharedSignal):
         except (RedisError, OSError, TimeoutError) as error:
             self._server.look_again()
             raise StoreUnavailable(f"no wake-ups from other nodes for now: {error}") from error
+        except RuntimeError as error:
+            if not is_hangup(error):
+                raise
+            self._server.look_again()
+            raise StoreUnavailable("no wake-ups from other nodes for now: the server hung up") from error
 
     async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:
         """Listen until the connection fails, which it does by raising."""

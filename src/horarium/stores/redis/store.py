@@ -1,8 +1,8 @@
 """`ports.Store` over one Redis or Valkey.
 
 Every method is one script, called once for each thousand items or four mebibytes at the most, so that no call holds the
-server up for long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with a hash tag:
-all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
+server up for long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with
+a hash tag: all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
 
 How durable an answered write is depends on the server's settings: see docs/redis.md.
 """
@@ -260,7 +260,7 @@ def _parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
 
 
 def _weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
-    """Items together as long as they move no more rows and bytes than a call may; `weigh` says how many an item does."""
+    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
     first = rows = size = 0
     for place, item in enumerate(items):
         its_rows, its_size = weigh(item)

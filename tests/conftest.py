@@ -12,8 +12,11 @@ import pytest
 
 SLOW_FOLDERS = {"blackbox", "proof", "buses"}
 SECOND_TRY_FOLDERS = {"blackbox", "proof", "examples"}
-SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py"}
-SLOW_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_cron_oracles.py", "test_simulate.py"}
+SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
+SLOW_MODULES = {
+    "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
+    "test_simulate.py", "test_worker.py",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """kill -9 of a scheduler between claim and confirmation: the action is neither lost nor doubled.
 
-A real `horarium serve` speaks to the broker through a proxy that holds back what is to be caught in the middle. A second
-one, on the same store, goes on. The worker is a client that knows the wire alone.
+A real `horarium serve` speaks to the broker through a proxy that holds back what is to be caught in the middle. A
+second one, on the same store, goes on. The worker is a client that knows the wire alone.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ class Proxy:
                         writer.write(data[: self.cut_after])
                         self.cut_after = None
                         await writer.drain()
-                        return self.cut()
+                        self.cut()
+                        return
                     self.cut_after -= len(data)
                 writer.write(data)
                 await writer.drain()

@@ -75,8 +75,7 @@ class CockroachStore(PostgresStore):
         levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
-            given = queues, limit, worker, now, until
-            return await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            return await self._claim_exactly(queues, limit, worker, now, until)
         taken = await self._take_ready(due, limit, worker, now, until)
         if len(taken.runs) >= limit:
             return taken
@@ -88,7 +87,7 @@ class CockroachStore(PostgresStore):
             return Claimed()
 
         async def work(session: Session) -> Claimed:
-            rows = await claim.take(session, due, limit, worker, now, until)
+            rows, _ = await claim.take(session, due, limit, worker, now, until)
             return await claim.claimed(session, rows, until)
 
         return await self._call(work, transaction=True)

@@ -151,8 +151,17 @@ class PostgresStore:
             return Claimed()
         given = queues, limit, worker, now, until
         claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
-        if claimed is None:
+        return await self._claim_exactly(*given) if claimed is None else claimed
+
+    async def _claim_exactly(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    ) -> Claimed:
+        given = queues, limit, worker, now, until
+        claimed = Claimed()
+        for _ in range(claim.ROUNDS_MAX):
             claimed = await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
+                break
         return claimed
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:

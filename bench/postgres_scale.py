@@ -23,6 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import asyncpg
+
 from bench.postgres_store import (
     BATCH,
     HISTORY,
@@ -59,7 +60,8 @@ owner AS (
     RETURNING num, namespace_id, job_id
 )
 INSERT INTO horarium.jobs (num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
-SELECT owner.num, owner.namespace_id, owner.job_id, owner.job_id, 1, true, $2::int8 + owner.num, NULL, '{}', sample.definition
+SELECT owner.num, owner.namespace_id, owner.job_id, owner.job_id, 1, true, $2::int8 + owner.num, NULL, '{}',
+    sample.definition
 FROM owner, sample
 """
 
@@ -78,9 +80,10 @@ async def opened(url: str) -> PostgresStore:
     return store
 
 
-async def timed(work: Callable[[], Awaitable[object]]) -> float:
+async def timed(work: Callable[..., Awaitable[object]], *values: object) -> float:
+    """Microseconds."""
     started = time.perf_counter()
-    await work()
+    await work(*values)
     return (time.perf_counter() - started) * 1e6
 
 
@@ -106,8 +109,8 @@ async def planning(server: str, scale: float) -> None:
             await scheduler._runtime.operations.create_jobs([read_definition(job) for job in due])
         stores[size] = store = await opened(url)
         connection = await asyncpg.connect(url)
-        filled = await timed(lambda: connection.execute(JOBS, size - DUE, FAR, timeout=600))
-        await connection.execute("VACUUM ANALYZE", timeout=600)
+        filled = await timed(connection.execute, JOBS, size - DUE, FAR)
+        await connection.execute("VACUUM ANALYZE")
         await connection.close()
         print(f"    {size:,} jobs were defined within {filled / 1e6:.0f} s", flush=True)
     figures: dict[int, list[float]] = {size: [] for size in stores}
@@ -118,7 +121,7 @@ async def planning(server: str, scale: float) -> None:
         for _ in range(STEPS):
             at += 10 * SECOND
             for size, planner in planners.items():
-                samples[size].append(await timed(lambda: planner.step(at)))
+                samples[size].append(await timed(planner.step, at))
         if number:
             for size in stores:
                 figures[size].append(statistics.median(samples[size]))
@@ -141,8 +144,8 @@ async def claiming(server: str, scale: float) -> None:
         await store_add(store, new_runs(BATCH, 0, of_job=True))
         await store_drain(store, BATCH)
         connection = await asyncpg.connect(url)
-        filled = await timed(lambda: connection.execute(HISTORY, "default", NOW - 10**13, size, timeout=1_200))
-        await connection.execute("VACUUM ANALYZE", timeout=1_200)
+        filled = await timed(connection.execute, HISTORY, "default", NOW - 10**13, size)
+        await connection.execute("VACUUM ANALYZE")
         held = await connection.fetchval("SELECT pg_total_relation_size('horarium.finished')")
         await connection.close()
         print(f"    {size:,} finished runs within {filled / 1e6:.0f} s, {held / 1e6:,.0f} MB", flush=True)
@@ -154,7 +157,7 @@ async def claiming(server: str, scale: float) -> None:
             await store_add(store, runs[:CLAIMED])
             took, settled = await claim_and_settle(store)
             await store_add(store, runs[CLAIMED:])
-            drained = await timed(lambda: store_drain(store, CLAIMED))
+            drained = await timed(store_drain, store, CLAIMED)
             if number:
                 alone[size].append(took / CLAIMED)
                 both[size].append((took + settled + drained) / CLAIMED / 2)

@@ -51,6 +51,8 @@ class Location(Struct, frozen=True):
     connect_seconds: float = CONNECT_SECONDS
     connections_max: int = CONNECTIONS_MAX
     product: str = "PostgreSQL"
+    isolation: str = "read_committed"
+    """Of transactions, in the driver's words: behind a pooler a connection has no default of its own."""
     settings: dict[str, str] | None = None
     """What a connection asks of its session; None: what PostgreSQL should be asked."""
 

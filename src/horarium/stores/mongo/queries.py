@@ -12,8 +12,9 @@ from typing import Any
 
 from horarium.clock import Instant
 from horarium.ports import JobFilter, RunFilter
+from horarium.stores.encoding import STATE_NUMBERS
 from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RUNS, UNFINISHED
-from horarium.stores.mongo.rows import STATE_NUMBERS, label
+from horarium.stores.mongo.rows import label
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session, Sort
 
 CLAIM_ORDER: Sort = [("priority", -1), ("due_at", 1), ("_id", 1)]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from horarium.clock import Clock, SystemClock
 from horarium.errors import InvalidSetting
 from horarium.ports import Bus, Signal, Store
-from horarium.services.signals import LocalSignal, PolledSignal
+from horarium.signals import LocalSignal, PolledSignal
 
 STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
 BUS_SCHEMES = ("amqp", "amqps", "nats", "redis", "rediss", "memory")

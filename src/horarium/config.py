@@ -147,12 +147,6 @@ class Settings(Struct, frozen=True, kw_only=True):
         return f"Settings({shown})"
 
     @property
-    def base_url(self) -> str:
-        """`public_url`, or what follows from host and port; no slash at the end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
-
-    @property
     def buses(self) -> dict[str, str]:
         """Name and URL of each bus. Raises InvalidSetting for a name that is given twice."""
         buses: dict[str, str] = {}

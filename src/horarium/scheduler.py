@@ -31,8 +31,8 @@ from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7s
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
-from horarium.ports import JobFilter, Page, RunFilter, Stats, Store
-from horarium.services.signals import LocalSignal
+from horarium.ports import BATCH_MAX, JobFilter, Page, RunFilter, Stats, Store
+from horarium.signals import LocalSignal
 from horarium.triggers import Trigger
 from horarium.wiring import ROLES, Options, Runtime
 
@@ -229,12 +229,15 @@ class Scheduler:
         timeouts: Timeouts | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
         concurrency: Concurrency | Mapping[str, Any] | None = None,
+        connection: Any = None,
     ) -> Run:
         """A one-off run of the handler `name`: now, at an instant, or after a delay (timedelta or seconds). With a
-        `unique_key` that another run holds, that run is returned instead."""
+        `unique_key` that another run holds, that run is returned instead. With a `connection` of the caller's own (to
+        the same database, where the store allows it: see its page) the run is added in the caller's transaction, and
+        exists once that commits."""
         policy = _policy(retry, timeouts, retention)
         (run,) = self._one_offs(name, [args], at, delay, priority, unique_key, policy, _concurrency(concurrency))
-        (added,) = await self._operations.add_runs([run])
+        (added,) = await self._add_runs([run], connection)
         if not added and unique_key is not None:
             found = await self._runtime.store.get_run_by_key(unique_key)
             return found or run
@@ -252,12 +255,56 @@ class Scheduler:
         timeouts: Timeouts | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
         concurrency: Concurrency | Mapping[str, Any] | None = None,
+        connection: Any = None,
     ) -> list[str]:
-        """One-off runs of one handler in bulk, 1,000 a transaction. Their ids, in order."""
+        """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
+        order."""
         policy = _policy(retry, timeouts, retention)
         runs = self._one_offs(name, args, at, delay, priority, None, policy, _concurrency(concurrency))
-        await self._operations.add_runs(runs)
+        await self._add_runs(runs, connection)
         return [run.id for run in runs]
+
+    def enqueue_sql(
+        self,
+        name: str,
+        args: Sequence[Mapping[str, Any] | None],
+        *,
+        placeholders: str = "$1",
+        at: datetime | None = None,
+        delay: timedelta | float | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
+        timeouts: Timeouts | Mapping[str, Any] | None = None,
+        retention: Retention | Mapping[str, Any] | None = None,
+        concurrency: Concurrency | Mapping[str, Any] | None = None,
+    ) -> tuple[str, tuple[Any, ...]]:
+        """A statement that enqueues, and its values, for any driver, synchronous ones too: whoever executes it does
+        so in a transaction of their own. `placeholders`: how that driver marks a value, `$1` or `%s`. 1 to 1,000 runs;
+        a `unique_key` is for one. PostgreSQL only; the scheduler need not be open. Raises InvalidRequest."""
+        if not 1 <= len(args) <= (BATCH_MAX if unique_key is None else 1):
+            most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
+            raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
+        policy = _policy(retry, timeouts, retention)
+        runs = self._one_offs(name, args, at, delay, priority, unique_key, policy, _concurrency(concurrency))
+        statement: tuple[str, tuple[Any, ...]] = self._ability("add_runs_sql")(runs, placeholders)
+        return statement
+
+    async def _add_runs(self, runs: Sequence[Run], connection: Any) -> list[bool]:
+        if connection is None:
+            return await self._operations.add_runs(runs)
+        add = self._ability("add_runs_in")
+        parts = (runs[start : start + BATCH_MAX] for start in range(0, len(runs), BATCH_MAX))
+        return [added for part in parts for added in await add(connection, part)]
+
+    def _ability(self, name: str) -> Any:
+        """What only some stores can do."""
+        found = getattr(self._runtime.store, name, None)
+        if found is None:
+            raise InvalidRequest(
+                "connection: this store can't add runs in a transaction of yours; PostgreSQL can", field="connection"
+            )
+        return found
 
     def _one_offs(
         self,

@@ -19,7 +19,7 @@ from horarium.operations import Operations
 from horarium.ports import Store
 from horarium.services.claims import Claims
 from horarium.services.service import Health
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.stores.memory import MemoryStore
 from horarium.telemetry import Telemetry
 from horarium.testing.clock import ManualClock

@@ -37,7 +37,7 @@ from horarium.operations import Operations, Settlement
 from horarium.planning import plan
 from horarium.policies import Overlap, Timeouts
 from horarium.ports import Claimed, RunFilter
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, ManualClock, by_script
 

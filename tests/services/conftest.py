@@ -13,7 +13,7 @@ from horarium.clock import SECOND, Instant, to_text
 from horarium.model import Job, QueueTarget, Run, State
 from horarium.planning import next_fire
 from horarium.ports import Store
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.stores.memory import MemoryStore
 from horarium.telemetry import Telemetry
 from horarium.testing import ManualClock

@@ -257,7 +257,7 @@ async def test_what_one_node_publishes_wakes_another(mongo: Mongo) -> None:
     heard, elsewhere, mine = asyncio.Event(), asyncio.Event(), asyncio.Event()
     await here.start()
     await there.start()
-    await asyncio.wait_for(asyncio.gather(here.wait_listening(), there.wait_listening()), WAIT_SECONDS)
+    await asyncio.wait_for(asyncio.gather(here.listening.wait(), there.listening.wait()), WAIT_SECONDS)
     stop = there.subscribe("queue:http", heard.set)
     there.subscribe("queue:other", elsewhere.set)
     here.subscribe("queue:http", mine.set)

@@ -164,7 +164,7 @@ async def test_a_signal_listens_again_after_a_restart_and_wakes_everyone(mongo: 
     store = await opened(mongo.url + SHORT, "heard")
     signal = MongoSignal(mongo.url + SHORT, "heard")
     await signal.start()
-    await asyncio.wait_for(signal.wait_listening(), WAIT_SECONDS)
+    await asyncio.wait_for(signal.listening.wait(), WAIT_SECONDS)
     woken = asyncio.Event()
     signal.subscribe("jobs", woken.set)
     await asyncio.to_thread(mongo.restart)

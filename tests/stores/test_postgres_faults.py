@@ -214,7 +214,7 @@ async def test_a_publication_wakes_subscribers_of_other_nodes(url: str) -> None:
     woken, local, foreign = asyncio.Event(), asyncio.Event(), asyncio.Event()
     for signal in (one, two, elsewhere):
         await signal.start()
-        await signal.wait_listening()
+        await signal.listening.wait()
     one.subscribe("jobs", local.set)
     unsubscribe = two.subscribe("jobs", woken.set)
     elsewhere.subscribe("jobs", foreign.set)
@@ -234,7 +234,7 @@ async def test_a_publication_wakes_subscribers_of_other_nodes(url: str) -> None:
 async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> None:
     signal = PostgresSignal(url)
     await signal.start()
-    await signal.wait_listening()
+    await signal.listening.wait()
     woken = [asyncio.Event(), asyncio.Event()]
     signal.subscribe("jobs", woken[0].set)
     signal.subscribe("queue:" + "long\0" * 100, woken[1].set)

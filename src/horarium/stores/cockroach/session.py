@@ -15,13 +15,14 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horarium.model import UNFINISHED, Job, Run
-from horarium.stores.postgres.rows import job_columns, label, run_columns
+from horarium.stores.encoding import label_text
+from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Session
 from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
-NOT_INHERITED = frozenset({"claim_at_once"})
+NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere"})
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 
@@ -42,7 +43,7 @@ QUERIES = _dialect()
 
 def label_list(labels: Mapping[str, str]) -> str:
     """Labels as a JSON array, whose members are what is searched for."""
-    return json.dumps([label(*pair) for pair in sorted(labels.items())])
+    return json.dumps([label_text(*pair) for pair in sorted(labels.items())])
 
 
 class CockroachSession(Session):

@@ -9,58 +9,31 @@ never become field names. The driver gives 64-bit numbers a class of its own, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from horarium.clock import SECOND
-from horarium.model import Cause, Disposition, Event, Job, Node, Run, RunPolicy, State
+from horarium.model import Job, Node, Run, RunPolicy
+from horarium.stores.encoding import (
+    CAUSE_NUMBERS,
+    CAUSES,
+    DISPOSITION_NUMBERS,
+    DISPOSITIONS,
+    STATE_NUMBERS,
+    STATES,
+    decode_history,
+    decode_text,
+    encode_history,
+    encode_json,
+    encode_text,
+    is_plain,
+)
 from horarium.stores.mongo.session import Document, Session
 
-STATES = (
-    State.PENDING,
-    State.RUNNING,
-    State.CANCELLING,
-    State.COMPLETED,
-    State.FAILED,
-    State.CANCELLED,
-    State.SKIPPED,
-)
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
-DISPOSITIONS = (
-    Disposition.RAN,
-    Disposition.SKIPPED_OVERLAP,
-    Disposition.SKIPPED_PAUSED,
-    Disposition.MISSED,
-    Disposition.EXCLUDED,
-    Disposition.DST_GAP,
-    Disposition.LIMIT_REACHED,
-    Disposition.WITHDRAWN,
-    Disposition.NOT_STARTED,
-    Disposition.CANCELLED,
-)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
-DISPOSITION_NUMBERS = {disposition: number for number, disposition in enumerate(DISPOSITIONS)}
-
-PLAIN_FIELDS = frozenset(
-    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
-)
-"""What most new runs differ in; the rest of such a run has its defaults."""
-
-_beyond_plain = attrgetter(*(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS))
-_PLAIN = _beyond_plain(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
-
-_encode = msgspec.json.encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_policy = msgspec.json.Decoder(RunPolicy).decode
-_decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
-
-
-def _text_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 # ---- jobs and nodes ---------------------------------------------------------------------------------------------
@@ -81,7 +54,7 @@ def job_document(session: Session, job: Job, version: int) -> Document:
         "version": version,
         "enabled": job.enabled,
         "deleted": job.deleted_at is not None,
-        "definition": _encode(stored).decode(),
+        "definition": encode_json(stored).decode(),
     }
     if job.next_fire_at is not None:
         document["next_fire_at"] = job.next_fire_at
@@ -100,7 +73,7 @@ def node_document(session: Session, node: Node) -> Document:
         "n": session.namespace,
         "name": node.name,
         "beat_at": node.beat_at,
-        "definition": _encode(node).decode(),
+        "definition": encode_json(node).decode(),
     }
 
 
@@ -137,7 +110,7 @@ def run_document(session: Session, run: Run, mark: Any) -> Document:
         document["payload"] = run.payload
     if micros / SECOND != run.lease_seconds:
         document["lease_seconds"] = run.lease_seconds
-    if _beyond_plain(run) != _PLAIN:
+    if not is_plain(run):
         document.update(_rest(run))
     return document
 
@@ -145,7 +118,7 @@ def run_document(session: Session, run: Run, mark: Any) -> Document:
 def _rest(run: Run) -> Document:
     """What few new runs have. `gated`: a key, or the order of its job, may hold it back."""
     rest: Document = {
-        "policy": None if run.policy is None else _encode(run.policy),
+        "policy": None if run.policy is None else encode_json(run.policy),
         "unique_key": run.unique_key,
         "concurrency_key": run.concurrency_key,
         "concurrency_max": run.concurrency_max if run.concurrency_max or run.concurrency_key is not None else None,
@@ -171,11 +144,11 @@ def changing_fields(run: Run) -> Document:
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "progress": run.progress,
-        "error": None if run.error is None else _text_bytes(run.error),
+        "error": encode_text(run.error),
         "result": run.result,
-        "disposition": None if run.disposition is None else DISPOSITION_NUMBERS[run.disposition],
+        "disposition": DISPOSITION_NUMBERS[run.disposition],
         "prune_at": run.prune_at,
-        "history": _encode(run.history) if run.history else None,
+        "history": encode_history(run),
         "start_by": run.start_by,
         "token": run.token,
     }
@@ -236,13 +209,13 @@ def load_run(document: Document, skip: int) -> Run:
         started_at=_whole(get("started_at")),
         finished_at=_whole(get("finished_at")),
         progress=get("progress"),
-        error=None if error is None else error.decode("utf-8", "surrogatepass"),
+        error=decode_text(error),
         result=get("result"),
         disposition=None if disposition is None else DISPOSITIONS[disposition],
         fires=int(get("fires", 1)),
         last_fire_at=_whole(get("last_fire_at")),
         prune_at=_whole(get("prune_at")),
-        history=() if history is None else _decode_history(history),
+        history=() if history is None else decode_history(history),
     )
 
 

@@ -17,15 +17,10 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
 from horarium.ports import Beat, Page, Pulse, RunFilter
+from horarium.stores.encoding import STATE_NUMBERS
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
-from horarium.stores.mongo.rows import (
-    STATE_NUMBERS,
-    change_operators,
-    changing_fields,
-    load_runs,
-    run_document,
-)
+from horarium.stores.mongo.rows import change_operators, changing_fields, load_runs, run_document
 from horarium.stores.mongo.session import Document, Session
 
 CANCELLING = 2

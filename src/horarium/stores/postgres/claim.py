@@ -20,7 +20,8 @@ from typing import Any
 from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
-from horarium.stores.postgres.rows import OWNER_COLUMN, encode_text, storable
+from horarium.stores.encoding import encode_text
+from horarium.stores.postgres.rows import OWNER_COLUMN, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 from horarium.clock import Instant
 from horarium.model import Job, Plan
 from horarium.ports import JobFilter, Page
-from horarium.stores.postgres.ids import encode_id
-from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, label, storable
+from horarium.stores.encoding import encode_id, label_text
+from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, storable
 from horarium.stores.postgres.runs import add_runs, settle_runs
 from horarium.stores.postgres.session import Session
 
@@ -60,7 +60,7 @@ async def list_jobs(session: Session, where: JobFilter, after: str | None, limit
         return Page(())
     values = session.namespace_id, above, where.enabled, prefix, limit + 1
     if where.labels:
-        labels = [label(key, value) for key, value in where.labels.items()]
+        labels = [label_text(key, value) for key, value in where.labels.items()]
         rows = await session.rows("list_jobs_labelled", *values, labels)
     else:
         rows = await session.rows("list_jobs_prefixed" if prefix else "list_jobs", *values)

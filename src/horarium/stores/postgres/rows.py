@@ -7,84 +7,41 @@ NULL. Building a run is the hot path: what a waiting or running run never has is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Event, Job, Run, RunChange, RunPolicy, State
-from horarium.stores.postgres.ids import decode_id, encode_id
-
-STATES = (
-    State.PENDING,
-    State.RUNNING,
-    State.CANCELLING,
-    State.COMPLETED,
-    State.FAILED,
-    State.CANCELLED,
-    State.SKIPPED,
+from horarium.model import Job, Run, RunChange
+from horarium.stores.encoding import (
+    CAUSE_NUMBERS,
+    CAUSES,
+    DISPOSITION_NUMBERS,
+    DISPOSITIONS,
+    STATE_NUMBERS,
+    STATES,
+    decode_details,
+    decode_history,
+    decode_id,
+    decode_text,
+    encode_details,
+    encode_history,
+    encode_id,
+    encode_json,
+    encode_text,
+    is_plain,
+    label_text,
 )
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
-DISPOSITIONS = (
-    Disposition.RAN,
-    Disposition.SKIPPED_OVERLAP,
-    Disposition.SKIPPED_PAUSED,
-    Disposition.MISSED,
-    Disposition.EXCLUDED,
-    Disposition.DST_GAP,
-    Disposition.LIMIT_REACHED,
-    Disposition.WITHDRAWN,
-    Disposition.NOT_STARTED,
-    Disposition.CANCELLED,
-)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
-DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
-    None: None,
-    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
-}
 
 Column = Sequence[Any] | None
 """One value for each row of a batch; None: NULL in every row."""
 
 
-class Details(Struct, frozen=True, omit_defaults=True):
-    """What few runs have."""
-
-    policy: RunPolicy | None = None
-    fires: int = 1
-    last_fire_at: Instant | None = None
-
-
-PLAIN_FIELDS = frozenset(
-    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
-)
-"""What new runs differ in."""
-
-_RARE_FIELDS = tuple(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS)
-_rare = attrgetter(*_RARE_FIELDS)
-_PLAIN = _rare(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
 _RARE_COLUMNS = 20
 
-_encode = msgspec.json.encode
-_decode_details = msgspec.json.Decoder(Details).decode
-_decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
 decode_job = msgspec.json.Decoder(Job).decode
 
 # ---- text -------------------------------------------------------------------------------------------------------
-
-
-def encode_text(text: str | None) -> bytes | None:
-    """Free text, whatever Python can hold."""
-    return None if text is None else text.encode("utf-8", "surrogatepass")
-
-
-def decode_text(blob: bytes | None) -> str | None:
-    return None if blob is None else blob.decode("utf-8", "surrogatepass")
 
 
 def storable(texts: Iterable[str]) -> list[str]:
@@ -106,14 +63,9 @@ def _is_utf8(text: str) -> bool:
 # ---- jobs -------------------------------------------------------------------------------------------------------
 
 
-def label(key: str, value: str) -> str:
-    """How one label stands in the array of labels."""
-    return json.dumps([key, value])
-
-
 def label_array(labels: Mapping[str, str]) -> str:
     """Labels as the text of an array, which may stand as one value in an array of such."""
-    return "{" + ",".join(_quoted(label(*pair)) for pair in sorted(labels.items())) + "}"
+    return "{" + ",".join(_quoted(label_text(*pair)) for pair in sorted(labels.items())) + "}"
 
 
 def _quoted(text: str) -> str:
@@ -129,7 +81,7 @@ def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, 
         [job.next_fire_at for job in stored],
         [job.deleted_at for job in stored],
         [labels(job.labels) for job in stored],
-        [_encode(job).decode() for job in stored],
+        [encode_json(job).decode() for job in stored],
     ]
 
 
@@ -173,7 +125,7 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> list[Column]:
 
 
 def _rare_columns(runs: Sequence[Run]) -> list[Column]:
-    if all(_rare(run) == _PLAIN for run in runs):
+    if all(is_plain(run) for run in runs):
         return [None] * _RARE_COLUMNS
     return _columns([_rare_row(run) for run in runs])
 
@@ -195,16 +147,12 @@ def _rare_row(run: Run) -> tuple[Any, ...]:
         encode_text(run.concurrency_key),
         run.concurrency_max or None,
         encode_text(run.unique_key),
-        None if run.policy is None and run.fires == 1 and run.last_fire_at is None else _details(run),
+        encode_details(run),
         run.progress,
         encode_text(run.error),
         run.result,
-        _encode(run.history) if run.history else None,
+        encode_history(run),
     )
-
-
-def _details(run: Run) -> bytes:
-    return _encode(Details(run.policy, run.fires, run.last_fire_at))
 
 
 def change_columns(changes: Sequence[RunChange]) -> list[Column]:
@@ -231,7 +179,7 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
         run.result,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
-        _encode(run.history) if run.history else None,
+        encode_history(run),
         run.start_by,
         run.token,
     )
@@ -272,7 +220,7 @@ def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[s
             lease_expires_at=lease_expires_at,
             started_at=started_at,
         )
-    rare = None if details is None else _decode_details(details)
+    rare = None if details is None else decode_details(details)
     return Run(
         id=decode_id(blob),
         queue=queues[queue_id],
@@ -306,5 +254,5 @@ def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[s
         fires=1 if rare is None else rare.fires,
         last_fire_at=None if rare is None else rare.last_fire_at,
         prune_at=prune_at,
-        history=_decode_history(history) if history else (),
+        history=decode_history(history) if history else (),
     )

@@ -12,17 +12,8 @@ from typing import Any, TypeVar
 from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, RunChange
 from horarium.ports import Beat, Page, Pulse, RunFilter
-from horarium.stores.postgres.ids import decode_id, encode_id
-from horarium.stores.postgres.rows import (
-    OWNER_COLUMN,
-    QUEUE_COLUMN,
-    STATE_NUMBERS,
-    change_columns,
-    decode_run,
-    encode_text,
-    is_storable,
-    storable,
-)
+from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id, encode_text
+from horarium.stores.postgres.rows import OWNER_COLUMN, QUEUE_COLUMN, change_columns, decode_run, is_storable, storable
 from horarium.stores.postgres.session import Session
 
 T = TypeVar("T")

@@ -15,36 +15,17 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Cause, Disposition, Event, Job, Run, RunChange, RunPolicy, State
-
-STATES = (
-    State.PENDING,
-    State.RUNNING,
-    State.CANCELLING,
-    State.COMPLETED,
-    State.FAILED,
-    State.CANCELLED,
-    State.SKIPPED,
+from horarium.model import Event, Job, Run, RunChange, RunPolicy
+from horarium.stores.encoding import (
+    CAUSE_NUMBERS,
+    CAUSES,
+    DISPOSITION_NUMBERS,
+    DISPOSITIONS,
+    STATE_NUMBERS,
+    STATES,
+    decode_text,
+    encode_text,
 )
-DISPOSITIONS = (
-    Disposition.RAN,
-    Disposition.SKIPPED_OVERLAP,
-    Disposition.SKIPPED_PAUSED,
-    Disposition.MISSED,
-    Disposition.EXCLUDED,
-    Disposition.DST_GAP,
-    Disposition.LIMIT_REACHED,
-    Disposition.WITHDRAWN,
-    Disposition.NOT_STARTED,
-    Disposition.CANCELLED,
-)
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
-DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
-    None: None,
-    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
-}
 
 PAYLOAD_INLINE_BYTES_MAX = 1_024
 """A larger payload is kept apart from the row, which is rewritten with every transition."""
@@ -204,8 +185,7 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
 def _outcome(run: Run, arguments: Arguments) -> int | None:
     if run.error is None and run.result is None and not run.history:
         return None
-    error = None if run.error is None else run.error.encode("utf-8", "surrogatepass")
-    return arguments.place(pack((error, run.result, run.history)))
+    return arguments.place(pack((encode_text(run.error), run.result, run.history)))
 
 
 # ---- runs: from rows --------------------------------------------------------------------------------------------
@@ -248,8 +228,7 @@ def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes |
 
 
 def _outcome_parts(outcome: Outcome) -> tuple[str | None, bytes | None, tuple[Event, ...]]:
-    error = outcome.error
-    return None if error is None else error.decode("utf-8", "surrogatepass"), outcome.result, outcome.history
+    return decode_text(outcome.error), outcome.result, outcome.history
 
 
 def _run(run_id: str, row: list[Any]) -> Run:

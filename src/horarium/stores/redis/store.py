@@ -21,8 +21,8 @@ from horarium.clock import DAY, Instant
 from horarium.errors import InvalidSetting
 from horarium.model import Job, Node, Plan, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.stores.encoding import STATE_NUMBERS
 from horarium.stores.redis.rows import (
-    STATE_NUMBERS,
     Arguments,
     decode_job,
     decode_runs,

@@ -14,7 +14,7 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Job, Plan
 from horarium.ports import JobFilter, Page
-from horarium.stores.sqlite.ids import encode_id
+from horarium.stores.encoding import encode_id
 from horarium.stores.sqlite.rows import job_columns
 from horarium.stores.sqlite.runs import apply_changes, insert_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session

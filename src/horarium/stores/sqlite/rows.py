@@ -9,66 +9,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from horarium.clock import SECOND, Instant
-from horarium.model import Cause, Disposition, Event, Job, Run, RunChange, RunPolicy, State
-from horarium.stores.sqlite.ids import decode_id, encode_id
+from horarium.clock import SECOND
+from horarium.model import Job, Run, RunChange
+from horarium.stores.encoding import (
+    CAUSE_NUMBERS,
+    CAUSES,
+    DISPOSITION_NUMBERS,
+    DISPOSITIONS,
+    NO_DETAILS,
+    STATE_NUMBERS,
+    STATES,
+    decode_details,
+    decode_history,
+    decode_id_digits,
+    encode_details,
+    encode_history,
+    encode_id,
+    encode_json,
+    encode_text,
+    is_plain,
+)
 from horarium.stores.sqlite.session import Row, Session, carray
 
-STATES = (
-    State.PENDING,
-    State.RUNNING,
-    State.CANCELLING,
-    State.COMPLETED,
-    State.FAILED,
-    State.CANCELLED,
-    State.SKIPPED,
-)
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
-DISPOSITIONS = (
-    Disposition.RAN,
-    Disposition.SKIPPED_OVERLAP,
-    Disposition.SKIPPED_PAUSED,
-    Disposition.MISSED,
-    Disposition.EXCLUDED,
-    Disposition.DST_GAP,
-    Disposition.LIMIT_REACHED,
-    Disposition.WITHDRAWN,
-    Disposition.NOT_STARTED,
-    Disposition.CANCELLED,
-)
-STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
-CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
-DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
-    None: None,
-    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
-}
-
-
-class Details(Struct, frozen=True, omit_defaults=True):
-    """What few runs have."""
-
-    policy: RunPolicy | None = None
-    fires: int = 1
-    last_fire_at: Instant | None = None
-
-
-PLAIN_FIELDS = frozenset(
-    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
-)
-"""What new runs differ in. A batch that has nothing else is written by a shorter statement."""
-
-_beyond_plain = attrgetter(*(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS))
-_PLAIN = _beyond_plain(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
-
-_encode = msgspec.json.encode
-_decode_details = msgspec.json.Decoder(Details).decode
-_decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
 _from_hex = bytes.fromhex
 
 # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -80,7 +46,7 @@ def job_columns(job: Job, version: int) -> Row:
     if job.labels and job.deleted_at is None:
         labels = json.dumps(job.labels, sort_keys=True)
     stored = job if job.version == version else msgspec.structs.replace(job, version=version)
-    return version, job.enabled, job.next_fire_at, job.deleted_at, labels, _encode(stored).decode()
+    return version, job.enabled, job.next_fire_at, job.deleted_at, labels, encode_json(stored).decode()
 
 
 # ---- runs: to columns -------------------------------------------------------------------------------------------
@@ -91,7 +57,7 @@ def run_rows(session: Session, runs: Sequence[Run]) -> tuple[str, list[Row]]:
     names = {run.job_id: run.job or "" for run in runs if run.job_id is not None}
     owners = session.owner_numbers(names) if names else {}
     queues = {name: session.queue_number(name) for name in {run.queue for run in runs}}
-    if all(_beyond_plain(run) == _PLAIN for run in runs):
+    if all(is_plain(run) for run in runs):
         return "add_plain_runs", [_plain_row(run, queues[run.queue], owners) for run in runs]
     return "add_runs", [_run_row(session, run, queues[run.queue], owners) for run in runs]
 
@@ -144,20 +110,12 @@ def _run_row(session: Session, run: Run, queue_id: int, owners: Mapping[str, int
         run.concurrency_max or None,
         run.unique_key,
         run.payload,
-        None if run.policy is None and run.fires == 1 and run.last_fire_at is None else _details(run),
+        encode_details(run),
         run.progress,
-        None if run.error is None else _text_blob(run.error),
+        encode_text(run.error),
         run.result,
-        _encode(run.history) if run.history else None,
+        encode_history(run),
     )
-
-
-def _details(run: Run) -> bytes:
-    return _encode(Details(run.policy, run.fires, run.last_fire_at))
-
-
-def _text_blob(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def change_row(session: Session, change: RunChange) -> Row:
@@ -176,11 +134,11 @@ def change_row(session: Session, change: RunChange) -> Row:
         run.started_at,
         run.finished_at,
         run.progress,
-        None if run.error is None else _text_blob(run.error),
+        encode_text(run.error),
         run.result,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
-        _encode(run.history) if run.history else None,
+        encode_history(run),
         run.start_by,
         run.token,
     )
@@ -209,7 +167,7 @@ def _run(
     if rare is not None:
         return _rare_run(row, rare, job_id, job, queues[queue_id], workers.get(worker_id))
     return Run(
-        id=decode_id(digits),
+        id=decode_id_digits(digits),
         queue=queues[queue_id],
         fire_at=fire_at,
         due_at=due_at,
@@ -236,9 +194,9 @@ def _rare_run(
      _, lease_expires_at, started_at, payload, _) = row  # fmt: skip
     (finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key, concurrency_max,
      unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
-    details = _decode_details(_from_hex(details_hex)) if details_hex else Details()
+    details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS
     return Run(
-        id=decode_id(digits),
+        id=decode_id_digits(digits),
         queue=queue,
         fire_at=fire_at,
         due_at=due_at,
@@ -270,5 +228,5 @@ def _rare_run(
         fires=details.fires,
         last_fire_at=details.last_fire_at,
         prune_at=prune_at,
-        history=_decode_history(_from_hex(history)) if history else (),
+        history=decode_history(_from_hex(history)) if history else (),
     )

@@ -14,8 +14,8 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import Beat, Page, Pulse, RunFilter
-from horarium.stores.sqlite.ids import encode_id
-from horarium.stores.sqlite.rows import STATE_NUMBERS, change_row, load_runs, run_rows
+from horarium.stores.encoding import STATE_NUMBERS, encode_id
+from horarium.stores.sqlite.rows import change_row, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray
 
 ABOVE_ALL_IDS = b"\xff" * 17

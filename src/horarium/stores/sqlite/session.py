@@ -17,8 +17,8 @@ import apsw
 import msgspec
 
 from horarium.model import Job
+from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.queries import load_queries
-from horarium.stores.sqlite.ids import decode_id, encode_id
 
 QUERIES = load_queries("horarium.stores.sqlite")
 
@@ -160,7 +160,7 @@ class Session:
         """The owner numbers of those of the jobs that have one."""
         blobs = tuple(map(encode_id, job_ids))
         found = self.array("owner_numbers", self.namespace_id, apsw.carray(blobs)) if blobs else []
-        return {decode_id(digits): number for number, digits in found}
+        return {decode_id_digits(digits): number for number, digits in found}
 
     def owners(self, numbers: Iterable[int | None]) -> dict[int, tuple[str, str]]:
         """A job's id and name, by owner number."""
@@ -170,7 +170,7 @@ class Session:
                 self._owners = {}
                 unknown = set(numbers) - {None}
             for number, digits, name in self.array("owner_names", carray(unknown)):
-                self._owners[number] = decode_id(digits), name
+                self._owners[number] = decode_id_digits(digits), name
         return self._owners
 
     def jobs_by_id(self, ids: set[str]) -> dict[str, Job]:
@@ -178,7 +178,7 @@ class Session:
         if not ids:
             return {}
         found = self.array("job_versions", self.namespace_id, apsw.carray(tuple(map(encode_id, ids))))
-        versions = {decode_id(digits): version for digits, version in found}
+        versions = {decode_id_digits(digits): version for digits, version in found}
         if len(self._jobs) > JOBS_KEPT:
             self._jobs = {}
         known = self._jobs

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.ports import Store
-from horarium.services.signals import LocalSignal
+from horarium.signals import LocalSignal
 from horarium.testing.simulate.loop import NodeClock
 from horarium.wiring import Options, Runtime
 

@@ -1,0 +1,136 @@
+"""How runs are written down, where the stores agree: numbers for words, bytes for text and ids, JSON for what is rare.
+
+The numbers for states, causes and dispositions are part of every schema: they may grow at the end, never change.
+Free text that a target reports may hold anything Python can hold, lone surrogates too, so it is kept as bytes.
+
+Ids of ours are canonical UUIDs, kept as 16 bytes that sort as their text does. Any other text is kept too, behind
+seventeen zero bytes, so that nothing that the port allows is refused; only its place among UUIDs of the same instant
+is then another than that of its text.
+"""
+
+from __future__ import annotations
+
+import json
+from operator import attrgetter
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model import Cause, Disposition, Event, Run, RunPolicy, State
+
+STATES = (
+    State.PENDING,
+    State.RUNNING,
+    State.CANCELLING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELLED,
+    State.SKIPPED,
+)
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
+DISPOSITIONS = (
+    Disposition.RAN,
+    Disposition.SKIPPED_OVERLAP,
+    Disposition.SKIPPED_PAUSED,
+    Disposition.MISSED,
+    Disposition.EXCLUDED,
+    Disposition.DST_GAP,
+    Disposition.LIMIT_REACHED,
+    Disposition.WITHDRAWN,
+    Disposition.NOT_STARTED,
+    Disposition.CANCELLED,
+)
+STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
+CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
+DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
+    None: None,
+    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
+}
+
+PLAIN_FIELDS = frozenset(
+    ("id", "queue", "priority", "due_at", "fire_at", "created_at", "job_id", "job", "cause", "lease_seconds", "payload")
+)
+"""What most new runs differ in; the rest of such a run has its defaults."""
+
+_beyond_plain = attrgetter(*(name for name in Run.__struct_fields__ if name not in PLAIN_FIELDS))
+_PLAIN = _beyond_plain(Run(id="", queue="", fire_at=0, due_at=0, created_at=0))
+
+
+def is_plain(run: Run) -> bool:
+    """Whether all but `PLAIN_FIELDS` have their defaults."""
+    return bool(_beyond_plain(run) == _PLAIN)
+
+
+class Details(Struct, frozen=True, omit_defaults=True):
+    """What few runs have."""
+
+    policy: RunPolicy | None = None
+    fires: int = 1
+    last_fire_at: Instant | None = None
+
+
+NO_DETAILS = Details()
+
+encode_json = msgspec.json.encode
+decode_details = msgspec.json.Decoder(Details).decode
+decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
+
+
+def encode_details(run: Run) -> bytes | None:
+    """The details of a run as JSON; None where it has none."""
+    if run.policy is None and run.fires == 1 and run.last_fire_at is None:
+        return None
+    return encode_json(Details(run.policy, run.fires, run.last_fire_at))
+
+
+def encode_history(run: Run) -> bytes | None:
+    """The history of a run as JSON; None where it is empty."""
+    return encode_json(run.history) if run.history else None
+
+
+def encode_text(text: str | None) -> bytes | None:
+    """Free text as bytes."""
+    return None if text is None else text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(blob: bytes | None) -> str | None:
+    """Free text from bytes."""
+    return None if blob is None else blob.decode("utf-8", "surrogatepass")
+
+
+def label_text(key: str, value: str) -> str:
+    """One label as one text, as it is stored and as it is looked for."""
+    return json.dumps([key, value])
+
+
+_PREFIX = bytes(17)
+_UUID_CHARS, _UUID_BYTES = 36, 16
+_from_hex = bytes.fromhex
+
+
+def encode_id(text: str) -> bytes:
+    """The bytes of an id."""
+    if len(text) == _UUID_CHARS and text[8] == text[13] == text[18] == text[23] == "-" and text == text.lower():
+        try:
+            blob = _from_hex(text.replace("-", ""))
+        except ValueError:
+            blob = b""
+        if len(blob) == _UUID_BYTES:
+            return blob
+    return _PREFIX + text.encode("utf-8", "surrogatepass")
+
+
+def decode_id(blob: bytes) -> str:
+    """The id of these bytes."""
+    if len(blob) == _UUID_BYTES:
+        digits = blob.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return blob[len(_PREFIX) :].decode("utf-8", "surrogatepass")
+
+
+def decode_id_digits(digits: str) -> str:
+    """The id of the bytes that have these lower-case hexadecimal digits."""
+    if len(digits) == 2 * _UUID_BYTES:
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return _from_hex(digits)[len(_PREFIX) :].decode("utf-8", "surrogatepass")

@@ -137,9 +137,11 @@ def test_at_sigterm_its_long_poll_takes_no_run_with_it(client: Client, url: str)
 
 def test_it_waits_for_a_server_that_is_not_there_yet() -> None:
     server = LiveServer()
+    server.start()
+    server.stop()
     with working(server.url, "late", "true") as worker:
         eventually(lambda: any(child.name() == "sleep" for child in psutil.Process(worker.pid).children()))
-        server.start()
+        server.start_again()
         with Client(server.url) as client:
             assert finished(client, triggered(client, "late")).state == "completed"
     server.stop()

@@ -13,7 +13,7 @@ from redis.asyncio import Redis as Client
 
 from horarium import Scheduler
 from horarium.clock import DAY, HOUR, SECOND
-from horarium.delivery.handler import RunContext
+from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Plan, State
 from horarium.ports import Beat, Store

@@ -76,6 +76,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "outage": (503, "Something that we depend on does not answer"),
     "store_unavailable": (503, "The store does not answer"),
     "bus_unavailable": (503, "The message bus does not answer"),
+    "stopping": (503, "The server is about to stop"),
 }
 """Code -> status, title."""
 
@@ -125,6 +126,12 @@ class TooManyWaiters(Outage):
     """As many workers wait as one process serves."""
 
     code = "too_many_waiters"
+
+
+class Stopping(Outage):
+    """The server is about to stop: no more work is handed out here."""
+
+    code = "stopping"
 
 
 class InvalidContent(InvalidRequest):
@@ -192,7 +199,7 @@ def answer_error(request: Request[Any, Any, Any], error: HorariumError, refusals
     problem = problem_of(error)
     if problem.status == 500:
         log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
-    elif isinstance(error, Outage):
+    elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
         refusals.note(request, error)
     headers = {}
     if problem.status in (429, 503):

@@ -34,24 +34,35 @@ JOB_ID = "0198c0de-0000-7000-8000-000000000001"
 
 
 class Meter:
-    """Microseconds a run, by the wall and of CPU, one entry a round."""
+    """Microseconds a run, by the wall and of CPU here and in the server, one entry a round."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self.wall: dict[str, list[float]] = {}
         self.cpu: dict[str, list[float]] = {}
+        self.server: dict[str, list[float]] = {}
+
+    async def _server_cpu(self) -> float:
+        used = await self._client.info("cpu")
+        return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
     async def measure(self, name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
+        server = await self._server_cpu()
         wall, cpu = time.perf_counter(), time.process_time()
         await work()
         self.cpu.setdefault(name, []).append((time.process_time() - cpu) / count * 1e6)
         self.wall.setdefault(name, []).append((time.perf_counter() - wall) / count * 1e6)
+        self.server.setdefault(name, []).append((await self._server_cpu() - server) / count * 1e6)
 
     def median(self, name: str) -> float:
         return statistics.median(self.wall[name])
 
     def line(self, name: str) -> str:
-        wall, cpu = self.wall[name], statistics.median(self.cpu[name])
-        return f"{name:<34} {self.median(name):7.2f} us  ({min(wall):.2f} - {max(wall):.2f})  CPU {cpu:6.2f} us"
+        wall, cpu, server = self.wall[name], statistics.median(self.cpu[name]), statistics.median(self.server[name])
+        return (
+            f"{name:<34} {self.median(name):7.2f} us  ({min(wall):.2f} - {max(wall):.2f})"
+            f"  CPU here {cpu:6.2f} us, in the server {server:6.2f} us"
+        )
 
 
 def new_runs(count: int, start: int, *, of_job: bool = False) -> list[Run]:
@@ -231,7 +242,7 @@ def report(meter: Meter) -> str:
 
 async def main(options: argparse.Namespace, server: Redis) -> None:
     client = Client.from_url(server.url, protocol=2)
-    bare, store, meter = Bare(client), RedisStore(server.url, namespace="bench"), Meter()
+    bare, store, meter = Bare(client), RedisStore(server.url, namespace="bench"), Meter(client)
     await bare.open()
     await store.open()
     await store.add_jobs([Job(name="nightly", trigger={}, target=HandlerTarget("report"), id=JOB_ID)])

@@ -181,6 +181,11 @@ def terminate(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
     return _finished(run, State.CANCELLED, Disposition.CANCELLED, f"terminated: {reason}", retention, now)
 
 
+def noted(run: Run, now: Instant, message: str) -> Run:
+    """The unfinished run with one more line in its history; nothing else changes."""
+    return replace(run, history=_with(run, now, run.state, clipped(message)))
+
+
 # ---- shared -----------------------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horarium.backends import Part, make_bus
 from horarium.clock import Clock, SystemClock
@@ -20,7 +21,9 @@ from horarium.model import HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations, Settlement
 from horarium.ports import Bus, Signal, Store, Target
+from horarium.report_keys import key_digest, report_key
 from horarium.services.beat import NodeBeat
+from horarium.services.cancels import HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher, Keeper
@@ -31,6 +34,9 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Health, Loop, Service
 from horarium.signals import LocalSignal
 from horarium.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from horarium.delivery.http import HttpDelivery
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 BUS_PLACES = 200
@@ -66,6 +72,7 @@ class Options:
         allow_private_targets: bool = False,
         signing_secret: str | None = None,
         report_url: str | None = None,
+        report_secret: str | None = None,
         plan_ahead_seconds: float = 1.0,
         execution_window_seconds: float = 0.0,
         catch_up_per_second: float = 100.0,
@@ -84,6 +91,7 @@ class Options:
         self.allow_private_targets = allow_private_targets
         self.signing_secret = signing_secret
         self.report_url = report_url
+        self.report_secret = report_secret
         self.plan_ahead_seconds = plan_ahead_seconds
         self.execution_window_seconds = execution_window_seconds
         self.catch_up_per_second = catch_up_per_second
@@ -131,6 +139,7 @@ class Runtime:
         self._dispatchers: tuple[Dispatcher, ...] = ()
         self._targets: list[Target] = []
         self._beat: NodeBeat | None = None
+        self._http_cancels: HttpCancels | None = None
         self._loops: dict[str, Loop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._starting = asyncio.Lock()
@@ -203,6 +212,8 @@ class Runtime:
         await self._settle_rest(grace_seconds)
         await asyncio.gather(*(bus.drain() for bus in self._serving_buses().values()))
         await self._end(*list(self._tasks))
+        if self._http_cancels is not None:
+            await self._http_cancels.stop()
         await asyncio.gather(*(bus.close() for bus in self._serving_buses().values()))
         await self._say_farewell()
         self._loops.clear()
@@ -264,6 +275,8 @@ class Runtime:
             services += self._bus_services(name, bus)
         if self._dispatchers:
             services += [*self._dispatchers, self._collector, Keeper(self._dispatchers, self.signal)]
+        if self._http_cancels is not None:
+            services.append(self._http_cancels)
         return services
 
     def _serving_buses(self) -> dict[str, Bus]:
@@ -289,7 +302,7 @@ class Runtime:
         options = self.options
         made: list[Dispatcher] = []
         if "dispatcher" in roles:
-            made.append(self._dispatcher("http", {"http": self._http()}, options.http_concurrency))
+            made.append(self._http_dispatcher())
         for name, bus in self._serving_buses().items():
             made.append(self._dispatcher(f"bus-{name}", {f"bus/{name}": BusDelivery(bus, self.clock)}, BUS_PLACES))
         if self.handlers:
@@ -317,16 +330,30 @@ class Runtime:
             limits=limits,
         )
 
-    def _http(self) -> Target:
+    def _http_dispatcher(self) -> Dispatcher:
+        delivery = self._http()
+        dispatcher = self._dispatcher("http", {"http": delivery}, self.options.http_concurrency)
+        self._http_cancels = HttpCancels(
+            self.store,
+            self.clock,
+            self.signal,
+            self.options.node_name,
+            delivery.notify_cancel,
+            lambda run: (run.id, run.token) in dispatcher.attempts or self._collector.holds(run),
+        )
+        return dispatcher
+
+    def _http(self) -> HttpDelivery:
         from horarium.delivery.http import HttpDelivery, load_client
 
         load_client()
-        options = self.options
+        options, secret = self.options, self.options.report_secret
         target = HttpDelivery(
             clock=self.clock,
             allow_private=options.allow_private_targets,
             signing_secret=options.signing_secret,
             report_url=options.report_url,
+            report_key=None if secret is None else partial(report_key, key_digest(secret)),
         )
         self._targets.append(target)
         return target

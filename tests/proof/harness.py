@@ -30,6 +30,7 @@ START_SECONDS = 20.0
 POLL_SECONDS = 0.05
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200
+LOUD_SECONDS = 5
 
 _never = threading.Event()
 
@@ -231,11 +232,15 @@ class Process:
     def lines_per_second(self, since: int = 0) -> float:
         """How fast it wrote its log at the worst, as a mean over five seconds: that something changed may take a few
         lines at once, a flood goes on."""
-        spans: dict[int, int] = {}
-        for at, _ in list(self.lines):
+        return len(self.loudest(since)) / LOUD_SECONDS
+
+    def loudest(self, since: int = 0) -> list[str]:
+        """The lines of the five seconds in which it wrote most."""
+        spans: dict[int, list[str]] = {}
+        for at, line in list(self.lines):
             if at >= since:
-                spans[at // 5_000_000] = spans.get(at // 5_000_000, 0) + 1
-        return max(spans.values(), default=0) / 5
+                spans.setdefault(at // (LOUD_SECONDS * 1_000_000), []).append(line)
+        return max(spans.values(), key=len, default=[])
 
     def cpu_share(self, seconds: float) -> float:
         """Which share of one core it uses, measured for so long."""
@@ -339,14 +344,14 @@ class World:
         processes = (*self.nodes, *self.others)
         return sorted([*self.faults, *(f for p in processes for f in p.faults)], key=lambda fault: fault.at)
 
-    def outage(self, kind: str, fault: Callable[[], Any]) -> Fault:
-        """Carry out a fault of the store, and write it down."""
+    def outage(self, kind: str, fault: Callable[[], Any], lingers_seconds: float = 0.0) -> Fault:
+        """Carry out a fault of the store, and write it down. `lingers_seconds`: how long it is felt after its end."""
         at = micros()
         fault()
-        self.faults.append(Fault(kind, None, at, micros()))
+        self.faults.append(Fault(kind, None, at, micros() + round(lingers_seconds * 1_000_000)))
         return self.faults[-1]
 
-    def worker(self, name: str, *options: str, log: Path) -> Process:
-        """A worker process on the first node's queues."""
-        command = [sys.executable, "-m", "tests.proof.worker", self.nodes[0].url, name, str(log), *options]
-        return self.process(name, command)
+    def worker(self, name: str, *options: str, log: Path, nodes: Sequence[Node] = ()) -> Process:
+        """A worker process that asks these nodes (none given: the first), the next where one does not answer."""
+        urls = ",".join(node.url for node in nodes or self.nodes[:1])
+        return self.process(name, [sys.executable, "-m", "tests.proof.worker", urls, name, str(log), *options])

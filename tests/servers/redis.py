@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
+import time
+from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +30,11 @@ def redis_binary() -> str:
     return found
 
 
+FORGOTTEN_SECONDS = 1.0
+"""What `everysec` risks: it brings the log to the disk once a second."""
+SIZE_EVERY_SECONDS = 0.02
+
+
 class Redis(ServerProcess):
     """A Redis, or a Valkey (`kind`). `settings` are lines of its configuration."""
 
@@ -38,7 +47,40 @@ class Redis(ServerProcess):
             return [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *options]
 
         super().__init__(kind, command)
+        self._sizes: deque[tuple[float, Path, int]] | None = None
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def lose_power(self) -> None:
+        """Crash as a machine does that loses its power: of an `everysec` server's log, what was written within the
+        last second had not reached the disk. (A kill -9 alone loses none of it: the system still has it.)"""
+        assert self._sizes is not None, "watch_log must be called first"
+        self.pause()
+        then = time.monotonic() - FORGOTTEN_SECONDS
+        log = self._log_file()
+        old = max((size for at, path, size in list(self._sizes) if path == log and at <= then), default=0)
+        self.kill()
+        os.truncate(log, old)
+        self.start()
+
+    def watch_log(self) -> None:
+        """From now on, note how long the append-only file is at each instant, for `lose_power`."""
+        self._sizes = deque(maxlen=1_000)
+        threading.Thread(target=self._watch, name="log-size", daemon=True).start()
+
+    def _watch(self) -> None:
+        assert self._sizes is not None
+        pause = threading.Event()
+        while self.folder.exists():
+            try:
+                log = self._log_file()
+                self._sizes.append((time.monotonic(), log, log.stat().st_size))
+            except (OSError, ValueError):
+                pass
+            pause.wait(SIZE_EVERY_SECONDS)
+
+    def _log_file(self) -> Path:
+        """The part of the append-only file that is being written."""
+        return max((self.folder / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime_ns)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from horarium.backends import make_backend
-from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.errors import InvalidRequest, InvalidSetting, StoreUnavailable
 from horarium.signals import LocalSignal
 from horarium.stores.cockroach import CockroachStore
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
@@ -95,7 +95,7 @@ def test_its_backend_has_the_clock_of_the_database_and_wakes_locally() -> None:
 
 
 def test_runs_are_not_added_by_a_single_statement() -> None:
-    with pytest.raises(InvalidSetting, match="add_runs_in"):
+    with pytest.raises(InvalidRequest, match="asyncpg connection"):
         CockroachStore("cockroachdb://root@db/h").add_runs_sql([a_run(1)])
 
 

@@ -1,5 +1,5 @@
 """The schema of the PostgreSQL store: what its migrations give, who applies them, and what is refused; and what runs
-added in somebody else's transaction, or while others move them, come to."""
+added while others move them come to."""
 
 from __future__ import annotations
 
@@ -107,33 +107,6 @@ async def test_a_migration_that_fails_leaves_nothing(connection: asyncpg.Connect
         async with connection.transaction():
             await migrate(connection, broken)
     assert await connection.fetchval("SELECT to_regnamespace('horarium')") is None
-
-
-# -- somebody else's transaction
-
-
-async def test_runs_are_added_in_the_transaction_of_the_caller(url: str, connection: asyncpg.Connection) -> None:
-    store = await opened(url)
-    rolled_back = connection.transaction()
-    await rolled_back.start()
-    assert await store.add_runs_in(connection, [a_run(1), a_run(2, of=a_job())]) == [True, True]
-    assert (await take(store)).runs == ()
-    await rolled_back.rollback()
-    assert (await take(store)).runs == ()
-    async with connection.transaction():
-        assert await store.add_runs_in(connection, [a_run(1), a_run(2, of=a_job())]) == [True, True]
-        assert await store.add_runs_in(connection, []) == []
-    assert len((await take(store)).runs) == 2
-    await store.close()
-
-
-async def test_any_driver_can_add_runs(url: str, connection: asyncpg.Connection) -> None:
-    store = await opened(url)
-    text, values = store.add_runs_sql([a_run(1), a_run(2, unique_key="k")])
-    added = await connection.fetchval(text, *values)
-    assert [blob.hex() for blob in added] == [run.id.replace("-", "") for run in (a_run(1), a_run(2))]
-    assert len((await take(store)).runs) == 2
-    await store.close()
 
 
 # -- runs on the move between the two tables

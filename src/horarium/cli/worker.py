@@ -1,7 +1,8 @@
-"""`horarium worker`: performs runs with a function of the user's own code.
+"""`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
 `module:function` is called with each claimed run (see `client.worker`); `module:scheduler`, anything with a
-`run_forever`, runs by itself on its own store.
+`run_forever`, runs by itself on its own store. `--allow-commands` starts the programs that the runs name (see
+`client.commands`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib
 import inspect
 import json
 import logging
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,19 +28,39 @@ QUEUES_MAX = 100
 
 
 @click.command(
-    help="""Perform runs with a Python function, until a signal stops it.
+    help="""Perform runs with a Python function, or as shell commands, until a signal stops it.
 
 \b
 The function gets each run (run.id, run.job, run.payload, run.attempt, run.cancel_requested); what it returns is the
 result, raising is a failure. On SIGTERM the worker finishes what runs and gives back what it has not begun.
 \b
+With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
+may define jobs then starts programs as the user that this worker runs as.
+\b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
+  horarium worker --queue shell --allow-commands
+  horarium worker --queue shell --allow-command pg_dump --allow-command '/opt/jobs/*'
   horarium worker --app myapp.main:scheduler
 """
 )
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Queue to serve; repeatable.")
-@click.option("--app", required=True, metavar="MODULE:NAME", help="The function, or a Scheduler with handlers.")
+@click.option("--app", metavar="MODULE:NAME", help="The function, or a Scheduler with handlers.")
+@click.option("--allow-commands", is_flag=True, help="Perform runs as shell commands: any program.")
+@click.option(
+    "--allow-command",
+    "programs",
+    multiple=True,
+    metavar="PATTERN",
+    help="Perform runs as shell commands: only such programs, a name or a whole path, * is a wildcard; repeatable.",
+)
+@click.option(
+    "--kill-after",
+    type=DURATION,
+    default=3.0,
+    metavar="DURATION",
+    help="Commands: from SIGTERM to SIGKILL. [default: 3s]",
+)
 @click.option("--slots", type=click.IntRange(1, 256), default=8, show_default=True, help="Runs performed at one time.")
 @click.option(
     "--prefetch", type=click.IntRange(0, 1_000), default=0, show_default=True, help="Runs claimed ahead of a free slot."
@@ -47,7 +70,10 @@ Examples:
 @server_options
 def worker(
     queues: tuple[str, ...],
-    app: str,
+    app: str | None,
+    allow_commands: bool,
+    programs: tuple[str, ...],
+    kill_after: float,
     slots: int,
     prefetch: int,
     grace: float,
@@ -57,24 +83,59 @@ def worker(
     as_json: bool,
 ) -> None:
     _log(as_json)
-    performer = load_app(app)
-    run_forever = getattr(performer, "run_forever", None)
-    if run_forever is not None:
-        asyncio.run(_run_scheduler(performer))
-        return
-    if not callable(performer):
-        raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
+    if app is not None and (allow_commands or programs):
+        raise click.UsageError("give --app or --allow-commands, not both: start one worker for each")
+    if app is None:
+        performer = _commands(allow_commands, programs, kill_after)
+    else:
+        performer = load_app(app)
+        if getattr(performer, "run_forever", None) is not None:
+            asyncio.run(_run_scheduler(performer))
+            return
+        if not callable(performer):
+            raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
     if not queues:
-        raise click.UsageError("--queue is missing: name the queues whose runs the function performs")
+        raise click.UsageError("--queue is missing: name the queues whose runs are performed")
     if len(queues) > QUEUES_MAX:
         raise click.UsageError(f"--queue: {len(queues)} queues; at most {QUEUES_MAX} are served by one worker")
-    from horarium.client.worker import Worker
+    from horarium.client.worker import CANCEL_GRACE_SECONDS, Worker
 
+    if app is None:
+        _end_with_us(performer.kill_all)
     with connect(url, api_key) as client:
-        function = _blocking(performer)
         Worker(
-            client, queues, function, name=name, slots=slots, prefetch=prefetch, grace_seconds=grace
+            client,
+            queues,
+            _blocking(performer),
+            name=name,
+            slots=slots,
+            prefetch=prefetch,
+            grace_seconds=grace,
+            cancel_grace_seconds=max(CANCEL_GRACE_SECONDS, kill_after + 2.0),
         ).run_until_signal()
+
+
+def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float) -> Any:
+    """What performs commands."""
+    if allow_commands and programs:
+        raise click.UsageError("give --allow-commands for any program, or --allow-command for some, not both")
+    if not allow_commands and not programs:
+        raise click.UsageError("--app is missing; or give --allow-commands, to start the programs that runs name")
+    from horarium.client.commands import Commands
+
+    return Commands(programs, grace_seconds=kill_after)
+
+
+def _end_with_us(kill_all: Callable[[], None]) -> None:
+    """A signal that ends this process at once (the second one) ends the commands too."""
+
+    def on_signal(number: int, frame: object) -> None:
+        kill_all()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
 
 
 def load_app(app: str) -> Any:

@@ -22,7 +22,7 @@ from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
-NOT_INHERITED = frozenset({"claim_at_once"})
+NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere"})
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.errors import InvalidSetting
+from horarium.errors import InvalidRequest
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
@@ -19,6 +19,7 @@ from horarium.stores.cockroach.session import CockroachSession
 from horarium.stores.postgres import claim, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location
+from horarium.stores.postgres.elsewhere import Placeholders
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import PostgresStore
@@ -55,13 +56,15 @@ class CockroachStore(PostgresStore):
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
         serializable and tried again as a whole by whoever began it. The store must be open."""
-        return await super().add_runs_in(connection, runs_)
+        if not hasattr(connection, "fetchval"):
+            given = type(connection).__name__
+            raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
+        return await runs.add_runs(self._session(connection), runs_) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
-        """There is no single statement here. Raises InvalidSetting."""
-        raise InvalidSetting(
-            "store: cockroachdb:// can't add runs by a single statement; use add_runs_in with an asyncpg connection",
-            field="store",
+    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+        """There is no single statement here. Raises InvalidRequest."""
+        raise InvalidRequest(
+            "cockroachdb:// can't add runs by a single statement; use an asyncpg connection", field="connection"
         )
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:

@@ -17,11 +17,11 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
 from horarium.stores.postgres import claim, jobs, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
-from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url, translated
+from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
+from horarium.stores.postgres.elsewhere import Placeholders, add_elsewhere, add_statement
 from horarium.stores.postgres.migrate import known_migrations, migrate
 from horarium.stores.postgres.pool import Pool
-from horarium.stores.postgres.rows import run_columns
-from horarium.stores.postgres.session import QUERIES, Memory, Session
+from horarium.stores.postgres.session import Memory, Session
 
 T = TypeVar("T")
 
@@ -122,17 +122,15 @@ class PostgresStore:
         return await self._call(lambda session: runs.add_runs(session, runs_), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
-        """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction: the runs exist once that
-        commits. The store must be open, and the connection must be to the same database."""
-        if not runs_:
-            return []
-        with translated(self.location):
-            return await runs.add_runs(self._session(connection), runs_)
+        """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
+        transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
+        this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
+        return await add_elsewhere(connection, self.namespace, runs_) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
-        """The same for any other driver: a statement with the placeholders $1 to $34, and their values. It gives one
-        array: the ids of the runs inserted, as the 16 bytes of a UUID. At least one run; no id twice."""
-        return QUERIES["add_runs"], run_columns(self._namespace_id, runs_)
+    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+        """The same for any other driver: see `elsewhere.add_statement`. Nothing is executed, so the store need not be
+        open."""
+        return add_statement(self.namespace, runs_, placeholders)
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []

@@ -163,6 +163,9 @@ class Server:
         try:
             await connection.send_packed_command(b"".join(map(hiredis.pack_command, commands)), check_health=False)
             answers = [await _answer(connection) for _ in commands]
+        except (errors.ConnectionError, errors.TimeoutError, OSError):
+            await self._drop_idle()
+            raise
         finally:
             await self._pool.release(connection)
         if isinstance(answers[0], Exception):
@@ -170,6 +173,13 @@ class Server:
         if len(answers) > 1:
             self._check_replicas(answers[1])
         return answers[0]
+
+    async def _drop_idle(self) -> None:
+        """What happened to one connection has probably happened to all: a network may have forgotten them, and each
+        would cost whoever takes it the whole time limit, long after the outage. Without a wait, so that nobody can take
+        one that is being closed."""
+        for connection in list(self._pool._available_connections):
+            await connection.disconnect(nowait=True)
 
     def _check_replicas(self, confirmed: Any) -> None:
         wanted = self.location.replicas
@@ -193,6 +203,15 @@ class Server:
             if isinstance(error, ResponseError):
                 raise
             raise StoreUnavailable(f"{where} is not reachable: {error}") from error
+        except RuntimeError as error:
+            if not is_hangup(error):
+                raise
+            raise StoreUnavailable(f"{where} is not reachable: it hung up while we connected") from error
+
+
+def is_hangup(error: RuntimeError) -> bool:
+    """Whether it is uvloop's way to say that a connection was closed before it was used."""
+    return "the handler is closed" in str(error)
 
 
 async def _answer(connection: AbstractConnection) -> Any:

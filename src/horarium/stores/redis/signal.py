@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from horarium.errors import StoreUnavailable
 from horarium.signals import SharedSignal
-from horarium.stores.redis.server import PROTOCOL, Server, parse_url
+from horarium.stores.redis.server import PROTOCOL, Server, is_hangup, parse_url
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
@@ -62,6 +62,10 @@ class RedisSignal(SharedSignal):
                 await self._hear(channel, went_well)
         except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(f"no wake-ups from other nodes for now: {error}") from error
+        except RuntimeError as error:
+            if not is_hangup(error):
+                raise
+            raise StoreUnavailable("no wake-ups from other nodes for now: the server hung up") from error
 
     async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:
         """Listen until the connection fails, which it does by raising."""

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from horarium import Scheduler
-from horarium.delivery.handler import RunContext
+from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Run, State
 from horarium.stores.redis import RedisSignal, RedisStore

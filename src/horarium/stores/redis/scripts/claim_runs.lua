@@ -129,10 +129,8 @@ end
 
 local function take_from_level(level)
   local heap = {}
-  for _, queue in ipairs(level.queues) do
-    push(heap, walk_from(level_key('lane', level.priority, queue), 0))
-    push(heap, walk_from(level_key('heads', level.priority, queue), 0))
-  end
+  for _, lane in ipairs(level.lanes) do push(heap, walk_from(lane, 0)) end
+  for _, heads in ipairs(level.heads) do push(heap, walk_from(heads, 0)) end
   while heap[1] and taken < limit do
     local walk = heap[1]
     local id, run, of_gate = walk.id, read_run(walk.rows[walk.place]), walk.gate
@@ -152,16 +150,15 @@ end
 local function levels()
   local found, by_priority = {}, {}
   local function enter(priority, queue, lane, gated)
-    local level = by_priority[priority]
+    local level, heads = by_priority[priority], level_key('heads', priority, queue)
     if not level then
-      level = {priority = priority, queues = {}, keys = {}, heads = false}
+      level = {priority = priority, lanes = {}, heads = {}, gated = {}}
       by_priority[priority] = level
       found[#found + 1] = level
     end
-    level.queues[#level.queues + 1] = queue
-    level.keys[#level.keys + 1] = lane
-    level.keys[#level.keys + 1] = gated
-    level.heads = level.heads or call('EXISTS', level_key('heads', priority, queue)) == 1
+    level.lanes[#level.lanes + 1] = lane
+    level.gated[#level.gated + 1] = gated
+    if call('EXISTS', heads) == 1 then level.heads[#level.heads + 1] = heads end
   end
   for _, queue in ipairs(queues) do
     for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
@@ -180,11 +177,13 @@ end
 local function next_due_at(found)
   if taken == limit then return until_ end
   local earliest = NEVER
+  local function look_into(key)
+    local due_at = call('ZRANGEBYSCORE', key, '(' .. until_, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    if due_at then earliest = math.min(earliest, tonumber(due_at)) end
+  end
   for _, level in ipairs(found) do
-    for _, key in ipairs(level.keys) do
-      local due_at = call('ZRANGEBYSCORE', key, '(' .. until_, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-      if due_at then earliest = math.min(earliest, tonumber(due_at)) end
-    end
+    for _, lane in ipairs(level.lanes) do look_into(lane) end
+    for _, gated in ipairs(level.gated) do look_into(gated) end
   end
   return earliest < NEVER and number(earliest) or ''
 end
@@ -192,7 +191,7 @@ end
 local found = levels()
 for _, level in ipairs(found) do
   if taken < limit then
-    if level.heads or level.keys[3] then take_from_level(level) else take_from_lane(level.keys[1]) end
+    if level.heads[1] or level.lanes[2] then take_from_level(level) else take_from_lane(level.lanes[1]) end
   end
 end
 local next_at = next_due_at(found)

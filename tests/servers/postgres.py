@@ -66,3 +66,33 @@ class Postgres(ServerProcess):
     @property
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+
+class Standby(Postgres):
+    """A streaming replica of a running primary, which commits nothing that is not here too once `primary` waits for it
+    (`follow`)."""
+
+    def __init__(self, primary: Postgres) -> None:
+        self._primary = primary
+        super().__init__()
+
+    def _initialise(self) -> None:
+        subprocess.run(
+            [
+                str(binaries() / "pg_basebackup"),
+                "-d",
+                self._primary.url,
+                "-D",
+                str(self.folder / "data"),
+                "-R",
+                "-X",
+                "stream",
+            ]
+            + ["--checkpoint=fast", "--no-sync"],
+            check=True,
+            capture_output=True,
+            user=self._user,
+            group=self._group,
+            extra_groups=[] if self._user is not None else None,
+            cwd=self.folder,
+        )

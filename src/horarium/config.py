@@ -26,6 +26,12 @@ from horarium.errors import InvalidSetting
 ENV_PREFIX = "HORARIUM_"
 ENV_OF_OTHERS = ("HORARIUM_URL", "HORARIUM_API_KEY", "HORARIUM_CONFIG")
 """Variables with our prefix that are no settings of a server: those of the client, and the file's name."""
+ENV_OF_COMMANDS = (
+    "HORARIUM_RUN", "HORARIUM_JOB", "HORARIUM_QUEUE", "HORARIUM_ATTEMPT", "HORARIUM_FIRE_AT",
+    "HORARIUM_IDEMPOTENCY_KEY",
+)  # fmt: skip
+"""What a command is told of its run; it may call `horarium` itself."""
+NO_SETTINGS = frozenset({*ENV_OF_OTHERS, *ENV_OF_COMMANDS})
 ENV_PREFIX_OF_TESTS = "HORARIUM_TEST_"
 FILE_BYTES_MAX = 1024 * 1024
 MASK = "********"
@@ -139,12 +145,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         shown = ", ".join(f"{s.name}={s.shown(getattr(self, s.name))!r}" for s in table())
         return f"Settings({shown})"
-
-    @property
-    def base_url(self) -> str:
-        """`public_url`, or what follows from host and port; no slash at the end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
 
     @property
     def buses(self) -> dict[str, str]:
@@ -288,7 +288,7 @@ def _file_text(path: Path) -> str:
 def _from_env(env: Mapping[str, str]) -> Given:
     by_env = {setting.env: setting for setting in table()}
     for name in sorted(env):
-        if not name.startswith(ENV_PREFIX) or name in ENV_OF_OTHERS or name.startswith(ENV_PREFIX_OF_TESTS):
+        if not name.startswith(ENV_PREFIX) or name in NO_SETTINGS or name.startswith(ENV_PREFIX_OF_TESTS):
             continue
         if name not in by_env:
             raise _unknown(name, "the environment", [*by_env, *ENV_OF_OTHERS])

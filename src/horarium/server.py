@@ -11,8 +11,10 @@ import contextlib
 import logging
 import signal as os_signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from horarium.backends import make_backend
 from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage
@@ -28,6 +30,8 @@ STORE_WAIT_SECONDS = 60.0
 """How long a starting server waits for a store that does not answer yet."""
 HTTP_GRACE_SECONDS = 5
 BACKLOG = 2048
+OPEN_FILES = 20_000
+"""Enough for as many waiting workers as the API takes, and for the rest."""
 
 log = logging.getLogger("horarium")
 
@@ -36,6 +40,7 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
+    _allow_open_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings))
@@ -60,10 +65,14 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 async def _serve(settings: Settings) -> None:
     listener = _listen(settings.host, settings.port) if "api" in settings.roles else None
-    url = _public_url(settings, listener)
+    url = _own_url(settings, listener)
     backend = make_backend(settings.store, settings.namespace)
     runtime = Runtime(
-        backend.store, _options(settings, url), clock=backend.clock, signal=backend.signal, parts=backend.parts
+        backend.store,
+        _options(settings, _report_url(settings, url)),
+        clock=backend.clock,
+        signal=backend.signal,
+        parts=backend.parts,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -117,6 +126,19 @@ async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
             return True
 
 
+def _allow_open_files() -> None:
+    """As many as the system lets us have: each waiting worker keeps a connection open, and the usual 1,024 would end
+    that early."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket, or a clear error."""
     try:
@@ -135,12 +157,19 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _public_url(settings: Settings, listener: socket.socket | None) -> str:
-    if settings.public_url:
-        return settings.public_url.rstrip("/")
+def _own_url(settings: Settings, listener: socket.socket | None) -> str:
     port = listener.getsockname()[1] if listener is not None else settings.port
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{port}"
+
+
+def _report_url(settings: Settings, own_url: str) -> str:
+    """Where endpoints reach our API, as far as we can tell: nobody can call 0.0.0.0."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    if settings.host in ("0.0.0.0", "::", ""):
+        return f"http://{socket.gethostname()}:{urlsplit(own_url).port}"
+    return own_url
 
 
 def _greeting(settings: Settings, url: str) -> str:
@@ -148,13 +177,14 @@ def _greeting(settings: Settings, url: str) -> str:
     return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
 
 
-def _options(settings: Settings, url: str) -> Options:
+def _options(settings: Settings, report_url: str) -> Options:
     return Options(
         roles=settings.roles,
         node_name=settings.node_name,
         allow_private_targets=settings.allow_private_targets,
         signing_secret=settings.signing_secret,
-        report_url=url,
+        report_url=report_url,
+        report_secret=settings.api_keys[0] if settings.api_keys else None,
         plan_ahead_seconds=settings.plan_ahead_seconds,
         execution_window_seconds=settings.execution_window_seconds,
         catch_up_per_second=settings.catch_up_per_second,

@@ -8,19 +8,22 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horarium.backends import Part, make_bus
 from horarium.clock import Clock, SystemClock
-from horarium.delivery.bus import BusDelivery
+from horarium.delivery.bus import BusDelivery, check_bus
 from horarium.delivery.handler import Handler, HandlerDelivery
-from horarium.errors import HorariumError, Outage
-from horarium.model import HttpTarget, Node, Run
+from horarium.errors import HorariumError, InvalidSetting, Outage
+from horarium.model import BusTarget, HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations, Settlement
 from horarium.ports import Bus, Signal, Store, Target
+from horarium.report_keys import key_digest, report_key
 from horarium.services.beat import NodeBeat
+from horarium.services.cancels import HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher, Keeper
@@ -32,9 +35,15 @@ from horarium.services.service import Health, Loop, Service
 from horarium.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from horarium.delivery.http import HttpDelivery
+
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
+CONCURRENCY_MAX = 10_000
+HURRY_SECONDS = 2.0
+"""How long a stop tries to write the last outcomes, whatever its grace."""
 
 log = logging.getLogger("horarium")
 
@@ -63,6 +72,7 @@ class Options:
         allow_private_targets: bool = False,
         signing_secret: str | None = None,
         report_url: str | None = None,
+        report_secret: str | None = None,
         plan_ahead_seconds: float = 1.0,
         execution_window_seconds: float = 0.0,
         catch_up_per_second: float = 100.0,
@@ -71,11 +81,17 @@ class Options:
         grace_seconds: float = 30.0,
         buses: Mapping[str, str | Bus] | None = None,
     ) -> None:
+        for name, value in (("http_concurrency", http_concurrency), ("handler_concurrency", handler_concurrency)):
+            if not 1 <= value <= CONCURRENCY_MAX:
+                raise InvalidSetting(f"{name}: must be from 1 to {CONCURRENCY_MAX:,}, not {value}", field=name)
+        if not 0 <= grace_seconds < float("inf"):
+            raise InvalidSetting(f"grace_seconds: must be 0 or more, not {grace_seconds}", field="grace_seconds")
         self.roles = tuple(roles)
         self.node_name = node_name or default_node_name()
         self.allow_private_targets = allow_private_targets
         self.signing_secret = signing_secret
         self.report_url = report_url
+        self.report_secret = report_secret
         self.plan_ahead_seconds = plan_ahead_seconds
         self.execution_window_seconds = execution_window_seconds
         self.catch_up_per_second = catch_up_per_second
@@ -123,8 +139,12 @@ class Runtime:
         self._dispatchers: tuple[Dispatcher, ...] = ()
         self._targets: list[Target] = []
         self._beat: NodeBeat | None = None
+        self._http_cancels: HttpCancels | None = None
         self._loops: dict[str, Loop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._starting = asyncio.Lock()
+        self._patience: asyncio.Timeout | None = None
+        self._hurried = False
 
     # ---- life
 
@@ -150,8 +170,12 @@ class Runtime:
 
     async def start(self) -> None:
         """Set the services of our roles going. They run until `stop`."""
-        if self._tasks:
-            return
+        async with self._starting:
+            if not self._tasks:
+                self._hurried = False
+                self._start()
+
+    def _start(self) -> None:
         for service in self._services():
             loop = Loop(service, self.clock, self.signal, self.health)
             if hasattr(service, "wake"):
@@ -165,16 +189,31 @@ class Runtime:
         for name, loop in self._loops.items():
             self._tasks[name] = asyncio.create_task(loop.run(), name=f"horarium-{name}")
 
-    async def stop(self) -> None:
+    async def stop(self, grace_seconds: float | None = None) -> None:
         """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are sent home."""
+        async with self._starting:
+            if self._tasks:
+                await self._stop(self.options.grace_seconds if grace_seconds is None else grace_seconds)
+
+    def hurry(self) -> None:
+        """Let a stop that is under way wait no longer for what runs."""
+        self._hurried = True
+        for dispatcher in self._dispatchers:
+            dispatcher.hurry()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + HURRY_SECONDS)
+
+    async def _stop(self, grace_seconds: float) -> None:
         self.claims.close()
         await self._end("planner", "claims")
         for dispatcher in self._dispatchers:
             self._loops[dispatcher.name].stop()
-        await asyncio.gather(*(dispatcher.drain(self.options.grace_seconds) for dispatcher in self._dispatchers))
-        await self._settle_rest()
+        await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in self._dispatchers))
+        await self._settle_rest(grace_seconds)
         await asyncio.gather(*(bus.drain() for bus in self._serving_buses().values()))
         await self._end(*list(self._tasks))
+        if self._http_cancels is not None:
+            await self._http_cancels.stop()
         await asyncio.gather(*(bus.close() for bus in self._serving_buses().values()))
         await self._say_farewell()
         self._loops.clear()
@@ -191,13 +230,16 @@ class Runtime:
             for task in late:
                 task.cancel()
 
-    async def _settle_rest(self) -> None:
+    async def _settle_rest(self, grace_seconds: float) -> None:
         """Write the last outcomes. What can't be written within the grace is left to the rescuer of another node."""
+        seconds = HURRY_SECONDS if self._hurried else max(grace_seconds, HURRY_SECONDS)
         try:
-            async with asyncio.timeout(self.options.grace_seconds):
+            async with asyncio.timeout(seconds) as self._patience:
                 await self._collector.flush()
         except TimeoutError:
             log.warning("%d outcomes were not written in time; they will be rescued", self._collector.waiting)
+        finally:
+            self._patience = None
 
     async def _say_farewell(self) -> None:
         if self._beat is not None:
@@ -233,6 +275,8 @@ class Runtime:
             services += self._bus_services(name, bus)
         if self._dispatchers:
             services += [*self._dispatchers, self._collector, Keeper(self._dispatchers, self.signal)]
+        if self._http_cancels is not None:
+            services.append(self._http_cancels)
         return services
 
     def _serving_buses(self) -> dict[str, Bus]:
@@ -258,17 +302,20 @@ class Runtime:
         options = self.options
         made: list[Dispatcher] = []
         if "dispatcher" in roles:
-            made.append(self._dispatcher("http", {"http": self._http()}, options.http_concurrency))
+            made.append(self._http_dispatcher())
         for name, bus in self._serving_buses().items():
             made.append(self._dispatcher(f"bus-{name}", {f"bus/{name}": BusDelivery(bus, self.clock)}, BUS_PLACES))
         if self.handlers:
-            delivery = HandlerDelivery(self.handlers, self.clock)
+            delivery = HandlerDelivery(self.handlers)
             self._targets.append(delivery)
             targets: dict[str, Target] = {f"handler/{name}": delivery for name in self.handlers}
-            made.append(self._dispatcher("handlers", targets, options.handler_concurrency))
+            limits = {f"handler/{name}": one.concurrency for name, one in self.handlers.items() if one.concurrency}
+            made.append(self._dispatcher("handlers", targets, options.handler_concurrency, limits))
         return tuple(made)
 
-    def _dispatcher(self, name: str, targets: Mapping[str, Target], places: int) -> Dispatcher:
+    def _dispatcher(
+        self, name: str, targets: Mapping[str, Target], places: int, limits: Mapping[str, int] | None = None
+    ) -> Dispatcher:
         return Dispatcher(
             self.store,
             self.clock,
@@ -280,18 +327,33 @@ class Runtime:
             places=places,
             window_seconds=self.options.execution_window_seconds,
             name=name,
+            limits=limits,
         )
 
-    def _http(self) -> Target:
+    def _http_dispatcher(self) -> Dispatcher:
+        delivery = self._http()
+        dispatcher = self._dispatcher("http", {"http": delivery}, self.options.http_concurrency)
+        self._http_cancels = HttpCancels(
+            self.store,
+            self.clock,
+            self.signal,
+            self.options.node_name,
+            delivery.notify_cancel,
+            lambda run: (run.id, run.token) in dispatcher.attempts or self._collector.holds(run),
+        )
+        return dispatcher
+
+    def _http(self) -> HttpDelivery:
         from horarium.delivery.http import HttpDelivery, load_client
 
         load_client()
-        options = self.options
+        options, secret = self.options, self.options.report_secret
         target = HttpDelivery(
             clock=self.clock,
             allow_private=options.allow_private_targets,
             signing_secret=options.signing_secret,
             report_url=options.report_url,
+            report_key=None if secret is None else partial(report_key, key_digest(secret)),
         )
         self._targets.append(target)
         return target
@@ -301,6 +363,8 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+        if isinstance(target, BusTarget):
+            check_bus(target, self._buses)
 
     def _cancel_asked(self, run: Run) -> None:
         for dispatcher in self._dispatchers:

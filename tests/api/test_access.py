@@ -6,7 +6,10 @@ import logging
 
 import pytest
 
-from .conftest import Api, a_definition
+from horarium.report_keys import key_digest, report_key
+from horarium.testing.values import NOW
+
+from .conftest import Api, Reply, a_definition
 
 
 @pytest.mark.parametrize("key", ["first-key-1234", "second-key-5678"])
@@ -38,6 +41,37 @@ async def test_no_spelling_of_a_path_goes_around_the_key(refusing_locked: Api, p
 @pytest.mark.parametrize("path", ["//healthz", "//readyz", "//metrics", "//docs/openapi.json", "//swagger-ui", "//"])
 async def test_health_metrics_and_docs_are_open(refusing_locked: Api, path: str) -> None:
     assert (await refusing_locked.get(path)).status in (200, 302)
+
+
+@pytest.mark.parametrize("key", ["first-key-1234", "second-key-5678"])
+async def test_a_report_key_opens_the_reports_of_its_run_and_nothing_else(locked_api: Api, key: str) -> None:
+    run, other = await locked_api.add_run(0), await locked_api.add_run(1)
+    (first, second) = (await locked_api.store.claim_runs(["pull/work"], 2, "w", NOW, NOW)).runs
+    headers = {"authorization": f"Bearer {report_key(key_digest(key), run.id)}"}
+
+    async def post(path: str, **body: object) -> Reply:
+        return await locked_api.post(path, body, headers=headers)
+
+    assert (await post(f"/runs/{run.id}/heartbeat", token=first.token)).status == 200
+    for path in (f"/runs/{other.id}/heartbeat", f"/runs/{other.id}/complete", f"/runs/{other.id}/fail"):
+        assert (await post(path, token=second.token, error="x")).status == 401
+    for path in ("/runs/claim", "/runs/settle", f"/runs/{run.id}/cancel", f"/runs/{run.id}/retry", "/jobs"):
+        assert (await post(path)).status == 401
+    for path in (f"/runs/{run.id}", "/runs", "/stats"):
+        assert (await locked_api.get(path, headers=headers)).status == 401
+    assert (await post(f"/runs/{run.id}/complete", token=first.token + 1)).code == "lease_lost"
+    assert (await post(f"/runs/{run.id}/complete", token=first.token)).json["state"] == "completed"
+
+
+@pytest.mark.parametrize("change", ["x", "\xe4", ""])
+async def test_a_report_key_that_was_made_up_opens_nothing(locked_api: Api, change: str) -> None:
+    run = await locked_api.add_run()
+    made = [report_key(key_digest("first-key-1234"), run.id)[:-1] + change, report_key(b"", run.id), "hrk_" + change]
+    for key in made:
+        reply = await locked_api.post(
+            f"/runs/{run.id}/complete", {"token": 1}, headers={"authorization": f"Bearer {key}"}
+        )
+        assert (reply.status, reply.code) == (401, "unauthorized")
 
 
 async def test_a_request_without_a_key_is_not_read(refusing_locked: Api) -> None:

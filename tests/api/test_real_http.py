@@ -69,13 +69,13 @@ async def test_a_worker_that_closes_its_connection_takes_no_run(api: Api, addres
     await joined.wait()
     left = asyncio.Event()
     line = api.claims._lines[("pull/work",)]
-    api.claims._subscriptions[("pull/work",)].append(left.set)
+    line.leave.append(left.set)
     if reset:
         writer.transport.abort()
     else:
         writer.close()
     await left.wait()
-    assert (len(line), api.claims.waiting) == (0, 0)
+    assert (len(line.waiters), api.claims.waiting) == (0, 0)
     run = await api.add_run()
     await api.claims.step(api.clock.now())
     assert (await api.get(f"/runs/{run.id}")).json["state"] == "pending"

@@ -203,12 +203,6 @@ def test_loopback_is_open_to_this_machine_alone(host: str) -> None:
     Settings(host=host).check()
 
 
-def test_the_base_url_follows_from_host_and_port_unless_it_is_given() -> None:
-    assert Settings(port=1).base_url == "http://127.0.0.1:1"
-    assert Settings(host="::1", port=1).base_url == "http://[::1]:1"
-    assert Settings(public_url="https://x.example/h/").base_url == "https://x.example/h"
-
-
 def test_every_setting_says_what_it_is() -> None:
     for setting in table():
         assert setting.help

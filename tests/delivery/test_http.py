@@ -21,7 +21,7 @@ from horarium.delivery import http as adapter
 from horarium.delivery.answers import BODY_BYTES_MAX, RETRY_AFTER_SECONDS_MAX
 from horarium.delivery.http import HttpDelivery, check_target
 from horarium.delivery.signing import new_secret
-from horarium.errors import InvalidJob, InvalidSetting
+from horarium.errors import InvalidJob, InvalidSetting, LeaseLost, StoreUnavailable
 from horarium.model import (
     HEADER_CHARS_MAX,
     HEADERS_MAX,
@@ -62,6 +62,8 @@ class Asked:
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
+        self.beats = 0
+        self.beat_fails: Exception | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -71,7 +73,9 @@ class Asked:
         await self.event.wait()
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
-        raise AssertionError("an HTTP delivery does not beat")
+        self.beats += 1
+        if self.beat_fails is not None:
+            raise self.beat_fails
 
 
 @dataclass
@@ -302,13 +306,44 @@ async def test_a_run_without_an_http_target_fails_for_good() -> None:
 
 
 async def test_an_endpoint_that_calls_back_gets_the_lease() -> None:
-    async with receiving(answer("202 Accepted")) as receiver, delivering(report_url="http://me:8080/") as delivery:
+    control = Asked()
+    async with (
+        receiving(answer("202 Accepted")) as receiver,
+        delivering(report_url="http://me:8080/", report_key=lambda id: f"hrk_{id}") as delivery,
+    ):
         target = HttpTarget(receiver.url(), completion=Completion.CALLBACK)
-        assert await delivery.deliver(of(target, lease_expires_at=NOW), Asked()) is None
+        assert await delivery.deliver(of(target, lease_expires_at=NOW), control) is None
     sent = receiver.requests[0].headers
-    assert sent["horarium-token"] == "7"
-    assert sent["horarium-report-url"] == f"http://me:8080/api/v1/runs/{run_id('job', FIRE_AT)}"
+    identity = run_id("job", FIRE_AT)
+    url = f"http://me:8080/api/v1/runs/{identity}"
+    assert (sent["horarium-token"], sent["horarium-report-url"]) == ("7", url)
     assert sent["horarium-lease-expires-at"] == "2027-01-15T08:00:00Z"
+    assert sent["horarium-report-key"] == f"hrk_{identity}"
+    body = json.loads(receiver.requests[0].body)
+    assert (body["run_id"], body["token"], body["lease_expires_at"]) == (identity, 7, "2027-01-15T08:00:00Z")
+    assert body["report"] == {
+        "heartbeat": f"{url}/heartbeat", "complete": f"{url}/complete", "fail": f"{url}/fail", "key": f"hrk_{identity}"
+    }  # fmt: skip
+    assert control.beats == 1, "the endpoint's time begins with its 202"
+
+
+async def test_a_body_of_one_s_own_may_hold_token_and_urls() -> None:
+    async with receiving(answer("202 Accepted")) as receiver, delivering(report_url="http://me") as delivery:
+        own = {"t": "{{run.token}}", "to": "{{report.url}}/complete", "key": "{{report.key}}"}
+        await delivery.deliver(of(HttpTarget(receiver.url(), body=own, completion=Completion.CALLBACK)), Asked())
+        await delivery.deliver(of(HttpTarget(receiver.url(), body=own)), Asked())
+    later, at_once = (json.loads(request.body) for request in receiver.requests)
+    assert later == {"t": "7", "to": f"http://me/api/v1/runs/{run_id('job', FIRE_AT)}/complete", "key": ""}
+    assert at_once == {"t": "7", "to": "/complete", "key": ""}
+
+
+@pytest.mark.parametrize("failure", [LeaseLost("reported already"), StoreUnavailable("down")])
+async def test_a_lease_that_can_t_be_renewed_at_the_202_changes_nothing(failure: Exception) -> None:
+    control = Asked()
+    control.beat_fails = failure
+    async with receiving(answer("202 Accepted")) as receiver, delivering() as delivery:
+        target = HttpTarget(receiver.url(), completion=Completion.CALLBACK)
+        assert await delivery.deliver(of(target), control) is None
 
 
 @pytest.mark.parametrize(("status", "kind"), [("200 OK", Succeeded), ("500 No", Failed)])
@@ -667,7 +702,7 @@ async def test_a_cancel_aborts_the_request_and_tells_the_endpoint() -> None:
     (request,) = told.requests
     identity = run_id("job", FIRE_AT)
     assert request.line == "POST /stop/2 HTTP/1.1"
-    assert json.loads(request.body) == {"run_id": identity, "action": "cancel", "attempt": 2}
+    assert json.loads(request.body) == {"run_id": identity, "action": "cancel", "attempt": 2, "token": 7}
     assert request.headers["webhook-id"] == f"{identity}-cancel"
     assert request.headers["webhook-signature"].startswith("v1,")
 
@@ -682,6 +717,17 @@ async def test_a_cancel_that_can_t_be_told_is_only_logged(caplog: pytest.LogCapt
         assert isinstance(await asyncio.wait_for(task, 2), Cancelled)
     assert "did not take the cancel" in caplog.text
     assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "taken"), [("204 No", True), ("404 No", True), ("429 No", False), ("500 No", False)]
+)
+async def test_a_cancel_request_is_taken_unless_the_endpoint_asks_for_another(status: str, taken: bool) -> None:
+    async with receiving(answer(status)) as told, delivering() as delivery:
+        target = HttpTarget("http://example.com", cancel_url=told.url("/stop"))
+        run = of(target).run
+        assert await delivery.notify_cancel(target, run) is taken
+        assert await delivery.notify_cancel(HttpTarget("http://example.com"), run) is True
 
 
 async def test_a_run_cancelled_beforehand_sends_nothing() -> None:

@@ -11,7 +11,10 @@ VALUES = {
     "run.fire_at": "2026-01-01T00:00:00Z",
     "run.due_at": "2026-01-01T00:00:01Z",
     "run.attempt": "2",
+    "run.token": "7",
     "job.name": "nightly",
+    "report.url": "http://me/api/v1/runs/0190",
+    "report.key": "hrk_x",
 }
 
 
@@ -21,7 +24,9 @@ def test_every_known_name_is_replaced() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["{{7*7}}", "{{run}}", "{{run.token}}", "{{job.name|upper}}", "{{{run.ID}}}", "{%x%}"])
+@pytest.mark.parametrize(
+    "text", ["{{7*7}}", "{{run}}", "{{run.tokens}}", "{{job.name|upper}}", "{{{run.ID}}}", "{%x%}"]
+)
 def test_what_is_not_a_known_name_stays(text: str) -> None:
     assert render_text(text, VALUES) == text
 

@@ -58,6 +58,7 @@ async def test_a_line_that_was_served_makes_way_for_others(setting: Setting, cla
     await until(lambda: claims.waiting == 3)
     for index in range(2):
         await setting.add_run(f"run-{index}")
+        setting.signal.publish("queue:pull/q")
         await claims.step(setting.now)
     assert (await modest).runs[0].worker == "modest"
     claims.close()

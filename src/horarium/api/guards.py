@@ -17,6 +17,7 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
 
 from horarium.api.problems import CrossSite, Unauthorized
+from horarium.report_keys import PREFIX, key_digest, report_key
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
@@ -32,16 +33,25 @@ _HEADERS = (
 )
 
 
+REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
+"""The routes that a key for one run's reports opens, for that run."""
+
+
 def require_key(api_keys: Sequence[str]) -> Guard:
-    """A guard that lets only bearers of one of these keys pass (and everyone, where there are none)."""
-    known = [sha256(key.encode()).digest() for key in api_keys]
+    """A guard that lets only bearers of one of these keys pass (and everyone, where there are none). For the reports of
+    one run, the key that was sent along with its request will do."""
+    known = [key_digest(key) for key in api_keys]
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         if not known:
             return
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        digest = sha256(given.strip().encode("latin-1", "replace")).digest()
+        given = given.strip()
+        digest = sha256(given.encode("latin-1", "replace")).digest()
         fits = [compare_digest(digest, each) for each in known]
+        if given.startswith(PREFIX) and handler.name in REPORTS:
+            run_id = str(connection.path_params["id"])
+            fits += [compare_digest(given.encode(), report_key(each, run_id).encode()) for each in known]
         if scheme.lower() != "bearer" or not any(fits):
             raise Unauthorized("send `Authorization: Bearer KEY` with one of the server's API keys")
 

@@ -15,7 +15,7 @@ import msgspec
 from horarium.api import examples
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
 from horarium.api.limits import REPORT_BYTES_MAX, WAITERS_MAX
-from horarium.api.problems import Fault, InvalidContent, TooManyWaiters, problem_of
+from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import BodyReader, is_run_id, run_id
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
@@ -35,9 +35,7 @@ from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
 from horarium.operations import Operations, Settlement
 from horarium.ports import Claimed
-from horarium.services.claims import Claims
-
-LEFT = "its worker left before it was handed over"
+from horarium.services.claims import LEFT, Claims
 
 
 def claimed_queue(given: str) -> str:
@@ -89,6 +87,8 @@ class Work:
     async def claim(self, call: Call) -> Answer:
         asked: ClaimRequest = call.body
         queues = [claimed_queue(queue) for queue in asked.queues]
+        if self._claims.closed:
+            raise Stopping("this server is about to stop; claim from another, or again when it is back")
         if asked.wait_seconds <= 0:
             claimed = await self._claims.claim(queues, asked.limit, asked.worker)
         else:
@@ -116,6 +116,9 @@ class Work:
             if not claiming.done():
                 claiming.cancel()
                 await asyncio.wait({claiming})
+                if not claiming.cancelled():
+                    # An outage, while nobody listens any more: read, so that asyncio does not complain of it.
+                    claiming.exception()
 
     async def _give_back(self, claimed: Claimed) -> None:
         await self._operations.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])
@@ -171,7 +174,7 @@ class Work:
             "heartbeat or settle it. A worker that hangs up while it waits takes no run.",
             body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
             answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
-            problems=("too_many_waiters",),
+            problems=("too_many_waiters", "stopping"),
         )  # fmt: skip
 
     def _reporting(self) -> list[Endpoint]:

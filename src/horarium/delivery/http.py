@@ -12,16 +12,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from horarium.clock import SECOND, Clock
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
 from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
-from horarium.delivery.message import Request, build, build_cancel, check_headers, check_method
+from horarium.delivery.message import Reporting, Request, build, build_cancel, check_headers, check_method, report_url
 from horarium.delivery.signing import check_secret
 from horarium.delivery.slots import Slots
-from horarium.errors import CallerError, InvalidJob
+from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
 from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run
 from horarium.ports import Control, Delivery
 
@@ -63,7 +65,8 @@ class HttpDelivery:
     """Performs attempts of runs with an `HttpTarget`.
 
     `signing_secret` signs where a target has none of its own. `report_url` is the base of our own API as endpoints
-    reach it (scheme, host and port), for targets that call back. `lookup` resolves names (default: the system's).
+    reach it (scheme, host and port), for targets that call back; `report_key` makes the key for a run's reports, where
+    the API asks for one. `lookup` resolves names (default: the system's).
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class HttpDelivery:
         allow_private: bool = False,
         signing_secret: str | None = None,
         report_url: str | None = None,
+        report_key: Callable[[str], str] | None = None,
         lookup: Lookup | None = None,
         total_max: int = TOTAL_MAX,
         per_host_max: int = PER_HOST_MAX,
@@ -83,6 +87,7 @@ class HttpDelivery:
         self._allow_private = allow_private
         self._secret = signing_secret
         self._report_url = report_url
+        self._report_key = report_key
         self._guard = Guard(allow_private=allow_private, lookup=lookup)
         self._slots = Slots(total=total_max, per_host=per_host_max)
         self._session: aiohttp.ClientSession | None = None
@@ -105,11 +110,11 @@ class HttpDelivery:
         finally:
             self._slots.give(host)
 
-    async def notify_cancel(self, target: HttpTarget, run: Run) -> None:
-        """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes five seconds at the most;
-        failing is only logged."""
+    async def notify_cancel(self, target: HttpTarget, run: Run) -> bool:
+        """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes five seconds at the most.
+        False: it did not answer, or asked us to try again (429, 5xx); that is logged, nothing else."""
         if target.cancel_url is None:
-            return
+            return True
         peer = "its cancel_url"
         try:
             endpoint = self._endpoint(target.cancel_url, field="target.cancel_url")
@@ -117,9 +122,14 @@ class HttpDelivery:
             secret = target.signing_secret or self._secret
             request = build_cancel(endpoint.path, run, now=self._clock.now(), secret=secret)
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._exchange(endpoint, request)
+                status = (await self._exchange(endpoint, request)).status
         except Exception as error:
             _log.warning("run %s: %s did not take the cancel: %s", run.id, peer, type(error).__name__)
+            return False
+        taken = status < 500 and status != HTTPStatus.TOO_MANY_REQUESTS
+        if not taken:
+            _log.warning("run %s: %s did not take the cancel: answered %d", run.id, peer, status)
+        return taken
 
     async def close(self) -> None:
         if self._session is not None:
@@ -134,13 +144,13 @@ class HttpDelivery:
 
         now = self._clock.now()
         secret = target.signing_secret or self._secret
-        request = build(target, endpoint.path, run, now=now, secret=secret, report_url=self._report_url)
+        request = build(target, endpoint.path, run, now=now, secret=secret, reporting=self._reporting(run))
         seconds = _seconds_left(target, run, now)
         watch = _Watch(control)
         try:
             async with asyncio.timeout(None) as scope:
                 watch.begin(scope, seconds)
-                return outcome(target, await self._exchange(endpoint, request), self._clock.now())
+                ended = outcome(target, await self._exchange(endpoint, request), self._clock.now())
         except aiohttp.ClientError as error:
             return _failed(error, endpoint)
         except TimeoutError:
@@ -150,6 +160,15 @@ class HttpDelivery:
             return Cancelled()
         finally:
             watch.end()
+        if ended is None:
+            # From now on the endpoint is to be heard of: its time begins here. It may have reported already.
+            with suppress(LeaseLost, Outage):
+                await control.heartbeat()
+        return ended
+
+    def _reporting(self, run: Run) -> Reporting:
+        url = None if self._report_url is None else report_url(self._report_url, run.id)
+        return Reporting(url, None if self._report_key is None else self._report_key(run.id))
 
     def _endpoint(self, url: str, *, field: str = "target.url") -> Endpoint:
         """The URL, read and judged again: what was allowed when the job was defined may not be now."""

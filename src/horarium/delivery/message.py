@@ -22,6 +22,7 @@ from horarium.errors import InvalidJob
 from horarium.model import HEADER_CHARS_MAX, HEADERS_MAX, Completion, HttpTarget, Run
 
 REPORT_PATH = "/api/v1/runs/"
+REPORTS = ("heartbeat", "complete", "fail")
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -40,6 +41,14 @@ _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 # The cancel message's id differs from the run's: a receiver that drops repeated ids must still see it.
 CANCEL_ID_SUFFIX = "-cancel"
+
+
+class Reporting(Struct, frozen=True):
+    """Where an endpoint that calls back reports on a run: the URL to which `/heartbeat`, `/complete` or `/fail` is
+    added, and the key that opens it (None: none is needed)."""
+
+    url: str | None = None
+    key: str | None = None
 
 
 class Request(Struct, frozen=True):
@@ -100,34 +109,37 @@ def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
 
 
 def build(
-    target: HttpTarget, path: str, run: Run, *, now: Instant, secret: str | None, report_url: str | None
+    target: HttpTarget, path: str, run: Run, *, now: Instant, secret: str | None, reporting: Reporting
 ) -> Request:
     """The request of one attempt. `path`: the target's own, with placeholders."""
-    values = _Values(run)
+    if target.completion is not Completion.CALLBACK:
+        reporting = Reporting()
+    values = _Values(run, reporting)
     body, content_type = _body(target, run, values)
     headers = {name: render_text(value, values) for name, value in target.headers.items()}
     if content_type is not None and not _has(headers, "content-type"):
         headers["Content-Type"] = content_type
     headers.update(_own_headers(run, run.id, now, secret, body or b"", _has(headers, "user-agent")))
     if target.completion is Completion.CALLBACK:
-        headers.update(_lease_headers(run, report_url))
+        headers.update(_lease_headers(run, reporting))
     return Request(target.method, _escape(path, values), headers, body)
 
 
 def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Request:
     """The request that tells an endpoint to stop what it does for this run."""
-    body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt})
+    body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt, "token": run.token})
     headers = {"Content-Type": JSON_TYPE}
     headers.update(_own_headers(run, run.id + CANCEL_ID_SUFFIX, now, secret, body, False))
-    return Request("POST", _escape(path, _Values(run)), headers, body)
+    return Request("POST", _escape(path, _Values(run, Reporting())), headers, body)
 
 
 class _Values(dict[str, str]):
     """The placeholders' values for a run; each is made only when it is asked for."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, reporting: Reporting) -> None:
         super().__init__()
         self._run = run
+        self.reporting = reporting
 
     def __missing__(self, name: str) -> str:
         run = self._run
@@ -140,25 +152,34 @@ class _Values(dict[str, str]):
                 return to_text(run.due_at)
             case "run.attempt":
                 return str(run.attempt)
+            case "run.token":
+                return str(run.token)
             case "job.name":
                 return run.job or ""
+            case "report.url":
+                return self.reporting.url or ""
+            case "report.key":
+                return self.reporting.key or ""
         raise KeyError(name)
 
 
-def _body(target: HttpTarget, run: Run, values: Values) -> tuple[bytes | None, str | None]:
+def _body(target: HttpTarget, run: Run, values: _Values) -> tuple[bytes | None, str | None]:
     payload = run.payload
     if payload is None:
-        return _encode(target.body, target.method, run, values)
+        return _encode(target.body, target, run, values)
     if b"{{" not in payload and not payload.lstrip().startswith(b'"'):
         return payload, JSON_TYPE
-    return _encode(msgspec.json.decode(payload), target.method, run, values)
+    return _encode(msgspec.json.decode(payload), target, run, values)
 
 
-def _encode(value: Any, method: str, run: Run, values: Values) -> tuple[bytes | None, str | None]:
-    if value is None and method not in _METHODS_WITH_BODY:
+def _encode(value: Any, target: HttpTarget, run: Run, values: _Values) -> tuple[bytes | None, str | None]:
+    if value is None and target.method not in _METHODS_WITH_BODY:
         return None, None
     if value is None:
-        return msgspec.json.encode(_envelope(run)), JSON_TYPE
+        envelope = _envelope(run)
+        if target.completion is Completion.CALLBACK:
+            envelope |= _report_envelope(run, values.reporting)
+        return msgspec.json.encode(envelope), JSON_TYPE
     if isinstance(value, str):
         return render_text(value, values).encode("utf-8", "replace"), TEXT_TYPE
     return msgspec.json.encode(render(value, values)), JSON_TYPE
@@ -166,6 +187,17 @@ def _encode(value: Any, method: str, run: Run, values: Values) -> tuple[bytes | 
 
 def _envelope(run: Run) -> dict[str, Any]:
     return {"job": run.job, "run_id": run.id, "fire_at": to_text(run.fire_at), "attempt": run.attempt}
+
+
+def _report_envelope(run: Run, reporting: Reporting) -> dict[str, Any]:
+    """What an endpoint needs in order to report later, where the body is ours."""
+    report: dict[str, Any] = {}
+    if reporting.url is not None:
+        report = {name: f"{reporting.url}/{name}" for name in REPORTS}
+    if reporting.key is not None:
+        report["key"] = reporting.key
+    expires_at = None if run.lease_expires_at is None else to_text(run.lease_expires_at)
+    return {"token": run.token, "lease_expires_at": expires_at, "report": report}
 
 
 def _own_headers(
@@ -190,10 +222,12 @@ def _own_headers(
     return headers
 
 
-def _lease_headers(run: Run, report_url: str | None) -> dict[str, str]:
+def _lease_headers(run: Run, reporting: Reporting) -> dict[str, str]:
     headers = {"Horarium-Token": str(run.token)}
-    if report_url is not None:
-        headers["Horarium-Report-Url"] = report_url.rstrip("/") + REPORT_PATH + run.id
+    if reporting.url is not None:
+        headers["Horarium-Report-Url"] = reporting.url
+    if reporting.key is not None:
+        headers["Horarium-Report-Key"] = reporting.key
     if run.lease_expires_at is not None:
         headers["Horarium-Lease-Expires-At"] = to_text(run.lease_expires_at)
     return headers
@@ -208,6 +242,11 @@ def _escape(path: str, values: Values) -> str:
         return _quoted(path)
     # Values first, each made harmless for itself; what else is between braces is quoted with the rest.
     return _quote(render_text(path, _Quoted(values)))
+
+
+def report_url(base: str, run_id: str) -> str:
+    """Where reports on a run go, given the base of our API (scheme, host and port)."""
+    return base.rstrip("/") + REPORT_PATH + run_id
 
 
 class _Quoted(dict[str, str]):

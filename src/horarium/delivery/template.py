@@ -1,4 +1,4 @@
-"""Placeholders in a request: `{{run.id}}` and four others, replaced as plain text.
+"""Placeholders in a request: `{{run.id}}` and a few others, replaced as plain text.
 
 Only the fixed names below are known. Whatever else stands between braces is data and stays as it is: nothing is ever
 evaluated, and a replaced value is not looked at again. The pattern has no nested repetition, so time is linear.
@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-NAMES = ("run.id", "run.fire_at", "run.due_at", "run.attempt", "job.name")
+NAMES = (
+    "run.id", "run.fire_at", "run.due_at", "run.attempt", "run.token", "job.name", "report.url", "report.key"
+)  # fmt: skip
 DEPTH_MAX = 64
 """Lists and objects within one another; strings deeper down are sent as they are."""
 

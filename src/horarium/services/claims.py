@@ -1,17 +1,21 @@
 """Long-polled claims: many waiting workers, one prober.
 
 Waiters that ask for the same queues stand in one line and are served in order. Only the head of each line asks the
-store, so a thousand idle workers cost no more queries than one. A waiter that leaves takes nothing with it: what was
-claimed for it in the same moment is released.
+store, so a thousand idle workers cost no more queries than one, and a line is looked at only when one of its queues was
+signalled, when its next run falls due, or by and by. As long as runs come, more and more waiters are served at once,
+each with a claim of its own: a store that shares one wait for the disk among concurrent writes then does so.
+
+The hard thing is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import islice
 
-from horarium.clock import Clock, Instant
+from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Released, Run, RunChange
 from horarium.ports import BATCH_MAX, Claimed, Signal, Store
 from horarium.settling import settle
@@ -20,6 +24,12 @@ WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = BATCH_MAX
 WAITERS_MAX = 10_000
 """Workers that wait at one time; others are answered at once, with what there is."""
+AT_ONCE_MAX = 32
+"""Claims under way at one time on behalf of waiters."""
+LINES_PER_SECOND = 100
+"""Lines that are looked at each second without any reason to: so often that a lost signal costs a second, unless there
+are more lines than this."""
+LEFT = "its worker left before it was handed over"
 
 
 class Waiter:
@@ -31,6 +41,25 @@ class Waiter:
         self.limit = limit
         self.worker = worker
         self.answer = answer
+
+
+class Line:
+    """The waiters that ask for the same queues. `due_at`: when the next run falls due, as far as we know."""
+
+    __slots__ = ("asked", "due_at", "leave", "looked_at", "queues", "waiters")
+
+    def __init__(self, queues: tuple[str, ...]) -> None:
+        self.queues = queues
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.asked = True
+        self.looked_at: Instant = 0
+        self.due_at: Instant | None = None
+        self.leave: list[Callable[[], None]] = []
+
+    def wants_look(self, now: Instant, pause: Instant) -> bool:
+        """Whether somebody should ask the store on its behalf. A clock that went back is a reason too."""
+        due = self.due_at is not None and self.due_at <= now
+        return self.asked or due or not self.looked_at <= now < self.looked_at + pause
 
 
 class Claims:
@@ -50,29 +79,34 @@ class Claims:
         self._store = store
         self._clock = clock
         self._signal = signal
-        self._lines: OrderedDict[tuple[str, ...], deque[Waiter]] = OrderedDict()
-        self._subscriptions: dict[tuple[str, ...], list[Callable[[], None]]] = {}
+        self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
+        self._waiting = 0
         self._closed = False
         self.wake: Callable[[], None] = lambda: None
 
     @property
     def waiting(self) -> int:
         """How many workers wait at present."""
-        return sum(map(len, self._lines.values()))
+        return self._waiting
+
+    @property
+    def closed(self) -> bool:
+        """Whether this node is about to stop, so that nobody should wait here."""
+        return self._closed
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0) -> Claimed:
         """Claim up to `limit` due runs of these queues; where none is due, wait for one for up to `wait_seconds`."""
         line = tuple(sorted(set(queues)))
-        may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
-        if not may_wait or not self._lines.get(line):
+        may_wait = wait_seconds > 0 and not self._closed and self._waiting < WAITERS_MAX
+        if not may_wait or line not in self._lines:
             claimed = await self._take_for_caller(line, limit, worker)
             if claimed.runs or not may_wait or self._closed:
                 return claimed
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
 
-    async def _take_for_caller(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+    async def _take_for_caller(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
-        taking = asyncio.ensure_future(self._take(line, limit, worker))
+        taking = asyncio.ensure_future(self._take(queues, limit, worker))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -81,18 +115,27 @@ class Claims:
                 await self._release(claimed)
             raise
 
-    async def _take(self, line: tuple[str, ...], limit: int, worker: str) -> Claimed:
+    async def _take(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
-        claimed = await self._store.claim_runs(line, min(limit, CLAIM_MAX), worker, now, now)
+        claimed = await self._store.claim_runs(queues, min(limit, CLAIM_MAX), worker, now, now)
         if claimed.runs:
             self._taken(claimed.runs)
         return claimed
 
-    async def _wait(self, line: tuple[str, ...], limit: int, worker: str, seconds: float) -> Claimed:
+    async def _release(self, claimed: Claimed) -> None:
+        now = self._clock.now()
+        changes = [RunChange(settle(run, None, Released(LEFT), now), run.token, run.state) for run in claimed.runs]
+        await self._store.settle_runs(changes, now)
+        for queue in sorted({run.queue for run in claimed.runs}):
+            self._signal.publish(f"queue:{queue}")
+
+    # ---- waiting
+
+    async def _wait(self, queues: tuple[str, ...], limit: int, worker: str, seconds: float) -> Claimed:
         loop = asyncio.get_running_loop()
         waiter = Waiter(limit, worker, loop.create_future())
         timer = loop.call_later(seconds, _give_up, waiter.answer)
-        self._join(line, waiter)
+        line = self._join(queues, waiter)
         try:
             return await waiter.answer
         except asyncio.CancelledError:
@@ -107,71 +150,94 @@ class Claims:
         if waiter.answer.done() and not waiter.answer.cancelled():
             await self._release(waiter.answer.result())
 
-    async def _release(self, claimed: Claimed) -> None:
-        now = self._clock.now()
-        changes = [
-            RunChange(
-                settle(run, None, Released("its worker left before it was handed over"), now), run.token, run.state
-            )
-            for run in claimed.runs
-        ]
-        await self._store.settle_runs(changes, now)
+    def _join(self, queues: tuple[str, ...], waiter: Waiter) -> Line:
+        """Stand in line. Whoever opens a line has it looked at: a run may have come since it asked by itself."""
+        line = self._lines.get(queues) or self._open(queues)
+        line.waiters[waiter] = None
+        self._waiting += 1
+        return line
+
+    def _open(self, queues: tuple[str, ...]) -> Line:
+        line = self._lines[queues] = Line(queues)
+        line.leave = [self._signal.subscribe(f"queue:{queue}", lambda: self._ask(line)) for queue in queues]
+        self.wake()
+        return line
+
+    def _ask(self, line: Line) -> None:
+        line.asked = True
         self.wake()
 
-    def _join(self, line: tuple[str, ...], waiter: Waiter) -> None:
-        if line not in self._lines:
-            self._lines[line] = deque()
-            self._subscriptions[line] = [
-                self._signal.subscribe(f"queue:{queue}", lambda: self.wake()) for queue in line
-            ]
-        self._lines[line].append(waiter)
-        self.wake()
-
-    def _leave(self, line: tuple[str, ...], waiter: Waiter) -> None:
-        waiters = self._lines.get(line)
-        if waiters is None:
-            return
-        if waiter in waiters:
-            waiters.remove(waiter)
-        if not waiters:
-            del self._lines[line]
-            for unsubscribe in self._subscriptions.pop(line):
+    def _leave(self, line: Line, waiter: Waiter) -> None:
+        """Out of the line, if it still stands in it; a line that nobody stands in is closed."""
+        if line.waiters.pop(waiter, waiter) is None:
+            self._waiting -= 1
+        if not line.waiters and self._lines.get(line.queues) is line:
+            del self._lines[line.queues]
+            for unsubscribe in line.leave:
                 unsubscribe()
 
-    async def step(self, now: Instant) -> Instant | None:
-        """Serve each line as far as runs are due; one that got something comes last the next time. When the next run
-        of a line falls due, or None."""
-        wakes: list[Instant] = []
-        for line in list(self._lines):
-            next_due = await self._serve(line)
-            if next_due is not None:
-                wakes.append(next_due)
-        return min(wakes, default=None)
+    # ---- serving
 
-    async def _serve(self, line: tuple[str, ...]) -> Instant | None:
-        while waiters := self._lines.get(line):
-            waiter = waiters[0]
-            if waiter.answer.done():
-                waiters.popleft()
-                continue
-            claimed = await self._take(line, waiter.limit, waiter.worker)
-            if not claimed.runs:
-                return claimed.next_due_at
-            if waiter.answer.done():
-                await self._release(claimed)
+    async def step(self, now: Instant) -> Instant | None:
+        """Serve the lines as far as runs are due: some of each, then some more of those that got some. One that got
+        something comes last the next time. When the next run of a line falls due, or None."""
+        pause = max(len(self._lines) * SECOND // LINES_PER_SECOND, SECOND)
+        lines = [line for line in self._lines.values() if line.wants_look(now, pause)]
+        width = 1
+        while lines:
+            lines = await self._serve(lines, width)
+            width = min(width * 2, AT_ONCE_MAX)
+        return min((line.due_at for line in self._lines.values() if line.due_at is not None), default=None)
+
+    async def _serve(self, lines: Sequence[Line], width: int) -> list[Line]:
+        """Claim for the first `width` waiters of each line. The lines of which each waiter got something."""
+        asks: list[tuple[Line, Waiter]] = []
+        for line in lines:
+            line.asked = False
+            line.looked_at = self._clock.now()
+            line.due_at = None
+            asks += [(line, waiter) for waiter in islice(line.waiters, width)]
+        hungry: set[Line] = set()
+        for start in range(0, len(asks), AT_ONCE_MAX):
+            hungry |= await self._serve_some([ask for ask in asks[start : start + AT_ONCE_MAX] if ask[0] not in hungry])
+        return [line for line in lines if line not in hungry and line.waiters]
+
+    async def _serve_some(self, asks: Sequence[tuple[Line, Waiter]]) -> set[Line]:
+        """One claim for each of these, at once. The lines that had too little. Raises what the store raised, once all
+        that was claimed is in somebody's hands."""
+        claims = [self._take(line.queues, waiter.limit, waiter.worker) for line, waiter in asks]
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        hungry: set[Line] = set()
+        failures: list[BaseException] = []
+        left: list[Claimed] = []
+        for (line, waiter), claimed in zip(asks, answers, strict=True):
+            if isinstance(claimed, BaseException):
+                failures.append(claimed)
+                line.asked = True
+            elif not claimed.runs:
+                hungry.add(line)
+                line.due_at = claimed.next_due_at
+            elif waiter.answer.done():
+                left.append(claimed)
             else:
-                waiter.answer.set_result(claimed)
-            if waiter in waiters:
-                waiters.remove(waiter)
-            if line in self._lines:
-                self._lines.move_to_end(line)
-        return None
+                self._hand_over(line, waiter, claimed)
+        for claimed in left:
+            await self._release(claimed)
+        if failures:
+            raise failures[0]
+        return hungry
+
+    def _hand_over(self, line: Line, waiter: Waiter, claimed: Claimed) -> None:
+        waiter.answer.set_result(claimed)
+        self._leave(line, waiter)
+        if line.queues in self._lines:
+            self._lines.move_to_end(line.queues)
 
     def close(self) -> None:
         """Send every waiter home empty-handed, and let nobody wait any longer."""
         self._closed = True
-        for waiters in list(self._lines.values()):
-            for waiter in waiters:
+        for line in list(self._lines.values()):
+            for waiter in list(line.waiters):
                 _give_up(waiter.answer)
 
 

@@ -56,6 +56,10 @@ class Collector:
         """Outcomes that are not written yet."""
         return len(self._ended)
 
+    def holds(self, run: Run) -> bool:
+        """Whether the outcome of this claim is still to be written."""
+        return any(ended.run.id == run.id and ended.run.token == run.token for ended in self._ended)
+
     def add(self, run: Run, job: Job | None, outcome: Outcome) -> None:
         """Take an outcome. It is written by the next step."""
         if not self._ended:

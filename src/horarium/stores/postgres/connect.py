@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 
-CONNECT_SECONDS = 10.0
-QUERY_SECONDS = 15.0
+CONNECT_SECONDS = 5.0
+QUERY_SECONDS = 8.0
 CONNECTIONS_MAX = 10
 KEEPALIVE_SECONDS = 15
 KEEPALIVE_PROBES = 3

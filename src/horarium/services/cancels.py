@@ -1,0 +1,173 @@
+"""Cancels of HTTP runs whose endpoint took them over (202): a signed request to the `cancel_url`, once per cancel.
+
+Everything follows from the store, so that a cancel asked anywhere (another node, a planner, a deleted job) gets through
+and a crash loses none. One node sends: the one that delivered the attempt, or, where that is gone, the first of those
+that deliver. What came of it is written into the run's history, which is also how everybody knows that it was sent. An
+attempt whose request is still under way is not ours: it is ended where it is, and its delivery tells the endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from horarium.clock import DAY, INSTANT_MAX, Clock, Instant, to_micros
+from horarium.errors import Outage
+from horarium.model import HttpTarget, Job, Node, Run, RunChange, State
+from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.services.beat import BEAT_EVERY
+from horarium.settling import noted
+
+QUEUE = "http"
+LOOK_SECONDS = 5.0
+"""How often runs that were asked to stop are looked for, without any signal."""
+LOOK_SECONDS_MIN = 0.2
+"""Not more often than this, however many are cancelled."""
+LEASE_MAX = DAY
+AT_ONCE_MAX = 64
+"""Cancel requests under way at one time."""
+TRIES_MAX = 3
+PAUSE_SECONDS = 2.0
+"""Before the second try; twice that before the third."""
+STOP_SECONDS = 5.0
+SILENT_AFTER = BEAT_EVERY * 3 // 2
+TOLD, NOT_TOLD = "cancel request taken by its endpoint", "cancel request not taken by its endpoint"
+
+Claim = tuple[str, int]
+"""Run and token."""
+Notify = Callable[[HttpTarget, Run], Awaitable[bool]]
+"""Sends one cancel request. Whether it was taken."""
+
+
+def sends(run: Run, me: str, nodes: Sequence[Node], now: Instant) -> bool:
+    """Whether this node sends the cancel of that run: it delivered it, or it is the first of those that deliver and
+    the one that did is gone."""
+    alive = {
+        node.name
+        for node in nodes
+        if node.stopped_at is None and node.beat_at > now - SILENT_AFTER and "dispatcher" in node.roles
+    }
+    if run.worker == me:
+        return True
+    return run.worker not in alive and min({me, *alive}) == me
+
+
+def was_told(run: Run) -> bool:
+    """Whether its history says that the cancel went out, or was given up."""
+    return any(event.state is State.CANCELLING and event.message in (TOLD, NOT_TOLD) for event in run.history)
+
+
+class HttpCancels:
+    """The service that sends them. `under_way`: whether this process is still performing that attempt's request."""
+
+    name = "cancels-http"
+    topics: tuple[str, ...] = ("cancel",)
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        node: str,
+        notify: Notify,
+        under_way: Callable[[Run], bool],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._node = node
+        self._notify = notify
+        self._under_way = under_way
+        self._asked = True
+        self._looked_at: Instant | None = None
+        self._sending: dict[Claim, asyncio.Task[None]] = {}
+        self._tried: dict[Claim, tuple[int, Instant]] = {}
+        self.wake: Callable[[], None] = lambda: None
+        signal.subscribe("cancel", self._ask)
+
+    def _ask(self) -> None:
+        self._asked = True
+
+    async def step(self, now: Instant) -> Instant | None:
+        """Begin to tell the endpoints of all runs that were asked to stop and are ours to tell."""
+        again_at = min((at for _, at in self._tried.values()), default=None)
+        hurried = self._asked or (again_at is not None and again_at <= now)
+        pause = to_micros(LOOK_SECONDS_MIN if hurried else LOOK_SECONDS)
+        if self._looked_at is not None and self._looked_at <= now < self._looked_at + pause:
+            return min(self._looked_at + pause, again_at or INSTANT_MAX)
+        self._asked = False
+        self._looked_at = now
+        runs = await self._ours(await self._cancelling(now), now)
+        self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _claim(run))) is not None}
+        jobs = await self._jobs_of(runs)
+        for run in runs:
+            target = _target(run, jobs.get(run.job_id or ""))
+            if target is not None and _claim(run) not in self._sending:
+                self._consider(run, target, now)
+        soon = [now + to_micros(LOOK_SECONDS_MIN)] if self._asked else []
+        return min([*soon, *(at for _, at in self._tried.values())], default=None)
+
+    async def _cancelling(self, now: Instant) -> list[Run]:
+        """Runs that were asked to stop, and not told yet. Their leases are not renewed any more, so they stand among
+        those that end soonest."""
+        runs, _ = await self._store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
+        return [run for run in runs if run.state is State.CANCELLING and run.queue == QUEUE and not was_told(run)]
+
+    async def _ours(self, runs: Sequence[Run], now: Instant) -> list[Run]:
+        others = any(run.worker != self._node for run in runs)
+        nodes = await self._store.list_nodes(now - SILENT_AFTER) if others else []
+        return [run for run in runs if sends(run, self._node, nodes, now)]
+
+    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = sorted({run.job_id for run in runs if run.job_id is not None})
+        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+
+    def _consider(self, run: Run, target: HttpTarget, now: Instant) -> None:
+        """Send it now, unless its time has not come."""
+        key = _claim(run)
+        tries, not_before = self._tried.get(key, (0, 0))
+        if not_before > now:
+            return
+        if self._under_way(run) or len(self._sending) >= AT_ONCE_MAX:
+            self._asked = True
+            return
+        task = asyncio.get_running_loop().create_task(self._tell(run, target, tries + 1))
+        self._sending[key] = task
+        task.add_done_callback(lambda _: self._sent(key))
+
+    def _sent(self, key: Claim) -> None:
+        self._sending.pop(key, None)
+        self.wake()
+
+    async def _tell(self, run: Run, target: HttpTarget, number: int) -> None:
+        """One try. The last one counts, whatever comes of it. Where the store is out, it may be sent once more, with
+        the same id."""
+        taken = await self._notify(target, run)
+        if not taken and number < TRIES_MAX:
+            pause = to_micros(PAUSE_SECONDS * 2 ** (number - 1))
+            self._tried[_claim(run)] = number, self._clock.now() + pause
+            return
+        with suppress(Outage):
+            (present,) = await self._store.get_runs([run.id])
+            if present is not None and present.token == run.token and present.state is State.CANCELLING:
+                now = self._clock.now()
+                after = noted(present, now, TOLD if taken else NOT_TOLD)
+                await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], now)
+
+    async def stop(self) -> None:
+        """Let what is under way end, a few seconds at the most."""
+        tasks = list(self._sending.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+
+
+def _claim(run: Run) -> Claim:
+    return run.id, run.token
+
+
+def _target(run: Run, job: Job | None) -> HttpTarget | None:
+    """The run's HTTP target, if it names a URL for cancels."""
+    target = job.target if job is not None else run.policy.target if run.policy is not None else None
+    return target if isinstance(target, HttpTarget) and target.cancel_url is not None else None

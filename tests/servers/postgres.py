@@ -69,26 +69,16 @@ class Postgres(ServerProcess):
 
 
 class Standby(Postgres):
-    """A streaming replica of a running primary, which commits nothing that is not here too once `primary` waits for it
-    (`follow`)."""
+    """A streaming replica of a running primary."""
 
     def __init__(self, primary: Postgres) -> None:
         self._primary = primary
         super().__init__()
 
     def _initialise(self) -> None:
+        program, data = str(binaries() / "pg_basebackup"), str(self.folder / "data")
         subprocess.run(
-            [
-                str(binaries() / "pg_basebackup"),
-                "-d",
-                self._primary.url,
-                "-D",
-                str(self.folder / "data"),
-                "-R",
-                "-X",
-                "stream",
-            ]
-            + ["--checkpoint=fast", "--no-sync"],
+            [program, "-d", self._primary.url, "-D", data, "-R", "-X", "stream", "-c", "fast", "--no-sync"],
             check=True,
             capture_output=True,
             user=self._user,

@@ -1,5 +1,5 @@
-"""The primary dies, a standby takes over: with both in its URL the store goes on by itself, and what was acknowledged is
-there, since the standby had it first."""
+"""The primary dies, a standby takes over: with both in its URL the store goes on by itself, and what was acknowledged
+is there, since the standby had it first."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ result, raising is a failure. On SIGTERM the worker finishes what runs and gives
 With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
 may define jobs then starts programs as the user that this worker runs as.
 \b
-A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no --queue
-are needed, and --slots, --grace and --name stand in for what it was made with.
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
+--queue are needed, and --slots, --grace and --name stand in for what it was made with.
 \b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
@@ -72,7 +72,7 @@ Examples:
 )
 @click.option("--grace", type=DURATION, default=30.0, metavar="DURATION", help="How long a stop waits. [default: 30s]")
 @click.option("--reload", is_flag=True, help="Development: start again when a .py file under this directory changes.")
-@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with that.")
+@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with it.")
 @click.option("--name", metavar="NAME", help="Name of the worker; left out: host and process id.")
 @server_options
 def worker(
@@ -103,7 +103,7 @@ def worker(
     else:
         performer = load_app(app)
         if is_scheduler(performer):
-            asked = {"slots": slots, "grace": grace, "name": name}
+            asked: dict[str, Any] = {"slots": slots, "grace": grace, "name": name}
             run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
             return
         if not callable(performer):

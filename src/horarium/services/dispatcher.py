@@ -137,8 +137,7 @@ class Dispatcher:
         self._pace()
         self._lines.rotate(-1)
         rooms = self._rooms() if self._limits else {}
-        for queues in self._lines:
-            wakes.append(await self._claim(queues, rooms.get(queues[0], BATCH_MAX), now))
+        wakes += [await self._claim(queues, rooms.get(queues[0], BATCH_MAX), now) for queues in self._lines]
         wakes += [ready.run.due_at for ready in self._held]
         return min((wake for wake in wakes if wake is not None), default=None)
 
@@ -233,17 +232,18 @@ class Dispatcher:
             if (run.lease_expires_at or 0) <= self._clock.now():
                 self._telemetry.lease_lost()
                 continue
-            outcome = await self._perform(run, job, task)
+            attempt = Attempt(self, run, job, task)
+            outcome = await self._perform(attempt, task)
             if outcome is not None:
-                self._collector.add(run, job, outcome)
+                self._collector.add(attempt.run, job, outcome)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
         self.wake()
 
-    async def _perform(self, run: Run, job: Job | None, task: asyncio.Task[None]) -> Outcome | None:
+    async def _perform(self, attempt: Attempt, task: asyncio.Task[None]) -> Outcome | None:
         """One attempt. None: it is not ours to settle."""
-        attempt = Attempt(self, run, job, task)
+        run, job = attempt.run, attempt.job
         self._attempts[run.id, run.token] = attempt
         if attempt.deadline is not None:
             self.keeper_wake()
@@ -274,7 +274,7 @@ class Dispatcher:
         self._strays[attempt] = over
         over.add_done_callback(lambda over: self._forget_stray(attempt, over))
         self._void.warning(
-            self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, nothing that it does counts, "
+            self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, its outcome is void, "
             "and it keeps its place until it ends (%d of %d are so taken)",
             attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self._strays), self._places_max,
         )  # fmt: skip

@@ -31,9 +31,9 @@ COMMITS_MAX = 3
 DEFAULTS: dict[str, Any] = {
     "serverSelectionTimeoutMS": 5_000,
     "connectTimeoutMS": 5_000,
-    "socketTimeoutMS": 15_000,
-    "waitQueueTimeoutMS": 10_000,
-    "wTimeoutMS": 10_000,
+    "socketTimeoutMS": 8_000,
+    "waitQueueTimeoutMS": 5_000,
+    "wTimeoutMS": 6_000,
     "heartbeatFrequencyMS": 5_000,
     "maxPoolSize": 20,
     "appname": "horarium",

@@ -1,7 +1,7 @@
 """Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
 
-Tests that race real processes against real clocks on a shared machine get a second try, and the
-summary tells of it. A failure of the product shows each time; everything else has one try.
+Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
+failure of the product shows each time; everything else has one try.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class RunContext:
 
     @property
     def log(self) -> RunLog:
-        """A logger (`horarium.handler`) whose lines name the run; each record has `run`, `job`, `attempt`, `handler`."""
+        """A logger, `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
         named = {"run": self.id, "job": self.job, "attempt": self.attempt, "handler": self.handler}
         return RunLog(log, named)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Call(Generic[T]):
 
     def perform(self) -> None:
         """In the thread."""
-        answer: T | None = None
+        answer: Any = None
         error: BaseException | None = None
         try:
             answer = self._context.run(self._function)
@@ -54,7 +54,7 @@ class Call(Generic[T]):
         with suppress(RuntimeError):  # the event loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._tell, answer, error)
 
-    def _tell(self, answer: T, error: BaseException | None) -> None:
+    def _tell(self, answer: Any, error: BaseException | None) -> None:
         future = self.answer if self._over is None else self._over
         if future.done():
             self._over = future = self._loop.create_future()

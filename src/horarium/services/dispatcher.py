@@ -137,8 +137,7 @@ class Dispatcher:
         self._pace()
         self._lines.rotate(-1)
         rooms = self._rooms() if self._limits else {}
-        for queues in self._lines:
-            wakes.append(await self._claim(queues, rooms.get(queues[0], BATCH_MAX), now))
+        wakes += [await self._claim(queues, rooms.get(queues[0], BATCH_MAX), now) for queues in self._lines]
         wakes += [ready.run.due_at for ready in self._held]
         return min((wake for wake in wakes if wake is not None), default=None)
 
@@ -274,7 +273,7 @@ class Dispatcher:
         self._strays[attempt] = over
         over.add_done_callback(lambda over: self._forget_stray(attempt, over))
         self._void.warning(
-            self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, nothing that it does counts, "
+            self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, its outcome is void, "
             "and it keeps its place until it ends (%d of %d are so taken)",
             attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self._strays), self._places_max,
         )  # fmt: skip

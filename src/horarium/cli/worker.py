@@ -1,8 +1,7 @@
 """`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
 `module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
-store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see
-`client.commands`).
+store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see `client.commands`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ result, raising is a failure. On SIGTERM the worker finishes what runs and gives
 With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
 may define jobs then starts programs as the user that this worker runs as.
 \b
-A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no --queue
-are needed, and --slots, --grace and --name stand in for what it was made with.
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
+--queue are needed, and --slots, --grace and --name stand in for what it was made with.
 \b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
@@ -103,7 +102,7 @@ def worker(
     else:
         performer = load_app(app)
         if is_scheduler(performer):
-            asked = {"slots": slots, "grace": grace, "name": name}
+            asked: dict[str, Any] = {"slots": slots, "grace": grace, "name": name}
             run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
             return
         if not callable(performer):

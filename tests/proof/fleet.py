@@ -20,7 +20,7 @@ from tests.proof.receiver import micros
 from tests.proof.verdict import Verdict
 from tests.proof.worker import read_log, read_work
 
-PAUSE_SECONDS = 5.5
+PAUSE_SECONDS = 4.5
 """Longer than the leases: who wakes up from it has lost all it had."""
 DEAD_SECONDS = 10.0
 """Within this every call that waits on a connection which is dead for good must have given up."""
@@ -44,7 +44,7 @@ class Fleet:
         self.random = Random(self.seed)
         self.world.start_nodes(2)
         first, second = self.world.nodes
-        self._workers = [
+        self.workers = [
             self.world.worker("worker-1", "--slots", str(SLOTS), log=self.log, nodes=(first, second)),
             self.world.worker("worker-2", "--slots", str(SLOTS), "--client", log=self.log, nodes=(second,)),
         ]
@@ -73,7 +73,7 @@ class Fleet:
 
     def strike(self, kind: str, victim: Process | None = None) -> str:
         """One fault of one process (any of the four), and its end."""
-        processes: list[Process] = [*self.world.nodes, *self._workers]
+        processes: list[Process] = [*self.world.nodes, *self.workers]
         chosen = self.random.choice(processes) if victim is None else victim
         let_pass(self.random.uniform(0.2, 1.2))
         if kind == "pause":

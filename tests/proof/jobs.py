@@ -133,7 +133,7 @@ MIXED_JOBS = 40
 """Those of a mixed plan, without the single runs."""
 
 
-FLEET_LEASE_SECONDS = 4.0
+FLEET_LEASE_SECONDS = 3.0
 
 
 def fleet_plan(url: str, start: int, seconds: int) -> Plan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.proof.backends import Backend
+from tests.proof.backends import ALWAYS, Backend
 from tests.proof.harness import Process, World, let_pass, wait_until
 from tests.proof.jobs import SECOND, Backlog, Plan, fleet_plan, http, queue, soon
 from tests.proof.ledger import Ledger
@@ -96,7 +96,10 @@ class Fleet:
             node.start()
 
     def strike_store(self, kind: str, seconds: float) -> str:
-        """One fault of the store, and its end."""
+        """One fault of the store, and its end; or what is no fault, but makes the next one stricter."""
+        if kind == ALWAYS:
+            self.backend.faults[kind](seconds)
+            return kind
         lingers = DEAD_SECONDS if kind == "silent" else 0.0
         self.world.outage(kind, lambda: self.backend.faults[kind](seconds), lingers)
         return kind
@@ -124,6 +127,7 @@ class Fleet:
             {run: promise for backlog in self.backlogs for run, promise in backlog.acknowledged.items()},
             list(self._observer.seen.values()),
             {"worker-1": nodes, "worker-2": nodes},
+            self.plan.lease_seconds,
         ).judge()
 
     def _nobody_reports(self) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from horarium import cron, rrule
@@ -37,7 +38,7 @@ def soon(api: Api, definitions: int) -> int:
     for number in range(PACE_JOBS):
         api.must("PUT", f"/jobs/pace-{number}", {"name": f"pace-{number}", "trigger": LATER, "target": queue("none")})
     pace = (time.monotonic() - began) / PACE_JOBS
-    return whole_second(2 + round(3 * pace * definitions))
+    return whole_second(1 + ceil(3 * pace * definitions))
 
 
 @dataclass

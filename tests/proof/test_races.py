@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.proof.harness import Api, World, at_once, let_pass, wait_until
-from tests.proof.jobs import SECOND, Plan, http, whole_second
+from tests.proof.jobs import SECOND, Plan, http, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import Arrival, micros
 
@@ -27,7 +27,7 @@ HAND_OVER = 500_000
 def test_a_cancel_around_the_due_instant_never_contradicts_itself(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db", 3) as world:
         node = world.node("--plan-ahead-seconds", "60")
-        plan = Plan(whole_second(5), 0, lease_seconds=5)
+        plan = Plan(soon(node.api, RUNS), 0, lease_seconds=5)
         for number in range(RUNS):
             path = "ok" if number % 2 else "hold/0.05"
             plan.once(f"run-{number}", plan.start + number * APART, http(f"{world.receiver.url}/{path}"))
@@ -98,7 +98,7 @@ def _contradictions(run: dict[str, Any], answer: tuple[int, Any, int], arrivals:
 def test_no_fire_time_after_an_acknowledged_pause_is_delivered(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db", 5) as world:
         node = world.node("--plan-ahead-seconds", "2", "--execution-window-seconds", "0.5")
-        start = whole_second(2)
+        start = soon(node.api, 30)
         plan = Plan(start, start + 5 * SECOND)
         for number in range(30):
             plan.interval(f"job-{number}", 1, http(f"{world.receiver.url}/ok"))

@@ -34,11 +34,15 @@ PACE_JOBS = 4
 
 def soon(api: Api, definitions: int) -> int:
     """A whole second by which so many jobs will be defined, at three times as long as the server takes for each now."""
+    return whole_second(1 + ceil(3 * pace_seconds(api) * definitions))
+
+
+def pace_seconds(api: Api) -> float:
+    """How long the server takes for one write, as busy as the machine is now."""
     began = time.monotonic()
     for number in range(PACE_JOBS):
         api.must("PUT", f"/jobs/pace-{number}", {"name": f"pace-{number}", "trigger": LATER, "target": queue("none")})
-    pace = (time.monotonic() - began) / PACE_JOBS
-    return whole_second(1 + ceil(3 * pace * definitions))
+    return (time.monotonic() - began) / PACE_JOBS
 
 
 @dataclass

@@ -29,12 +29,12 @@ def whole_second(ahead_seconds: int) -> int:
 
 
 LATER = {"type": "once", "at": "2199-01-01T00:00:00Z"}
-PACE_JOBS = 4
+PACE_JOBS = 6
 
 
 def soon(api: Api, definitions: int) -> int:
-    """A whole second by which so many jobs will be defined, at three times as long as the server takes for each now."""
-    return whole_second(1 + ceil(3 * pace_seconds(api) * definitions))
+    """A whole second by which so many jobs will be defined, at four times as long as the server takes for each now."""
+    return whole_second(2 + ceil(4 * pace_seconds(api) * definitions))
 
 
 def pace_seconds(api: Api) -> float:

@@ -74,7 +74,8 @@ def test_of_a_cancel_and_a_report_one_wins(shared_store: str, name: str) -> None
         serving(shared_store, "--roles", "api") as other,
         ThreadPoolExecutor(2) as threads,
     ):
-        one.add(name, 3600, starts_at="2020-01-01T00:00:00Z", catch_up={"policy": "none"})
+        rule = {"type": "interval", "every_seconds": 3600, "anchor": "2020-01-01T00:00:00Z"}
+        one.add(name, rule, starts_at="2020-01-01T00:00:00Z", catch_up={"policy": "none"})
         period = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T16:00:00Z"}
         assert len(one("POST", f"/jobs/{name}/backfill", period)["runs"]) == RACES
         seen: Counter[str] = Counter()

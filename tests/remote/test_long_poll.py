@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.blackbox.outside import PATIENCE, Server, eventually, instant, serving
+from tests.remote.conftest import Nodes
 from tests.remote.wire import Wire, claim, play
 
 WAITING = 200
@@ -64,34 +65,31 @@ def test_a_stop_sends_every_waiter_home_at_once(store: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("planned", ["ahead", "now"])
-def test_what_another_process_planned_comes_at_once(shared_store: str, name: str, planned: str) -> None:
+def test_what_another_process_planned_comes_at_once(nodes: Nodes, name: str, planned: str) -> None:
     """One process plans, another answers the claims; neither knows of the other."""
-    with (
-        serving(shared_store, "--roles", "api,planner") as plans,
-        serving(shared_store, "--roles", "api") as answers,
-    ):
-        late: list[float] = []
+    plans, answers = nodes.whole, nodes.api
+    late: list[float] = []
 
-        async def scenario() -> None:
-            wire = await Wire.open(answers.url)
-            for number in range(8):
-                if planned == "ahead":
-                    await asyncio.to_thread(fire_once, plans, f"{name}.{number}", name, time.time() + 0.7)
-                    (run,) = await wire.claim(name)
-                else:
-                    if number == 0:
-                        await asyncio.to_thread(plans.add, name, 3600)
-                    wire.send("/runs/claim", claim(name))
-                    await asyncio.to_thread(until_waiting, answers, 1)
-                    await asyncio.to_thread(plans, "POST", f"/jobs/{name}/trigger")
-                    run = (await wire.answer())[1]["runs"][0]
-                late.append(wire.received_at - instant(run["due_at"]).timestamp())
-            wire.hang_up()
+    async def scenario() -> None:
+        wire = await Wire.open(answers.url)
+        for number in range(8):
+            if planned == "ahead":
+                await asyncio.to_thread(fire_once, plans, f"{name}.{number}", name, time.time() + 0.7)
+                (run,) = await wire.claim(name)
+            else:
+                if number == 0:
+                    await asyncio.to_thread(plans.add, name, 3600)
+                wire.send("/runs/claim", claim(name))
+                await asyncio.to_thread(until_waiting, answers, 1)
+                await asyncio.to_thread(plans, "POST", f"/jobs/{name}/trigger")
+                run = (await wire.answer())[1]["runs"][0]
+            late.append(wire.received_at - instant(run["due_at"]).timestamp())
+        wire.hang_up()
 
-        play(scenario())
-        assert min(late) >= 0, late
-        # SQLite can't tell another process: it is asked ten times a second.
-        assert statistics.median(late) < 0.2, late
+    play(scenario())
+    assert min(late) >= 0, late
+    # SQLite can't tell another process: it is asked ten times a second.
+    assert statistics.median(late) < 0.2, late
 
 
 def test_waiters_get_equal_shares(store: str, name: str) -> None:
@@ -150,36 +148,36 @@ class Crowd:
             self.hung_up["received" if received else "waiting"] += 1
 
 
-def test_workers_that_hang_up_lose_nothing(shared_store: str, name: str) -> None:
+def test_workers_that_hang_up_lose_nothing(nodes: Nodes, name: str) -> None:
     runs = 80
-    with serving(shared_store) as server:
-        crowd = Crowd(server, name, random.Random(name))
-        server.add(name, 3600, timeouts={"heartbeat_seconds": 1}, retry={"attempts_max": 20})
+    server = nodes.whole
+    crowd = Crowd(server, name, random.Random(name))
+    server.add(name, 3600, timeouts={"heartbeat_seconds": 1}, retry={"attempts_max": 20})
 
-        async def scenario() -> None:
-            workers = [asyncio.create_task(crowd.faithful()) for _ in range(5)]
-            leavers = [asyncio.create_task(crowd.faithless()) for _ in range(20)]
-            for _ in range(runs):
-                await asyncio.sleep(crowd.chance.uniform(0, 0.06))
-                await asyncio.to_thread(server, "POST", f"/jobs/{name}/trigger")
-            crowd.leaving = False
-            await asyncio.wait(leavers, timeout=PATIENCE)
-            async with asyncio.timeout(PATIENCE):
-                while len(crowd.completed) < runs:
-                    done, _ = await asyncio.wait(workers, timeout=0.1)
-                    assert not done, [task.exception() for task in done]
-            for task in (*workers, *leavers):
-                task.cancel()
-            await asyncio.gather(*workers, *leavers, return_exceptions=True)
+    async def scenario() -> None:
+        workers = [asyncio.create_task(crowd.faithful()) for _ in range(5)]
+        leavers = [asyncio.create_task(crowd.faithless()) for _ in range(20)]
+        for _ in range(runs):
+            await asyncio.sleep(crowd.chance.uniform(0, 0.06))
+            await asyncio.to_thread(server, "POST", f"/jobs/{name}/trigger")
+        crowd.leaving = False
+        await asyncio.wait(leavers, timeout=PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            while len(crowd.completed) < runs:
+                done, _ = await asyncio.wait(workers, timeout=0.1)
+                assert not done, [task.exception() for task in done]
+        for task in (*workers, *leavers):
+            task.cancel()
+        await asyncio.gather(*workers, *leavers, return_exceptions=True)
 
-        play(scenario())
-        assert set(crowd.completed.values()) == {1}
-        assert crowd.hung_up["waiting"] > 20, crowd.hung_up
-        assert crowd.hung_up["received"] > 0, crowd.hung_up
-        lost = sum(attempt - 1 for attempt in crowd.attempts.values())
-        assert lost <= crowd.hung_up["received"], "one that hung up while it waited takes no attempt with it"
-        until_waiting(server, 0)
-        assert server("GET", "/stats")["queues"] == []
+    play(scenario())
+    assert set(crowd.completed.values()) == {1}
+    assert crowd.hung_up["waiting"] > 20, crowd.hung_up
+    assert crowd.hung_up["received"] > 0, crowd.hung_up
+    lost = sum(attempt - 1 for attempt in crowd.attempts.values())
+    assert lost <= crowd.hung_up["received"], "one that hung up while it waited takes no attempt with it"
+    until_waiting(server, 0)
+    assert f"pull/{name}" not in {queue["queue"] for queue in server("GET", "/stats")["queues"]}
 
 
 def test_workers_that_vanish_with_all_they_claimed_leave_nothing_behind(store: str, name: str) -> None:

@@ -1,7 +1,7 @@
 """Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
 
-Tests that race real processes against real clocks on a shared machine get a second try (where a broker restarts, a
-third), and the summary tells of it. A failure of the product shows each time; everything else has one try.
+Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
+failure of the product shows each time; everything else has one try.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
-SECOND_TRY_FOLDERS = {"blackbox", "proof", "buses", "examples", "remote"}
-SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py"}
-SLOW_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_cron_oracles.py", "test_simulate.py"}
+SECOND_TRY_FOLDERS = {"blackbox", "proof", "examples", "remote"}
+SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
+SLOW_MODULES = {
+    "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
+    "test_simulate.py", "test_worker.py",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,4 +26,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
             item.add_marker(pytest.mark.slow)
         if path.name in SECOND_TRY_MODULES or "faults" in path.name or SECOND_TRY_FOLDERS & set(path.parts):
-            item.add_marker(pytest.mark.flaky(reruns=2 if "buses" in path.parts else 1))
+            item.add_marker(pytest.mark.flaky(reruns=1))

@@ -11,7 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from horarium.delivery.handler import Defer, Discard, Retry, RunContext
+    from horarium.blocking import SyncScheduler
+    from horarium.delivery.context import RunContext
+    from horarium.delivery.handler import Defer, Discard, Retry
     from horarium.errors import (
         Conflict,
         HorariumError,
@@ -22,15 +24,18 @@ if TYPE_CHECKING:
         LeaseLost,
         NotFound,
         StoreUnavailable,
+        WrongArguments,
     )
     from horarium.scheduler import Scheduler
     from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, rrule, when
 
 _PLACES = {
-    "horarium.delivery.handler": ("Defer", "Discard", "Retry", "RunContext"),
+    "horarium.blocking": ("SyncScheduler",),
+    "horarium.delivery.context": ("RunContext",),
+    "horarium.delivery.handler": ("Defer", "Discard", "Retry"),
     "horarium.errors": (
         "Conflict", "HorariumError", "InvalidJob", "InvalidRequest", "InvalidSetting", "InvalidTrigger", "LeaseLost",
-        "NotFound", "StoreUnavailable",
+        "NotFound", "StoreUnavailable", "WrongArguments",
     ),
     "horarium.scheduler": ("Scheduler",),
     "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "rrule", "when"),
@@ -64,7 +69,9 @@ __all__ = [
     "RunContext",
     "Scheduler",
     "StoreUnavailable",
+    "SyncScheduler",
     "Trigger",
+    "WrongArguments",
     "any_of",
     "at",
     "between",

@@ -26,6 +26,12 @@ from horarium.errors import InvalidSetting
 ENV_PREFIX = "HORARIUM_"
 ENV_OF_OTHERS = ("HORARIUM_URL", "HORARIUM_API_KEY", "HORARIUM_CONFIG")
 """Variables with our prefix that are no settings of a server: those of the client, and the file's name."""
+ENV_OF_COMMANDS = (
+    "HORARIUM_RUN", "HORARIUM_JOB", "HORARIUM_QUEUE", "HORARIUM_ATTEMPT", "HORARIUM_FIRE_AT",
+    "HORARIUM_IDEMPOTENCY_KEY",
+)  # fmt: skip
+"""What a command is told of its run; it may call `horarium` itself."""
+NO_SETTINGS = frozenset({*ENV_OF_OTHERS, *ENV_OF_COMMANDS})
 ENV_PREFIX_OF_TESTS = "HORARIUM_TEST_"
 FILE_BYTES_MAX = 1024 * 1024
 MASK = "********"
@@ -282,7 +288,7 @@ def _file_text(path: Path) -> str:
 def _from_env(env: Mapping[str, str]) -> Given:
     by_env = {setting.env: setting for setting in table()}
     for name in sorted(env):
-        if not name.startswith(ENV_PREFIX) or name in ENV_OF_OTHERS or name.startswith(ENV_PREFIX_OF_TESTS):
+        if not name.startswith(ENV_PREFIX) or name in NO_SETTINGS or name.startswith(ENV_PREFIX_OF_TESTS):
             continue
         if name not in by_env:
             raise _unknown(name, "the environment", [*by_env, *ENV_OF_OTHERS])

@@ -5,6 +5,7 @@
     │   ├── InvalidTrigger         a rule that can't be read, or that can never fire
     │   ├── InvalidJob             a job definition with a wrong field
     │   ├── InvalidRequest         a body, a parameter or a cursor that can't be used
+    │   │   └── WrongArguments     args with which a handler can't be called
     │   ├── InvalidSetting         a setting that is unknown or out of range
     │   └── NotFound               no job, run or handler of that name
     ├── Conflict                   right in itself, but not in the present state
@@ -59,6 +60,10 @@ class InvalidRequest(CallerError):
     """A body, a parameter or a cursor that can't be used."""
 
     code = "invalid_request"
+
+
+class WrongArguments(InvalidRequest):
+    """Args with which the handler can't be called: one is missing, of the wrong type, or unknown to it."""
 
 
 class InvalidSetting(CallerError):

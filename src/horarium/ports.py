@@ -17,6 +17,7 @@ was handed over is carried out or fails as a whole.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -244,6 +245,10 @@ class Control(Protocol):
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""
+
+    def goes_on(self, over: asyncio.Future[Any]) -> None:
+        """To be told by a target that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
+        its place until `over` is done."""
 
 
 class Target(Protocol):

@@ -16,29 +16,36 @@ signal. Everything that the server does can be done from here, on the same store
 from __future__ import annotations
 
 import asyncio
-import signal as os_signal
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from horarium.backends import Backend, make_backend
-from horarium.clock import Clock, Instant, SystemClock, to_instant, to_micros
+from horarium.clock import Clock, SystemClock, to_instant
 from horarium.definitions import read_definition
 from horarium.delivery.handler import Handler, HandlerFunction
-from horarium.errors import InvalidJob, InvalidRequest
-from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Job, Run, RunPolicy, State, uuid7s
+from horarium.errors import InvalidJob, InvalidRequest, NotFound
+from horarium.job_fields import builtins, targets
+from horarium.model import HandlerTarget, Job, Run, State
+from horarium.one_offs import Wanted, encode, encode_args, one_offs
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
-from horarium.ports import JobFilter, Page, RunFilter, Stats, Store
+from horarium.ports import BATCH_MAX, JobFilter, Page, RunFilter, Stats, Store
 from horarium.signals import LocalSignal
+from horarium.stopping import on_signals
 from horarium.triggers import Trigger
 from horarium.wiring import ROLES, Options, Runtime
 
 Function = TypeVar("Function", bound=HandlerFunction)
 
 LIBRARY_ROLES = tuple(role for role in ROLES if role != "api")
+
+HOLDER_RACES_MAX = 3
+"""How often a unique key is asked for whose holder was forgotten just then."""
+
+log = logging.getLogger("horarium")
 
 
 class Scheduler:
@@ -63,7 +70,8 @@ class Scheduler:
             parts=backend.parts,
         )
         self._operations = self._runtime.operations
-        self._opened = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
 
     # ---- life
 
@@ -76,65 +84,112 @@ class Scheduler:
     ) -> None:
         await self.close()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which it is open; None: it is not."""
+        return self._loop
+
     async def open(self) -> None:
         """Connect the store and bring its schema up to date. May be called twice."""
-        if not self._opened:
+        if self._loop is None:
             await self._runtime.open()
-            self._opened = True
+            self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Stop what runs (see `stop`) and disconnect."""
-        if self._opened:
-            self._opened = False
+        if self._loop is not None:
+            await self.stop()
+            self._loop = None
             await self._runtime.close()
+
+    def configure(
+        self,
+        *,
+        handler_concurrency: int | None = None,
+        grace_seconds: float | None = None,
+        node_name: str | None = None,
+    ) -> None:
+        """Change these options (those of `wiring.Options`) before `start`; None leaves one as it is. Raises
+        InvalidSetting; InvalidRequest once the scheduler runs."""
+        if self._runtime.running:
+            raise InvalidRequest("configure: do it before the scheduler is started")
+        given = {"handler_concurrency": handler_concurrency, "grace_seconds": grace_seconds, "node_name": node_name}
+        changes = {name: value for name, value in given.items() if value is not None}
+        self._runtime.options = Options(**{**vars(self._runtime.options), **changes})
 
     async def start(self) -> None:
         """Plan, dispatch, rescue and prune in the background, until `stop`."""
         await self.open()
         await self._runtime.start()
 
-    async def stop(self) -> None:
-        """Drain: what is running finishes and settles, what is only claimed is released."""
-        await self._runtime.stop()
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Drain: what is running finishes and settles, what is only claimed is released. What takes longer than the
+        grace (left out: the option `grace_seconds`, 30) is interrupted and released, to be begun again elsewhere or at
+        the next start. Ends `run_forever`. May be called twice."""
+        self._stopped.set()
+        await self._runtime.stop(grace_seconds)
 
     async def run_forever(self) -> None:
-        """`start`, wait for SIGINT or SIGTERM, `stop`."""
-        stopped = asyncio.Event()
+        """`start`, wait for SIGINT, SIGTERM or `stop`, then `stop`. A second signal ends the grace, a third one the
+        process. Signals are heeded in the main thread only."""
         loop = asyncio.get_running_loop()
-        signals = (os_signal.SIGINT, os_signal.SIGTERM)
-        for number in signals:
-            loop.add_signal_handler(number, stopped.set)
+        with on_signals(lambda: loop.call_soon_threadsafe(self.ask_to_stop)):
+            await self.run_until_asked()
+
+    def ask_to_stop(self) -> None:
+        """Let `run_forever` end; asked again, without waiting for what runs. On the event loop only."""
+        if self._stopped.is_set():
+            self._runtime.hurry()
+        elif self._runtime.running:
+            log.info("stopping: what runs is given %g s to finish", self._runtime.options.grace_seconds)
+        self._stopped.set()
+
+    async def run_until_asked(self) -> None:
+        """As `run_forever`, with no regard to signals."""
+        self._stopped.clear()
         try:
             await self.start()
-            await stopped.wait()
+            options = self._runtime.options
+            names = ", ".join(sorted(self._runtime.handlers)) or "none"
+            log.info(
+                "%s is running; handlers (%d at one time): %s", options.node_name, options.handler_concurrency, names
+            )
+            await self._stopped.wait()
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
             await self.stop()
+        log.info("stopped")
 
     # ---- handlers
 
-    def handler(self, name: str | None = None) -> Callable[[Function], Function]:
-        """Register a function, async or plain, under a name (left out: its own). Register before `start`."""
+    def handler(self, name: str | None = None, *, concurrency: int | None = None) -> Callable[[Function], Function]:
+        """Register a function, async or plain, under a name (left out: its own). Register before `start`.
+
+        `concurrency`: how many runs of it this process performs at one time; the others stay in the store for other
+        processes. (Left out: as many as the option `handler_concurrency` allows for all handlers together, 100.)"""
+        if name is not None and not isinstance(name, str):
+            raise InvalidJob("handler: write @scheduler.handler() or @scheduler.handler('name'), with parentheses")
 
         def register(function: Function) -> Function:
-            self.add_handler(name or function.__name__, function)
+            self.add_handler(name or function.__name__, function, concurrency=concurrency)
             return function
 
         return register
 
-    def add_handler(self, name: str, function: HandlerFunction) -> None:
-        """As the decorator `handler`. Raises InvalidJob for a name that is taken, or once the scheduler runs."""
+    def add_handler(self, name: str, function: HandlerFunction, *, concurrency: int | None = None) -> None:
+        """As the decorator `handler`. Raises InvalidJob for a name that is taken, a function that can't be a handler,
+        or once the scheduler runs."""
         if self._runtime.running:
             raise InvalidJob(f"handler {name!r}: register handlers before the scheduler is started")
         if name in self._runtime.handlers:
             raise InvalidJob(f"handler {name!r} is registered already")
-        self._runtime.handlers[name] = Handler(name, function)
+        read_definition({"name": name, "trigger": {}, "target": {"type": "handler", "name": name}})
+        self._runtime.handlers[name] = Handler(name, function, concurrency)
 
     # ---- jobs
 
     async def add_job(
         self,
+        /,
         name: str,
         trigger: Trigger | Mapping[str, Any],
         *,
@@ -155,11 +210,13 @@ class Scheduler:
         InvalidJob or InvalidTrigger, both ValueErrors.
         """
         spec = trigger.spec() if isinstance(trigger, Trigger) else dict(trigger)
-        targets = _targets(handler, args, http, queue, bus, payload, target)
-        if len(targets) != 1:
+        aims = targets(handler, args, http, queue, bus, payload, target)
+        if len(aims) != 1:
             raise InvalidJob("target: give exactly one of handler, http, queue, bus and target", field="target")
-        definition = {"name": name, "trigger": spec, "target": targets[0], **_builtins(fields)}
-        job, _ = await self._operations.put_job(read_definition(definition))
+        definition = read_definition({"name": name, "trigger": spec, "target": aims[0], **builtins(fields)})
+        if isinstance(definition.target, HandlerTarget):
+            self._check_args(definition.target.name, [encode("args", definition.target.args)])
+        job, _ = await self._operations.put_job(definition)
         return job
 
     async def get_job(self, name: str) -> Job:
@@ -184,14 +241,7 @@ class Scheduler:
 
     async def delete_jobs(self, *, labels: Mapping[str, str]) -> int:
         """End every job that has all of these labels. How many."""
-        if not labels:
-            raise InvalidRequest("labels: give at least one; deleting every job is not meant by an empty filter")
-        deleted = 0
-        while (page := await self.list_jobs(labels=labels)).items:
-            for job in page.items:
-                await self.delete_job(job.name)
-                deleted += 1
-        return deleted
+        return await self._each(labels, self.delete_job)
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed."""
@@ -201,9 +251,33 @@ class Scheduler:
         """Go on with the fire times from now on."""
         return await self._operations.resume_job(name)
 
+    async def pause_jobs(self, *, labels: Mapping[str, str], reason: str | None = None) -> int:
+        """Pause every job that has all of these labels. How many they are."""
+        return await self._each(labels, lambda name: self.pause_job(name, reason))
+
+    async def resume_jobs(self, *, labels: Mapping[str, str]) -> int:
+        """Resume every job that has all of these labels. How many they are."""
+        return await self._each(labels, self.resume_job)
+
+    async def _each(self, labels: Mapping[str, str], act: Callable[[str], Awaitable[Any]]) -> int:
+        """Do it to each job of these labels; one that is gone by then needs it no more. To how many."""
+        if not labels:
+            raise InvalidRequest("labels: give at least one; no labels do not mean every job", field="labels")
+        after: str | None = None
+        count = 0
+        while True:
+            page = await self.list_jobs(labels=labels, after=after)
+            for job in page.items:
+                with suppress(NotFound):
+                    await act(job.name)
+                    count += 1
+            if page.next_after is None:
+                return count
+            after = page.next_after
+
     async def trigger_job(self, name: str, payload: Any = None, *, unique_key: str | None = None) -> Run:
         """A run now, under the job's overlap policy."""
-        encoded = None if payload is None else _encode("payload", payload)
+        encoded = None if payload is None else encode("payload", payload)
         return await self._operations.trigger_job(name, encoded, unique_key)
 
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
@@ -229,15 +303,24 @@ class Scheduler:
         timeouts: Timeouts | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
         concurrency: Concurrency | Mapping[str, Any] | None = None,
+        connection: Any = None,
     ) -> Run:
-        """A one-off run of the handler `name`: now, at an instant, or after a delay (timedelta or seconds). With a
-        `unique_key` that another run holds, that run is returned instead."""
-        policy = _policy(retry, timeouts, retention)
-        (run,) = self._one_offs(name, [args], at, delay, priority, unique_key, policy, _concurrency(concurrency))
-        (added,) = await self._operations.add_runs([run])
-        if not added and unique_key is not None:
-            found = await self._runtime.store.get_run_by_key(unique_key)
-            return found or run
+        """A one-off run of the handler `name`: now, at an instant, or after a delay (timedelta or seconds).
+
+        With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
+        is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
+        begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
+        page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
+        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors."""
+        wanted = Wanted(at, delay, priority, unique_key, retry, timeouts, retention, concurrency)
+        (run,) = self._one_offs(name, [args], wanted)
+        for _ in range(HOLDER_RACES_MAX):
+            (added,) = await self._add_runs([run], connection)
+            if added or unique_key is None:
+                return run
+            holder = await self._runtime.store.get_run_by_key(unique_key)
+            if holder is not None:
+                return holder
         return run
 
     async def enqueue_many(
@@ -252,52 +335,68 @@ class Scheduler:
         timeouts: Timeouts | Mapping[str, Any] | None = None,
         retention: Retention | Mapping[str, Any] | None = None,
         concurrency: Concurrency | Mapping[str, Any] | None = None,
+        connection: Any = None,
     ) -> list[str]:
-        """One-off runs of one handler in bulk, 1,000 a transaction. Their ids, in order."""
-        policy = _policy(retry, timeouts, retention)
-        runs = self._one_offs(name, args, at, delay, priority, None, policy, _concurrency(concurrency))
-        await self._operations.add_runs(runs)
+        """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
+        order."""
+        wanted = Wanted(at, delay, priority, None, retry, timeouts, retention, concurrency)
+        runs = self._one_offs(name, args, wanted)
+        await self._add_runs(runs, connection)
         return [run.id for run in runs]
 
-    def _one_offs(
+    def enqueue_sql(
         self,
         name: str,
         args: Sequence[Mapping[str, Any] | None],
-        at: datetime | None,
-        delay: timedelta | float | None,
-        priority: int,
-        unique_key: str | None,
-        policy: RunPolicy | None,
-        concurrency: Concurrency | None,
-    ) -> list[Run]:
-        now = self._runtime.clock.now()
-        due_at = _due_at(now, at, delay)
-        if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-            raise InvalidRequest(f"priority: must be from {PRIORITY_MIN} to {PRIORITY_MAX}", field="priority")
-        timeouts = policy.timeouts if policy is not None else Timeouts()
-        start_by = None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds)
-        ids = uuid7s(due_at, self._runtime.entropy(10), len(args))
-        return [
-            Run(
-                id=run_id,
-                queue=f"handler/{name}",
-                fire_at=due_at,
-                due_at=due_at,
-                created_at=now,
-                state=State.PENDING,
-                priority=priority,
-                cause=Cause.ENQUEUED,
-                payload=None if given is None else _encode("args", given),
-                policy=policy,
-                unique_key=unique_key,
-                concurrency_key=concurrency.key if concurrency else None,
-                concurrency_max=concurrency.max if concurrency else 0,
-                lease_seconds=timeouts.heartbeat_seconds,
-                execution_seconds=timeouts.execution_seconds,
-                start_by=start_by,
+        *,
+        placeholders: str = "$1",
+        at: datetime | None = None,
+        delay: timedelta | float | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
+        timeouts: Timeouts | Mapping[str, Any] | None = None,
+        retention: Retention | Mapping[str, Any] | None = None,
+        concurrency: Concurrency | Mapping[str, Any] | None = None,
+    ) -> tuple[str, tuple[Any, ...]]:
+        """A statement that enqueues, and its values, for any driver, synchronous ones too: whoever executes it does
+        so in a transaction of their own. `placeholders`: how that driver marks a value, `$1` or `%s`. 1 to 1,000 runs;
+        a `unique_key` is for one. PostgreSQL only; the scheduler need not be open. Raises InvalidRequest."""
+        if not 1 <= len(args) <= (BATCH_MAX if unique_key is None else 1):
+            most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
+            raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
+        wanted = Wanted(at, delay, priority, unique_key, retry, timeouts, retention, concurrency)
+        runs = self._one_offs(name, args, wanted)
+        statement: tuple[str, tuple[Any, ...]] = self._ability("add_runs_sql")(runs, placeholders)
+        return statement
+
+    async def _add_runs(self, runs: Sequence[Run], connection: Any) -> list[bool]:
+        if connection is None:
+            return await self._operations.add_runs(runs)
+        add = self._ability("add_runs_in")
+        parts = (runs[start : start + BATCH_MAX] for start in range(0, len(runs), BATCH_MAX))
+        return [added for part in parts for added in await add(connection, part)]
+
+    def _ability(self, name: str) -> Any:
+        """What only some stores can do."""
+        found = getattr(self._runtime.store, name, None)
+        if found is None:
+            raise InvalidRequest(
+                "connection: this store can't add runs in a transaction of yours; PostgreSQL can", field="connection"
             )
-            for run_id, given in zip(ids, args, strict=True)
-        ]
+        return found
+
+    def _one_offs(self, name: str, args: Sequence[Mapping[str, Any] | None], wanted: Wanted) -> list[Run]:
+        payloads = [encode_args(given) for given in args]
+        self._check_args(name, payloads)
+        return one_offs(name, payloads, wanted, self._runtime.clock.now(), self._runtime.entropy(10))
+
+    def _check_args(self, name: str, payloads: Sequence[bytes | None]) -> None:
+        """A handler that is registered here must be able to take them."""
+        handler = self._runtime.handlers.get(name)
+        if handler is not None and not handler.arguments.free:
+            for payload in payloads:
+                handler.arguments.of(payload, {})
 
     async def get_run(self, run_id: str) -> Run:
         """The run of that id. Raises NotFound."""
@@ -335,84 +434,3 @@ class Scheduler:
     async def stats(self) -> Stats:
         """Counts by queue."""
         return await self._operations.stats()
-
-
-def _targets(
-    handler: str | None,
-    args: Mapping[str, Any] | None,
-    http: str | Mapping[str, Any] | None,
-    queue: str | None,
-    bus: str | None,
-    payload: Any,
-    target: Mapping[str, Any] | None,
-) -> list[dict[str, Any]]:
-    """The targets that were named; there should be one."""
-    given: list[dict[str, Any]] = []
-    if handler is not None:
-        given.append({"type": "handler", "name": handler, "args": dict(args or {})})
-    if http is not None:
-        given.append({"type": "http", **({"url": http} if isinstance(http, str) else http)})
-    if queue is not None:
-        given.append({"type": "queue", "queue": queue, "payload": payload})
-    if bus is not None:
-        given.append({"type": "bus", "bus": bus, "payload": payload})
-    if target is not None:
-        given.append(dict(target))
-    return given
-
-
-def _builtins(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies may be given as structs, dicts or (catch_up, concurrency) as a bare word."""
-    plain: dict[str, Any] = {name: _plain(value) for name, value in fields.items()}
-    if isinstance(plain.get("catch_up"), str):
-        plain["catch_up"] = {"policy": plain["catch_up"]}
-    if isinstance(plain.get("concurrency"), str):
-        plain["concurrency"] = {"key": plain["concurrency"]}
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, datetime) else msgspec.to_builtins(value)
-
-
-def _encode(field: str, value: Any) -> bytes:
-    try:
-        text = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequest(f"{field}: can't be written as JSON: {error}", field=field) from None
-    if len(text) > PAYLOAD_BYTES_MAX:
-        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
-    return text
-
-
-def _policy(
-    retry: Retry | Mapping[str, Any] | None,
-    timeouts: Timeouts | Mapping[str, Any] | None,
-    retention: Retention | Mapping[str, Any] | None,
-) -> RunPolicy | None:
-    """The policies of one-off runs; None where all are the defaults."""
-    given = {"retry": retry, "timeouts": timeouts, "retention": retention}
-    given = {name: msgspec.to_builtins(value) for name, value in given.items() if value is not None}
-    if not given:
-        return None
-    try:
-        return msgspec.convert(given, RunPolicy)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def _concurrency(given: Concurrency | Mapping[str, Any] | None) -> Concurrency | None:
-    return msgspec.convert(msgspec.to_builtins(given), Concurrency) if given is not None else None
-
-
-def _due_at(now: Instant, at: datetime | None, delay: timedelta | float | None) -> Instant:
-    if at is not None and delay is not None:
-        raise InvalidRequest("give `at` or `delay`, not both", field="delay")
-    if at is not None:
-        return to_instant(at)
-    if delay is None:
-        return now
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    if not 0 <= seconds <= 10 * 366 * 86_400:
-        raise InvalidRequest(f"delay: must be from 0 s to ten years, not {seconds:g} s", field="delay")
-    return now + to_micros(seconds)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from horarium.backends import Part, make_bus
 from horarium.clock import Clock, SystemClock
-from horarium.delivery.bus import BusDelivery
+from horarium.delivery.bus import BusDelivery, check_bus
 from horarium.delivery.handler import Handler, HandlerDelivery
-from horarium.errors import HorariumError, Outage
-from horarium.model import HttpTarget, Node, Run
+from horarium.errors import HorariumError, InvalidSetting, Outage
+from horarium.model import BusTarget, HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations, Settlement
 from horarium.ports import Bus, Signal, Store, Target
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
+CONCURRENCY_MAX = 10_000
+HURRY_SECONDS = 2.0
+"""How long a stop tries to write the last outcomes, whatever its grace."""
 
 log = logging.getLogger("horarium")
 
@@ -78,6 +81,11 @@ class Options:
         grace_seconds: float = 30.0,
         buses: Mapping[str, str | Bus] | None = None,
     ) -> None:
+        for name, value in (("http_concurrency", http_concurrency), ("handler_concurrency", handler_concurrency)):
+            if not 1 <= value <= CONCURRENCY_MAX:
+                raise InvalidSetting(f"{name}: must be from 1 to {CONCURRENCY_MAX:,}, not {value}", field=name)
+        if not 0 <= grace_seconds < float("inf"):
+            raise InvalidSetting(f"grace_seconds: must be 0 or more, not {grace_seconds}", field="grace_seconds")
         self.roles = tuple(roles)
         self.node_name = node_name or default_node_name()
         self.allow_private_targets = allow_private_targets
@@ -134,6 +142,9 @@ class Runtime:
         self._http_cancels: HttpCancels | None = None
         self._loops: dict[str, Loop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._starting = asyncio.Lock()
+        self._patience: asyncio.Timeout | None = None
+        self._hurried = False
 
     # ---- life
 
@@ -159,8 +170,12 @@ class Runtime:
 
     async def start(self) -> None:
         """Set the services of our roles going. They run until `stop`."""
-        if self._tasks:
-            return
+        async with self._starting:
+            if not self._tasks:
+                self._hurried = False
+                self._start()
+
+    def _start(self) -> None:
         for service in self._services():
             loop = Loop(service, self.clock, self.signal, self.health)
             if hasattr(service, "wake"):
@@ -174,14 +189,27 @@ class Runtime:
         for name, loop in self._loops.items():
             self._tasks[name] = asyncio.create_task(loop.run(), name=f"horarium-{name}")
 
-    async def stop(self) -> None:
+    async def stop(self, grace_seconds: float | None = None) -> None:
         """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are sent home."""
+        async with self._starting:
+            if self._tasks:
+                await self._stop(self.options.grace_seconds if grace_seconds is None else grace_seconds)
+
+    def hurry(self) -> None:
+        """Let a stop that is under way wait no longer for what runs."""
+        self._hurried = True
+        for dispatcher in self._dispatchers:
+            dispatcher.hurry()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + HURRY_SECONDS)
+
+    async def _stop(self, grace_seconds: float) -> None:
         self.claims.close()
         await self._end("planner", "claims")
         for dispatcher in self._dispatchers:
             self._loops[dispatcher.name].stop()
-        await asyncio.gather(*(dispatcher.drain(self.options.grace_seconds) for dispatcher in self._dispatchers))
-        await self._settle_rest()
+        await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in self._dispatchers))
+        await self._settle_rest(grace_seconds)
         await asyncio.gather(*(bus.drain() for bus in self._serving_buses().values()))
         await self._end(*list(self._tasks))
         if self._http_cancels is not None:
@@ -202,13 +230,16 @@ class Runtime:
             for task in late:
                 task.cancel()
 
-    async def _settle_rest(self) -> None:
+    async def _settle_rest(self, grace_seconds: float) -> None:
         """Write the last outcomes. What can't be written within the grace is left to the rescuer of another node."""
+        seconds = HURRY_SECONDS if self._hurried else max(grace_seconds, HURRY_SECONDS)
         try:
-            async with asyncio.timeout(self.options.grace_seconds):
+            async with asyncio.timeout(seconds) as self._patience:
                 await self._collector.flush()
         except TimeoutError:
             log.warning("%d outcomes were not written in time; they will be rescued", self._collector.waiting)
+        finally:
+            self._patience = None
 
     async def _say_farewell(self) -> None:
         if self._beat is not None:
@@ -275,13 +306,16 @@ class Runtime:
         for name, bus in self._serving_buses().items():
             made.append(self._dispatcher(f"bus-{name}", {f"bus/{name}": BusDelivery(bus, self.clock)}, BUS_PLACES))
         if self.handlers:
-            delivery = HandlerDelivery(self.handlers, self.clock)
+            delivery = HandlerDelivery(self.handlers)
             self._targets.append(delivery)
             targets: dict[str, Target] = {f"handler/{name}": delivery for name in self.handlers}
-            made.append(self._dispatcher("handlers", targets, options.handler_concurrency))
+            limits = {f"handler/{name}": one.concurrency for name, one in self.handlers.items() if one.concurrency}
+            made.append(self._dispatcher("handlers", targets, options.handler_concurrency, limits))
         return tuple(made)
 
-    def _dispatcher(self, name: str, targets: Mapping[str, Target], places: int) -> Dispatcher:
+    def _dispatcher(
+        self, name: str, targets: Mapping[str, Target], places: int, limits: Mapping[str, int] | None = None
+    ) -> Dispatcher:
         return Dispatcher(
             self.store,
             self.clock,
@@ -293,6 +327,7 @@ class Runtime:
             places=places,
             window_seconds=self.options.execution_window_seconds,
             name=name,
+            limits=limits,
         )
 
     def _http_dispatcher(self) -> Dispatcher:
@@ -328,6 +363,8 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+        if isinstance(target, BusTarget):
+            check_bus(target, self._buses)
 
     def _cancel_asked(self, run: Run) -> None:
         for dispatcher in self._dispatchers:

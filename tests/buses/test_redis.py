@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -25,3 +26,21 @@ class TestRedisBus(BusContract):
 
     def make_bus(self, broker: RedisWorkers, confirm_seconds: float) -> Bus:  # type: ignore[override]
         return RedisBus(broker.url, confirm_seconds)
+
+
+async def test_actions_that_expired_make_way_for_those_that_took_their_place(redis_server: Redis, job: str) -> None:
+    """Else workers that are slower than the leases would never come to one that still counts."""
+    workers = RedisWorkers(redis_server)
+    bus = RedisBus(redis_server.url)
+    bus.open(lambda: None)
+    for number in range(150):
+        await bus.publish(job, b"old %d" % number, 0.001)
+    await bus.publish(job, b"kept", 60)
+    async with asyncio.timeout(20):
+        while await workers.waiting(job, "action") >= 150:
+            await bus.publish(job, b"new", 60)
+            await asyncio.sleep(0.05)
+    assert await workers.receive(job) == b"kept"
+    assert await workers.receive(job) == b"new"
+    await bus.close()
+    await workers.hang_up()

@@ -62,6 +62,17 @@ def test_what_was_understood_is_said(call: Call) -> None:
     assert call("job", "add", "said", "--every", "5m", "--queue", "q").stdout.startswith("Job said: every 5 minutes")
 
 
+def test_what_stands_after_two_dashes_is_a_command(call: Call) -> None:
+    job = as_json(call("job", "add", "dump", "--cron", "@daily", "--json", "--", "pg_dump", "-Fc", "--json", "a b"))
+    assert job["target"] == {
+        "type": "queue", "queue": "shell", "payload": {"command": ["pg_dump", "-Fc", "--json", "a b"]}
+    }  # fmt: skip
+    args = ("--queue", "q", "--env", "A=1", "--env", "B= x", "--cwd", "/srv", "--stdin", "y\n", "--json", "--", "ls")
+    job = as_json(call("job", "update", "dump", *args))
+    assert job["target"]["queue"] == "q"
+    assert job["target"]["payload"] == {"command": ["ls"], "env": {"A": "1", "B": " x"}, "cwd": "/srv", "stdin": "y\n"}
+
+
 def test_a_name_that_is_taken_fails_unless_it_is_replaced(call: Call) -> None:
     call("job", "add", "taken", "--every", "5m", "--queue", "q")
     refused = call("job", "add", "taken", "--every", "6m", "--queue", "q", status=1)
@@ -84,6 +95,10 @@ def test_a_job_is_added_from_a_file_or_the_standard_input(call: Call, tmp_path: 
         (["job", "add", "x"], "a trigger is missing: give one of --cron"),
         (["job", "add", "x", "--every", "5m"], "a target is missing: give one of --http"),
         (["job", "add", "x", "--every", "5x", "--queue", "q"], "'5x' is not a duration"),
+        (["job", "add", "x", "--every", "5m", "--http", "http://x", "--", "ls"], "a command after -- is for a queue"),
+        (["job", "add", "x", "--every", "5m", "--payload", "1", "--", "ls"], "not both"),
+        (["job", "add", "x", "--every", "5m", "--cwd", "/"], "--cwd belongs to a command; give it after --"),
+        (["job", "add", "x", "ls", "--every", "5m"], "unexpected extra argument (ls)"),
         (["job", "add", "x", "--queue", "q", "--payload", "{"], "'{' is not JSON"),
         (["job", "add", "--file", "/none.yaml"], "/none.yaml can't be read: No such file"),
         (["job", "update", "x"], "nothing to change"),

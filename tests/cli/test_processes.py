@@ -121,6 +121,11 @@ def test_a_reader_that_leaves_is_no_error_to_cry_about() -> None:
         (["worker", "--app", "no_such_module:x"], "there is no module 'no_such_module'"),
         (["worker", "--app", "json:nothing"], "module 'json' has no 'nothing'"),
         (["worker", "--app", "json:dumps"], "--queue is missing"),
+        (["worker", "--queue", "q"], "--app is missing; or give --allow-commands"),
+        (["worker", "--allow-commands"], "--queue is missing"),
+        (["worker", "--queue", "q", "--app", "json:dumps", "--allow-commands"], "not both"),
+        (["worker", "--queue", "q", "--allow-command", "x", "--allow-commands"], "not both"),
+        (["worker", "--queue", "q", "--allow-command", "bin/x"], "neither a name such as pg_dump nor a path"),
         (["worker", "--app", "json:__name__", "--queue", "q"], "is no function"),
     ],
 )

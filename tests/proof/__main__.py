@@ -1,9 +1,10 @@
-"""The long form: several servers on one store, faults at random for as long as asked, and the ledger at the end.
+"""The long form: two servers and two workers on one store, faults at random for as long as asked, and the ledger.
 
-    python -m tests.proof [--store sqlite | postgres | URL] [--minutes 5] [--seed 1] [--nodes 4]
+    python -m tests.proof [--store sqlite|postgres|redis|redis-always|valkey|valkey-always|mongo|URL]
+                          [--minutes 5] [--seed 1] [--only FAULT[,FAULT]]
 
-`sqlite` and `postgres` make a store of their own; a database of our own is struck too (killed and restarted, stalled),
-as is a file of our own (held by another process). Exit status 0 if every invariant held, else 1 with the violations.
+A store of our own is struck too, in every way that `backends.py` knows (`--only`: in these alone); what stands behind a
+URL is left alone. Exit status 0 if every invariant held, else 1 with the violations.
 """
 
 from __future__ import annotations
@@ -11,107 +12,86 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-import apsw
 import psutil
 
-from tests.proof.harness import World, let_pass
-from tests.proof.jobs import mixed_plan, whole_second
-from tests.proof.ledger import Ledger, Verdict
-from tests.proof.nemesis import KILL, PAUSE, TERMINATE, Nemesis
+from tests.proof.backends import KINDS, start_backend
+from tests.proof.fleet import Fleet
+from tests.proof.harness import Node, World
 from tests.proof.receiver import micros
-from tests.servers.postgres import Postgres
+from tests.proof.verdict import Verdict
 
-STORE_FAULT_SECONDS = 8.0
-STORE_FAULT_EVERY = 8
-"""After so many faults of nodes comes one of the store."""
-FINAL_SECONDS = 120.0
-
-StoreFaults = dict[str, Callable[[], None]]
+STRIKES = ("kill", "kill", "pause", "pause", "terminate")
+STORE_FAULT_EVERY = 3
+"""After so many faults of processes comes one of the store."""
+STORE_FAULT_SECONDS = (2.0, 5.0, 12.0)
+IN_FLIGHT_MIN = 1_500
+FILL = (800, 200)
+FINAL_SECONDS = 180.0
+SHOWN_MAX = 8
+CPU_SHARE_MAX = 0.2
+LINES_PER_SECOND_MAX = 10.0
 
 
 def main() -> int:
     given = _arguments()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="horarium-proof-")))
-        url, store_faults = _store(given.store, folder, stack)
-        world = stack.enter_context(World(url, given.seed))
-        world.start_nodes(given.nodes)
-        plan = mixed_plan(world.receiver.url, whole_second(15), round(given.minutes * 60))
-        plan.define(world.api)
-        _torment(world, given.seed, plan.end, store_faults)
-        world.wait_over(plan.end, FINAL_SECONDS)
-        ledger = Ledger(
-            plan.owed, world.api.runs(), world.receiver.arrivals, world.receiver.reports, world.all_faults()
-        )
-        return _report(world, given.seed, ledger.judge())
+        backend = start_backend(given.store, folder, stack)
+        world = stack.enter_context(World(backend.url, given.seed))
+        fleet = Fleet(world, backend, folder / "work.log", given.seed)
+        fleet.start(round(given.minutes * 60))
+        with fleet.observed():
+            _torment(fleet, given.seed, given.only.split(",") if given.only else sorted(backend.faults))
+            verdict = fleet.judge(FINAL_SECONDS)
+        return _report(world, given, verdict)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description="Faults for a while, then the ledger.")
-    parser.add_argument("--store", default="sqlite", help="sqlite, postgres, or the URL of a store")
+    parser.add_argument("--store", default="sqlite", help=f"{', '.join(KINDS)}, or the URL of a store")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--only", default="", help="which faults of the store")
     return parser.parse_args()
 
 
-def _store(asked: str, folder: Path, stack: ExitStack) -> tuple[str, StoreFaults]:
-    """The store's URL, and what may be done to it."""
-    if asked == "sqlite":
-        path = folder / "store.db"
-        return f"sqlite:///{path}", {"locked": lambda: _hold(path)}
-    if asked == "postgres":
-        server = Postgres()
-        stack.callback(server.stop)
-        server.start()
-        return server.url, {"restart": server.restart, "stall": lambda: _stall(server)}
-    return asked, {}
-
-
-def _hold(path: Path) -> None:
-    holder = apsw.Connection(str(path))
-    holder.set_busy_timeout(10_000)
-    holder.execute("BEGIN EXCLUSIVE").close()
-    let_pass(STORE_FAULT_SECONDS)
-    holder.execute("ROLLBACK").close()
-    holder.close()
-
-
-def _stall(server: Postgres) -> None:
-    server.pause()
-    let_pass(STORE_FAULT_SECONDS)
-    server.resume()
-
-
-def _torment(world: World, seed: int, end: int, store_faults: StoreFaults) -> None:
-    nemesis = Nemesis(world, seed, (KILL, KILL, PAUSE, TERMINATE))
+def _torment(fleet: Fleet, seed: int, kinds: list[str]) -> None:
     random = Random(seed)
+    fleet.fill(2_000, 500)
     strikes = 0
-    while micros() < end:
+    while micros() < fleet.plan.end:
         strikes += 1
-        if store_faults and strikes % STORE_FAULT_EVERY == 0:
-            kind = random.choice(sorted(store_faults))
-            world.outage(kind, store_faults[kind])
+        if kinds and strikes % STORE_FAULT_EVERY == 0:
+            kind = kinds[strikes // STORE_FAULT_EVERY % len(kinds)]
+            done = fleet.strike_store(kind, random.choice(STORE_FAULT_SECONDS))
         else:
-            nemesis.strike()
-        faults = world.all_faults()
-        print(f"{len(world.receiver.arrivals)} deliveries; {faults[-1].kind} {faults[-1].node or ''}", flush=True)
+            done = fleet.strike(random.choice(STRIKES))
+        in_flight = fleet.in_flight()
+        print(f"{len(fleet.world.receiver.arrivals)} requests, {in_flight} runs in flight; {done}", flush=True)
+        if in_flight < IN_FLIGHT_MIN:
+            fleet.fill(*FILL)
 
 
-def _report(world: World, seed: int, verdict: Verdict) -> int:
+def _report(world: World, given: argparse.Namespace, verdict: Verdict) -> int:
+    loudest = max(world.nodes, key=Node.lines_per_second)
+    lines = loudest.lines_per_second()
     shares = [node.cpu_share(2.0) for node in world.nodes]
     memory = max(psutil.Process(node.pid).memory_info().rss for node in world.nodes) / 1e6
-    lines = max(node.lines_per_second() for node in world.nodes)
-    print(f"seed {seed}: {verdict}")
-    print(f"at rest: {max(shares):.1%} of a core, {memory:.0f} MB; at the worst {lines} log lines a second")
-    for violation in verdict.violations():
+    print(f"{given.store}, {given.minutes:g} min, seed {given.seed}: {verdict}")
+    print(f"  at rest: {max(shares):.1%} of a core, {memory:.0f} MB; at the worst {lines} log lines a second")
+    for violation in verdict.violations(SHOWN_MAX):
         print(violation)
-    return 1 if verdict.violations() or max(shares) > 0.2 else 0
+    if verdict.violations():
+        for fault in world.all_faults():
+            print(f"{fault.at / 1e6:.2f} to {fault.until / 1e6:.2f}: {fault.kind} {fault.node or ''}")
+    if lines > LINES_PER_SECOND_MAX:
+        print("\n".join(loudest.loudest()))
+    quiet = max(shares) <= CPU_SHARE_MAX and lines <= LINES_PER_SECOND_MAX
+    return 0 if quiet and not verdict.violations() else 1
 
 
 if __name__ == "__main__":

@@ -30,6 +30,10 @@ START_SECONDS = 20.0
 POLL_SECONDS = 0.05
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200
+LOUD_SECONDS = 5
+STARVED_SPAN_SECONDS = 1.0
+STARVED_SHARE = 0.5
+"""A process that waits for a processor for more than this share of a span has no say in whether a lease is kept."""
 
 _never = threading.Event()
 
@@ -231,11 +235,15 @@ class Process:
     def lines_per_second(self, since: int = 0) -> float:
         """How fast it wrote its log at the worst, as a mean over five seconds: that something changed may take a few
         lines at once, a flood goes on."""
-        spans: dict[int, int] = {}
-        for at, _ in list(self.lines):
+        return len(self.loudest(since)) / LOUD_SECONDS
+
+    def loudest(self, since: int = 0) -> list[str]:
+        """The lines of the five seconds in which it wrote most."""
+        spans: dict[int, list[str]] = {}
+        for at, line in list(self.lines):
             if at >= since:
-                spans[at // 5_000_000] = spans.get(at // 5_000_000, 0) + 1
-        return max(spans.values(), default=0) / 5
+                spans.setdefault(at // (LOUD_SECONDS * 1_000_000), []).append(line)
+        return max(spans.values(), key=len, default=[])
 
     def cpu_share(self, seconds: float) -> float:
         """Which share of one core it uses, measured for so long."""
@@ -293,15 +301,37 @@ class World:
         self.nodes: list[Node] = []
         self.others: list[Process] = []
         self.faults: list[Fault] = []
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._watch_starvation, name="starvation", daemon=True)
 
     def __enter__(self) -> Self:
         self.receiver.__enter__()
+        self._watch.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._over.set()
         for process in (*self.others, *self.nodes):
             process.close()
         self.receiver.__exit__(*exc)
+
+    def _watch_starvation(self) -> None:
+        """Note when a process could not run although it wanted to, as the kernel counts it: that is the machine's
+        doing, and to a lease it is what a pause is."""
+        before: dict[int, tuple[float, float]] = {}
+        while not self._over.wait(STARVED_SPAN_SECONDS):
+            for process in (*self.nodes, *self.others):
+                pid = process.process.pid if process.process is not None else 0
+                with suppress(OSError, ValueError):
+                    waited = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+                    now = time.monotonic()
+                    then, waited_then = before.get(pid, (now, waited))
+                    before[pid] = now, waited
+                    if waited - waited_then > STARVED_SHARE * (now - then) > 0:
+                        until = micros()
+                        process.faults.append(
+                            Fault("starved", process.name, until - round((now - then) * 1_000_000), until)
+                        )
 
     def node(self, *options: str) -> Node:
         """One more node, running."""
@@ -332,21 +362,27 @@ class World:
     def wait_over(self, end: int, seconds: float) -> None:
         """Return when the last fire time (`end`) was planned and every run is final."""
         wait_until(lambda: micros() > end + 1_500_000, 60, "the end of the window")
-        self.api.wait_final(seconds)
+        try:
+            self.api.wait_final(seconds)
+        except AssertionError as error:
+            for node in self.nodes:
+                error.add_note(f"{node.name}: {node.api.call('GET', '/readyz')}")
+                error.add_note("\n".join(line for _, line in node.lines[-10:]))
+            raise
 
     def all_faults(self) -> list[Fault]:
         """Everything that was done to anybody, in order."""
         processes = (*self.nodes, *self.others)
         return sorted([*self.faults, *(f for p in processes for f in p.faults)], key=lambda fault: fault.at)
 
-    def outage(self, kind: str, fault: Callable[[], Any]) -> Fault:
-        """Carry out a fault of the store, and write it down."""
+    def outage(self, kind: str, fault: Callable[[], Any], lingers_seconds: float = 0.0) -> Fault:
+        """Carry out a fault of the store, and write it down. `lingers_seconds`: how long it is felt after its end."""
         at = micros()
         fault()
-        self.faults.append(Fault(kind, None, at, micros()))
+        self.faults.append(Fault(kind, None, at, micros() + round(lingers_seconds * 1_000_000)))
         return self.faults[-1]
 
-    def worker(self, name: str, *options: str, log: Path) -> Process:
-        """A worker process on the first node's queues."""
-        command = [sys.executable, "-m", "tests.proof.worker", self.nodes[0].url, name, str(log), *options]
-        return self.process(name, command)
+    def worker(self, name: str, *options: str, log: Path, nodes: Sequence[Node] = ()) -> Process:
+        """A worker process that asks these nodes (none given: the first), the next where one does not answer."""
+        urls = ",".join(node.url for node in nodes or self.nodes[:1])
+        return self.process(name, [sys.executable, "-m", "tests.proof.worker", urls, name, str(log), *options])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +10,8 @@ from typing import Any
 
 from horarium import cron, rrule
 from tests.proof.harness import Api
-from tests.proof.receiver import micros
+from tests.proof.ledger import Promise
+from tests.proof.receiver import instant, micros
 
 SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,6 +25,19 @@ def text(instant: int) -> str:
 def whole_second(ahead_seconds: int) -> int:
     """A whole second so far ahead."""
     return (micros() // SECOND + ahead_seconds) * SECOND
+
+
+LATER = {"type": "once", "at": "2199-01-01T00:00:00Z"}
+PACE_JOBS = 4
+
+
+def soon(api: Api, definitions: int) -> int:
+    """A whole second by which so many jobs will be defined, at three times as long as the server takes for each now."""
+    began = time.monotonic()
+    for number in range(PACE_JOBS):
+        api.must("PUT", f"/jobs/pace-{number}", {"name": f"pace-{number}", "trigger": LATER, "target": queue("none")})
+    pace = (time.monotonic() - began) / PACE_JOBS
+    return whole_second(2 + round(3 * pace * definitions))
 
 
 @dataclass
@@ -112,3 +127,66 @@ def mixed_plan(url: str, start: int, seconds: int) -> Plan:
     for number in range(min(12 * seconds, 500)):
         plan.once(f"once-{number}", start + number * SECOND // 12, http(f"{url}/ok"))
     return plan
+
+
+MIXED_JOBS = 40
+"""Those of a mixed plan, without the single runs."""
+
+
+FLEET_LEASE_SECONDS = 4.0
+
+
+def fleet_plan(url: str, start: int, seconds: int) -> Plan:
+    """Jobs of every kind and policy for servers and workers."""
+    plan = Plan(start, start + seconds * SECOND, lease_seconds=FLEET_LEASE_SECONDS)
+    skip = {"overlap": "skip"}
+    crowd = {"concurrency": {"key": "crowd", "max": 3}}
+    for number in range(16):
+        plan.interval(f"tick-{number}", 1 + number % 4, http(f"{url}/ok"))
+    for number in range(4):
+        plan.interval(f"work-{number}", 1, queue("work", seconds=0.05))
+        plan.interval(f"hold-{number}", 1, http(f"{url}/hold/0.4"))
+        plan.interval(f"callback-{number}", 2, http(f"{url}/callback/0.1"))
+    for number in range(2):
+        plan.interval(f"serial-{number}", 1, http(f"{url}/hold/0.1"), overlap="buffer_all")
+        plan.interval(f"skip-{number}", 1, http(f"{url}/hold/1.3"), **skip)
+        plan.interval(f"crowd-{number}", 1, http(f"{url}/hold/0.2"), **crowd)
+        plan.interval(f"latest-{number}", 1, http(f"{url}/ok"), catch_up={"policy": "latest"})
+        plan.interval(f"again-{number}", 2, http(f"{url}/fail/1"))
+    plan.cron("cron", "*/2 * * * * *", http(f"{url}/ok"))
+    plan.rrule("rrule", "FREQ=SECONDLY;INTERVAL=3", queue("work", seconds=0.5))
+    for number in range(min(4 * seconds, 100)):
+        plan.once(f"once-{number}", start + number * SECOND // 4, http(f"{url}/ok"))
+    return plan
+
+
+@dataclass
+class Backlog:
+    """A job of which a thousand runs are asked for at a time: fire times of long ago. What the API acknowledged is
+    owed, and each run that it named must be there."""
+
+    name: str
+    plan: Plan
+    target: dict[str, Any]
+    acknowledged: dict[str, Promise] = field(default_factory=dict)
+
+    def define(self, api: Api) -> None:
+        """The job alone: of its own it fires once, at the plan's start."""
+        self._next = self.plan.start - BACKLOG_HOURS * HOUR
+        trigger = {"type": "interval", "every_seconds": 3600, "anchor": text(self._next)}
+        self.plan.add(self.name, trigger, self.target, [self.plan.start], ends_at=text(self.plan.start + 1))
+        api.must("PUT", f"/jobs/{self.name}", self.plan.definitions[-1])
+
+    def fill(self, api: Api, count: int) -> None:
+        """So many more runs, at once."""
+        first, self._next = self._next, self._next + count * HOUR
+        assert self._next <= self.plan.start, "the backlog is used up"
+        span = {"start": text(first), "end": text(self._next)}
+        filled = api.must("POST", f"/jobs/{self.name}/backfill", span, seconds=60)
+        now = micros()
+        self.acknowledged |= {run["id"]: Promise(now, self.name, instant(run["fire_at"])) for run in filled["runs"]}
+        self.plan.owed[self.name] += range(first, self._next, HOUR)
+
+
+HOUR = 3600 * SECOND
+BACKLOG_HOURS = 200_000

@@ -8,7 +8,8 @@ What it answers stands in the path, so that a job's URL says how its endpoint be
     /callback/0.2  202 at once; 0.2 seconds later it reports `complete` to the server, and notes whether that was taken
     /gate          200 once `open_gate` was called
 
-It must never lose an arrival: the record is appended before the first byte of an answer is sent.
+Each answer has the request's serial number as its body, so that the run's result tells which attempt it is of. It must
+never lose an arrival: the record is appended before the first byte of an answer is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def instant(text: str) -> int:
 
 @dataclass
 class Arrival:
-    """One request: when it came, for which attempt of which run, and how it was answered (None: not yet)."""
+    """One request: when it came, for which attempt of which run, and how it was answered (None: not yet). `token`:
+    that of its lease, if it was told. `serial`: which of all requests it was."""
 
     at: int
     run: str
@@ -52,16 +54,20 @@ class Arrival:
     token: str
     status: int | None = None
     answered_at: int | None = None
+    serial: int = 0
 
 
 @dataclass(frozen=True)
 class Reported:
-    """What the server said to a completion that was reported under a token: its HTTP status."""
+    """What the server said to a completion that was reported under a token: its HTTP status. `began_at`: when it was
+    first sent; `tries`: how often, until it was answered."""
 
     run: str
     token: int
     status: int
     at: int
+    began_at: int
+    tries: int = 1
 
 
 @dataclass
@@ -132,6 +138,7 @@ class Receiver:
             token=head.get("horarium-token", ""),
         )
         with self.changed:
+            arrival.serial = len(self.arrivals)
             self.arrivals.append(arrival)
             self.changed.notify_all()
         return arrival
@@ -157,7 +164,8 @@ class Receiver:
     def _report(self, url: str, arrival: Arrival) -> None:
         """Report until the server says yes or no: one that is down is asked again."""
         body = json.dumps({"token": int(arrival.token), "result": {"token": int(arrival.token)}}).encode()
-        for _ in range(REPORT_TRIES):
+        began_at = micros()
+        for tries in range(1, REPORT_TRIES + 1):
             request = urllib.request.Request(f"{url}/complete", body, {"Content-Type": "application/json"})
             try:
                 with urllib.request.urlopen(request, timeout=5) as answer:
@@ -169,7 +177,7 @@ class Receiver:
                 status = 0
             if status not in (0, 500, 503):
                 with self.changed:
-                    self.reports.append(Reported(arrival.run, int(arrival.token), status, micros()))
+                    self.reports.append(Reported(arrival.run, int(arrival.token), status, micros(), began_at, tries))
                     self.changed.notify_all()
                 return
             if self._closing.wait(REPORT_PAUSE_SECONDS):
@@ -204,4 +212,5 @@ class _Connection(asyncio.Protocol):
         status = await self._receiver.status_for(path, arrival, head)
         arrival.status, arrival.answered_at = status, micros()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
+            body = str(arrival.serial)
+            self._transport.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())

@@ -8,7 +8,8 @@ import pytest
 
 from tests.proof.harness import Node, World, let_pass
 from tests.proof.jobs import SECOND, Plan, http, text, whole_second
-from tests.proof.ledger import Ledger
+from tests.proof.ledger import Ledger, Promise
+from tests.proof.receiver import micros
 
 KILLS_AFTER = (60, 160, 260)
 """After so many arrivals the server is killed; the second time it stays down for longer than a misfire's grace."""
@@ -55,18 +56,18 @@ def test_kill_9_in_the_middle_of_hundreds_of_due_runs_loses_nothing(tmp_path: Pa
         assert max(verdict.late_seconds) < 12
 
 
-def _ask_and_kill(world: World, node: Node, start: int) -> set[str]:
-    """Runs by hand and a backfill, and a kill after each so many arrivals. Ids of the runs that were promised."""
-    acknowledged: set[str] = set()
+def _ask_and_kill(world: World, node: Node, start: int) -> dict[str, Promise]:
+    """Runs by hand and a backfill, and a kill after each so many arrivals. The runs that were promised."""
+    acknowledged: dict[str, Promise] = {}
     for kill, arrivals in enumerate(KILLS_AFTER):
         for number in range(4):
             key = f"key-{kill}-{number}"
             run = node.api.must("POST", "/jobs/tick-1/trigger", {}, Idempotency_Key=key)
-            acknowledged.add(run["id"])
+            acknowledged[run["id"]] = Promise(micros())
         if kill == 1:
             span = {"start": text(start - 200 * SECOND), "end": text(start)}
             filled = node.api.must("POST", "/jobs/filled/backfill", span)
-            acknowledged.update(run["id"] for run in filled["runs"])
+            acknowledged |= {run["id"]: Promise(micros()) for run in filled["runs"]}
         world.receiver.wait_for(lambda arrivals=arrivals: world.receiver.count() >= arrivals, 30)
         node.kill()
         if kill == 1:

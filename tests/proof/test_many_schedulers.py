@@ -9,9 +9,10 @@ import pytest
 
 from tests.proof.harness import Node, World, at_once, let_pass
 from tests.proof.jobs import SECOND, Plan, mixed_plan, whole_second
-from tests.proof.ledger import Ledger, Verdict
+from tests.proof.ledger import Ledger
 from tests.proof.nemesis import KILL, PAUSE, TERMINATE, Nemesis
 from tests.proof.receiver import micros
+from tests.proof.verdict import Verdict
 from tests.servers.postgres import Postgres
 
 pytestmark = pytest.mark.slow

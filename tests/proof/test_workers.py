@@ -14,9 +14,10 @@ import pytest
 
 from tests.proof.harness import Node, Process, World, let_pass, wait_until
 from tests.proof.jobs import SECOND, Plan, queue, whole_second
-from tests.proof.ledger import Ledger, Verdict
-from tests.proof.receiver import Arrival, Reported, instant, micros
-from tests.proof.worker import read_log
+from tests.proof.ledger import Ledger
+from tests.proof.receiver import instant, micros
+from tests.proof.verdict import Verdict
+from tests.proof.worker import read_log, read_work
 
 pytestmark = pytest.mark.slow
 
@@ -36,23 +37,7 @@ def plan_of(once: int, start: int, **payload: Any) -> Plan:
 def judged(world: World, plan: Plan, log: Path) -> Verdict:
     """The ledger of workers: a start in the log is a delivery."""
     runs = world.api.runs()
-    lines = read_log(log)
-    answered = {(line["run"], line["token"]): line for line in lines if line["event"] == "report"}
-    tokens = {(line["run"], line["attempt"]): line["token"] for line in lines if line["event"] == "start"}
-    by_id = {run["id"]: run for run in runs}
-    starts = []
-    for line in lines:
-        if line["event"] != "start":
-            continue
-        report = answered.get((line["run"], tokens[line["run"], line["attempt"]]))
-        run = by_id.get(line["run"], {})
-        starts.append(
-            Arrival(
-                line["at"], line["run"], line["attempt"], instant(run["fire_at"]), run["job"], str(line["token"]),
-                200 if report else None, report["at"] if report else None,
-            )
-        )  # fmt: skip
-    reports = [Reported(key[0], key[1], line["status"], line["at"]) for key, line in answered.items()]
+    starts, reports = read_work(log, {run["id"]: run["job"] for run in runs})
     verdict = Ledger(plan.owed, runs, starts, reports, world.all_faults()).judge()
     print(verdict)
     return verdict

@@ -1,13 +1,15 @@
 """A worker process that writes down all it does, as its runs' payloads say.
 
-    python -m tests.proof.worker URL NAME LOG [--queue Q] [--slots N] [--client]
+    python -m tests.proof.worker URL[,URL] NAME LOG [--queue Q] [--slots N] [--client]
 
 It claims by long poll over plain HTTP with no help from our client library (`--client`: with it), beats at a third of
-the lease, and completes with its token as the result. Each line of LOG is one JSON object, appended in one write and
+the lease, and completes with its token as the result. A server that does not answer is passed over for the next of the
+URLs (`--client` knows the first alone). Each line of LOG is one JSON object, appended in one write and
 synced before it goes on, so that it is there whatever kills the process next:
 
     {"event": "start", "run": ..., "attempt": 1, "token": 1, "worker": "w1", "at": microseconds}
     {"event": "report", "run": ..., "token": 1, "status": 200, ...}      also for beats that were refused: "beat"
+    {"event": "done", "run": ..., "token": 1, ...}                       the client library will report it
 
 Payload: {"seconds": S} works so long; {"poison": true} kills the process that performs it.
 """
@@ -19,6 +21,8 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,7 @@ from horarium.client.api import Client
 from horarium.client.claimed import ClaimedRun
 from horarium.client.worker import Worker
 from tests.proof.harness import Api, micros
-from tests.proof.receiver import instant
+from tests.proof.receiver import Arrival, Reported, instant
 
 WAIT_SECONDS = 5
 RETRY_SECONDS = 0.2
@@ -52,6 +56,28 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def read_work(path: Path, jobs: Mapping[str, str]) -> tuple[list[Arrival], list[Reported]]:
+    """A log as the ledger reads it: a start is a delivery, a report (or that it was done) its answer. `jobs`: whose run
+    each is."""
+    lines = read_log(path)
+    reports = {(line["run"], line["token"]): line for line in lines if line["event"] == "report"}
+    ends = {(line["run"], line["token"]): line["at"] for line in lines if line["event"] in ("report", "done")}
+    starts = []
+    for line in (line for line in lines if line["event"] == "start"):
+        end = ends.get((line["run"], line["token"]))
+        starts.append(
+            Arrival(
+                line["at"], line["run"], line["attempt"], instant(line["fire_at"]), jobs.get(line["run"], ""),
+                str(line["token"]), None if end is None else 200, end,
+            )
+        )  # fmt: skip
+    told = [
+        Reported(run, token, line["status"], line["at"], line["began_at"], line["tries"])
+        for (run, token), line in reports.items()
+    ]
+    return starts, told
+
+
 def perform(payload: dict[str, Any]) -> None:
     """Do what the payload says."""
     if payload.get("poison"):
@@ -62,8 +88,8 @@ def perform(payload: dict[str, Any]) -> None:
 class Plain:
     """One slot: claim, beat while it works, report, and note what the server said to each."""
 
-    def __init__(self, api: Api, name: str, queue: str, log: Log) -> None:
-        self._api, self._name, self._queue, self._log = api, name, queue, log
+    def __init__(self, apis: list[Api], name: str, queue: str, log: Log) -> None:
+        self._apis, self._name, self._queue, self._log = apis, name, queue, log
 
     def loop(self) -> None:
         while True:
@@ -76,15 +102,17 @@ class Plain:
                 _never.wait(RETRY_SECONDS)
 
     def _post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        api = self._apis[0]
         try:
-            answer = self._api.call("POST", "/api/v1" + path, body)
+            answer = api.call("POST", "/api/v1" + path, body)
         except OSError:
+            self._apis = [*(other for other in self._apis if other is not api), api]
             return 0, None
         return answer.status, answer.body
 
     def _attempt(self, run: dict[str, Any]) -> None:
         token, lease = run["lease"]["token"], run["lease"]
-        self._log.write("start", run=run["id"], attempt=run["attempt"], token=token)
+        self._log.write("start", run=run["id"], attempt=run["attempt"], token=token, fire_at=run["fire_at"])
         done = threading.Event()
         pace = (instant(lease["expires_at"]) - instant(run["started_at"])) / 3_000_000
         beating = threading.Thread(target=self._beat, args=(run["id"], token, pace, done), daemon=True)
@@ -102,10 +130,11 @@ class Plain:
 
     def _report(self, run_id: str, token: int) -> None:
         """Report until the server says yes or no."""
-        while True:
+        began_at = micros()
+        for tries in count(1):
             status, _ = self._post(f"/runs/{run_id}/complete", {"token": token, "result": {"token": token}})
             if status not in (0, 500, 503):
-                self._log.write("report", run=run_id, token=token, status=status)
+                self._log.write("report", run=run_id, token=token, status=status, began_at=began_at, tries=tries)
                 return
             _never.wait(RETRY_SECONDS)
 
@@ -114,8 +143,9 @@ def work_with_client(url: str, name: str, queue: str, slots: int, log: Log) -> N
     """The same with the client library, until a signal."""
 
     def performed(run: ClaimedRun) -> dict[str, int]:
-        log.write("start", run=run.id, attempt=run.attempt, token=run.token)
+        log.write("start", run=run.id, attempt=run.attempt, token=run.token, fire_at=run.fire_at.isoformat())
         perform(run.payload or {})
+        log.write("done", run=run.id, token=run.token)
         return {"token": run.token}
 
     with Client(url) as client:
@@ -132,10 +162,11 @@ def main() -> None:
     parser.add_argument("--client", action="store_true")
     given = parser.parse_args()
     log = Log(given.log, given.name)
+    urls = given.url.split(",")
     if given.client:
-        work_with_client(given.url, given.name, given.queue, given.slots, log)
+        work_with_client(urls[0], given.name, given.queue, given.slots, log)
         return
-    slots = [Plain(Api(given.url), given.name, given.queue, log) for _ in range(given.slots)]
+    slots = [Plain([Api(url) for url in urls], given.name, given.queue, log) for _ in range(given.slots)]
     for slot in slots:
         threading.Thread(target=slot.loop, daemon=True).start()
     _never.wait()

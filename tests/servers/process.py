@@ -118,12 +118,16 @@ class ServerProcess:
         self.kill()
         self.start()
 
-    def stop(self) -> None:
-        """Stop it in order, and remove its folder."""
+    def halt(self, number: signal.Signals | None = None) -> None:
+        """Stop it in order, or as this signal says, and keep its data: `start` goes on with them."""
         if self.process is not None and self.process.poll() is None:
             self.signal_all(signal.SIGCONT)
-            self.process.send_signal(self._stop_signal)
+            self.process.send_signal(number or self._stop_signal)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=15)
             self.kill()
+
+    def stop(self) -> None:
+        """Stop it in order, and remove its folder."""
+        self.halt()
         shutil.rmtree(self.folder, ignore_errors=True)

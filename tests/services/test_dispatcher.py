@@ -14,8 +14,9 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Failed, Outcome, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
 from horarium.ports import Control, Delivery
+from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
 from horarium.services.collector import Collector
-from horarium.services.dispatcher import Dispatcher, Keeper, Stop
+from horarium.services.dispatcher import Dispatcher, Keeper
 from horarium.settling import cancel
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting, until
@@ -188,7 +189,7 @@ async def test_work_that_ignores_its_end_keeps_nobody_busy(setting: Setting) -> 
     await node.claim()
     await until(lambda: bool(node.dispatcher.attempts))
     setting.clock.advance(5)
-    assert await node.keeper.step(setting.now) is None
+    assert await node.keeper.step(setting.now) == setting.now + CANCEL_AGAIN_SECONDS * SECOND
     release.set()
     await until(lambda: not node.dispatcher.attempts)
 
@@ -233,7 +234,7 @@ async def test_the_next_attempt_may_begin_where_the_lost_one_is_still_ending(set
     await node.claim()
     await until(lambda: len(work.begun) == 2)
     assert sorted(node.dispatcher.attempts) == [("run", 1), ("run", 2)]
-    node.dispatcher.attempts["run", 1].end(Stop.LOST)
+    node.dispatcher.attempts["run", 1].end(Stop.LOST, setting.now)
     await until(lambda: list(node.dispatcher.attempts) == [("run", 2)])
     work.go_on.set()
     await node.settle()

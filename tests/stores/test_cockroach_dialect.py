@@ -10,15 +10,15 @@ import asyncpg
 import pytest
 
 from horarium.backends import make_backend
-from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.errors import InvalidRequest, InvalidSetting, StoreUnavailable
 from horarium.signals import LocalSignal
 from horarium.stores.cockroach import CockroachStore
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, statements_of
 from horarium.stores.cockroach.session import QUERIES
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import PostgresClock
 from horarium.stores.postgres.connect import settings_of
-from horarium.stores.postgres.migrate import known_migrations
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.stores.cockroach_server import Trouble, TroubledStore
@@ -95,7 +95,7 @@ def test_its_backend_has_the_clock_of_the_database_and_wakes_locally() -> None:
 
 
 def test_runs_are_not_added_by_a_single_statement() -> None:
-    with pytest.raises(InvalidSetting, match="add_runs_in"):
+    with pytest.raises(InvalidRequest, match="asyncpg connection"):
         CockroachStore("cockroachdb://root@db/h").add_runs_sql([a_run(1)])
 
 
@@ -153,7 +153,7 @@ async def test_a_newer_schema_is_refused(fresh_serializable_url: str) -> None:
     store = CockroachStore(fresh_serializable_url)
     await store.open()
     await store.close()
-    newer = "INSERT INTO horarium.migrations VALUES (9999, 'from the future', '')"
+    newer = "INSERT INTO horarium.migrations VALUES (9999, 'from the future', '', 9999)"
     await execute(fresh_serializable_url.replace("cockroachdb:", "postgresql:"), newer)
     with pytest.raises(InvalidSetting, match="upgrade Horarium"):
         await CockroachStore(fresh_serializable_url).open()

@@ -16,6 +16,7 @@ from horarium.clock import DAY
 from horarium.model import State
 from horarium.ports import JobFilter, RunFilter
 from horarium.stores.mongo import MongoStore, queries
+from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import MIGRATIONS
 from horarium.stores.mongo.session import Grouping, Query, Session
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
@@ -161,12 +162,23 @@ async def test_what_waits_is_counted_without_reading_a_run(session: Session) -> 
     assert "FETCH" not in {stage["stage"] for stage in stages(plan)}
 
 
-async def test_a_claim_finds_its_candidates_by_their_ids(session: Session) -> None:
-    found = {**claimable(session), "_id": {"$in": session.keys([a_run(1_000).id, a_run(1_001).id])}, "gated": None}
-    update = {"q": found, "u": queries.claim_runs("w", NOW, None), "multi": True, "hint": "_id_"}
+@pytest.mark.parametrize("added_one_by_one", [False, True])
+async def test_a_claim_finds_its_candidates_by_their_ids(session: Session, added_one_by_one: bool) -> None:
+    candidates = await session.find(queries.claim_ready(claimable(session)), FEW)
+    if added_one_by_one:
+        candidates = [{**candidate, "mark": new_mark()} for candidate in candidates]
+    (found,) = queries.unmoved_runs(candidates)
+    update = {"q": found, "u": queries.claim_runs("w", NOW, None), "multi": True}
     command = {"explain": {"update": "horarium_runs", "updates": [update]}, "verbosity": "queryPlanner"}
     plan = await session.database.command(command)
     assert {stage["indexName"] for stage in stages(plan) if stage["stage"] == "IXSCAN"} == {"_id_"}
+
+
+def test_however_many_marks_there_are_a_filter_knows_few() -> None:
+    candidates = [{"_id": str(number), "mark": new_mark()} for number in range(queries.MARKS_MAX + 1)]
+    filters = list(queries.unmoved_runs(candidates))
+    assert [len(found["$or"]) for found in filters] == [queries.MARKS_MAX, 1]
+    assert [key for found in filters for key in found["_id"]["$in"]] == [candidate["_id"] for candidate in candidates]
 
 
 async def test_the_schema_is_what_the_migrations_say(session: Session) -> None:

@@ -19,7 +19,7 @@ from horarium.api.guards import add_security_headers, refuse_cross_site, require
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
-from horarium.api.problems import EXCEPTION_HANDLERS
+from horarium.api.problems import exception_handlers
 from horarium.api.runs import Runs
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.work import Work
@@ -54,7 +54,7 @@ def create_app(
         [api, *_routes(unguarded), *Docs(document).handlers()],
         guards=[refuse_cross_site],
         before_send=[add_security_headers],
-        exception_handlers=EXCEPTION_HANDLERS,
+        exception_handlers=exception_handlers(operations.clock),
         openapi_config=None,
         logging_config=None,
         request_max_body_size=BODY_BYTES_MAX,

@@ -18,10 +18,14 @@ from litestar.response.base import ASGIResponse, Response
 from msgspec import UNSET, Struct, UnsetType
 
 from horarium.api.limits import RETRY_AFTER_SECONDS
+from horarium.clock import Clock
 from horarium.errors import HorariumError, InvalidRequest, Outage
 
 PROBLEM_TYPE = "urn:horarium:problem:"
 MEDIA_TYPE = "application/problem+json"
+
+OUTAGE_OVER_SECONDS = 30.0
+"""An outage that refused no request for so long is over: the next refusal is told again."""
 
 log = logging.getLogger("horarium.api")
 
@@ -168,13 +172,35 @@ def _problem(code: str, detail: str, **more: Any) -> Problem:
     return Problem(type=PROBLEM_TYPE + code, title=title, status=status, detail=detail, code=code, **more)
 
 
-def answer_error(request: Request[Any, Any, Any], error: HorariumError) -> Response[Any]:
+class Refusals:
+    """What the log says of requests that an outage refuses: the first one, and afterwards how many there were. Clients
+    that try again would fill it otherwise."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: float | None = None
+        self._more = 0
+
+    def note(self, request: Request[Any, Any, Any], error: HorariumError) -> None:
+        """One request was refused."""
+        before, self._last = self._last, self._clock.monotonic()
+        if before is not None and self._last - before < OUTAGE_OVER_SECONDS:
+            self._more += 1
+            return
+        if self._more:
+            log.warning("%d more requests were refused in the outage before", self._more)
+            self._more = 0
+        path = request.scope["path"]
+        log.warning("%s %s: %s; further requests are refused without a line here", request.method, path, error.message)
+
+
+def answer_error(request: Request[Any, Any, Any], error: HorariumError, refusals: Refusals) -> Response[Any]:
     """The answer to one of our errors."""
     problem = problem_of(error)
     if problem.status == 500:
         log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
     elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
-        log.warning("%s %s: %s", request.method, request.scope["path"], error.message)
+        refusals.note(request, error)
     headers = {}
     if problem.status in (429, 503):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
@@ -236,10 +262,14 @@ class ProblemResponse(Response[Any]):
         return ASGIResponse(body=self._body, status_code=self.status_code, media_type=MEDIA_TYPE, headers=headers)
 
 
-EXCEPTION_HANDLERS: dict[Any, Any] = {
-    HorariumError: answer_error,
-    HTTPException: answer_http_error,
-    Exception: answer_unexpected,
-}
+def exception_handlers(clock: Clock) -> dict[Any, Any]:
+    """The answer to each kind of error, for one application."""
+    refusals = Refusals(clock)
+    return {
+        HorariumError: lambda request, error: answer_error(request, error, refusals),
+        HTTPException: answer_http_error,
+        Exception: answer_unexpected,
+    }
 
-__all__ = ["EXCEPTION_HANDLERS", "PROBLEMS", "Fault", "Problem", "internal_problem", "problem_of"]
+
+__all__ = ["PROBLEMS", "Fault", "Problem", "exception_handlers", "internal_problem", "problem_of"]

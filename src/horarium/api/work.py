@@ -116,6 +116,9 @@ class Work:
             if not claiming.done():
                 claiming.cancel()
                 await asyncio.wait({claiming})
+                if not claiming.cancelled():
+                    # An outage, while nobody listens any more: read, so that asyncio does not complain of it.
+                    claiming.exception()
 
     async def _give_back(self, claimed: Claimed) -> None:
         await self._operations.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])

@@ -1,12 +1,15 @@
 """Redis Streams: one stream each for a job's actions, statuses and heartbeats, under the wire's own names.
 
-An entry has one field, `body`. Workers read actions through a consumer group of theirs, created from id 0, and delete
-what they have acknowledged; all nodes read reports through the group `horarium`. A confirmed action is as durable as
+An entry has the field `body`; an action also `expires_at`, in ms of the server's time. Workers read actions through a
+consumer group of theirs, created from id 0, and delete what they have acknowledged; all nodes read reports through the
+group `horarium`. A confirmed action is as durable as
 Redis itself: with `appendfsync everysec`, a crash may forget the last second of it, which the run's lease makes good.
 
-Redis knows no "not now": what is given back is put at the stream's end again in the transaction that acknowledges it.
-What a node took and never answered is claimed by another after a while. Actions of many runs share one round trip. The
-driver's own repetitions are off: they would send an action twice.
+Redis knows no messages that expire, and workers that are slower than the leases would for ever be given actions that
+have been replaced: so whoever publishes clears away the expired ones first (`clear.lua`). Nor does it know "not now":
+what is given back is put at the stream's end again in the transaction that acknowledges it. What a node took and never
+answered is claimed by another after a while. Actions of many runs share one round trip. The driver's own repetitions
+are off: they would send an action twice.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.resources import files
 from os import urandom
 from typing import Any, NamedTuple
 
@@ -28,10 +32,13 @@ from horarium.errors import BusUnavailable
 from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
 
 GROUP = "horarium"
-FIELD = b"body"
+FIELD, EXPIRES_AT = b"body", b"expires_at"
+CLEAR = files("horarium.buses").joinpath("clear.lua").read_text()
 ACTIONS_MAX = 100_000
 """Actions that a stream keeps, about: where no worker deletes them, the oldest go. Leases bring lost ones back."""
 BATCH = 500
+CLEAR_SECONDS = 0.5
+"""How often the expired actions of a stream are cleared away, while actions are published to it."""
 STREAMS_MAX = 500
 """Streams that are read with one command."""
 BLOCK_SECONDS = 0.25
@@ -46,6 +53,7 @@ class Sending(NamedTuple):
 
     key: str
     body: bytes
+    expires_seconds: float
     done: asyncio.Future[None]
 
 
@@ -73,6 +81,8 @@ class RedisBus(Link):
         self._receiving = asyncio.Lock()
         self._held: dict[Receipt, bytes] = {}
         self._grouped: set[str] = set()
+        self._cleared: dict[str, float] = {}
+        self._ahead_seconds = 0.0
 
     # ---- the connection
 
@@ -83,10 +93,12 @@ class RedisBus(Link):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 # The driver leaks a socket when it is cancelled while it connects: both connect here, in peace.
-                await asyncio.gather(writer.ping(), reader.ping())
+                (seconds, micros), _ = await asyncio.gather(writer.time(), reader.ping())
             self._writer = writer
             self._grouped.clear()
+            self._cleared.clear()
             loop = asyncio.get_running_loop()
+            self._ahead_seconds = seconds + micros / 1e6 - loop.time()
             tasks = [loop.create_task(part) for part in (ended.wait(), self._write(writer), self._read(reader))]
             self._went_up()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -129,11 +141,12 @@ class RedisBus(Link):
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
         if self._writer is None:
             raise BusUnavailable(self.problem or "redis: not connected")
-        sending = Sending(queue_name(job, "action"), body, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        sending = Sending(queue_name(job, "action"), body, expires_seconds, done)
         self._sendings.append(sending)
         self._queued.set()
         async with asyncio.timeout(self._confirm_seconds):
-            await sending.done
+            await done
 
     async def _write(self, writer: Any) -> None:
         """Send what has gathered, batch by batch."""
@@ -147,15 +160,22 @@ class RedisBus(Link):
 
     async def _write_batch(self, writer: Any, batch: list[Sending]) -> None:
         pipe = writer.pipeline(transaction=False)
+        now = asyncio.get_running_loop().time()
         for sending in batch:
-            pipe.xadd(sending.key, {FIELD: sending.body}, maxlen=ACTIONS_MAX, approximate=True)
+            expires_at = int((now + self._ahead_seconds + sending.expires_seconds) * 1000)
+            entry = {FIELD: sending.body, EXPIRES_AT: expires_at}
+            pipe.xadd(sending.key, entry, maxlen=ACTIONS_MAX, approximate=True)
+        for key in {sending.key for sending in batch}:
+            if now >= self._cleared.get(key, 0) + CLEAR_SECONDS:
+                self._cleared[key] = now
+                pipe.eval(CLEAR, 1, key)
         try:
             answers = await pipe.execute(raise_on_error=False)
         except BaseException as error:
             for sending in batch:
                 _fail(sending, Unconfirmed(f"redis: no confirmation came: {error or type(error).__name__}"))
             raise
-        for sending, answer in zip(batch, answers, strict=True):
+        for sending, answer in zip(batch, answers, strict=False):
             if isinstance(answer, Exception):
                 _fail(sending, BusUnavailable(f"redis: the message was not taken: {answer}"))
             elif not sending.done.done():

@@ -32,7 +32,7 @@ SUMMARIES = {
     "job": "Define, show, pause, trigger, import and export jobs.",
     "run": "List, show, cancel and retry runs.",
     "preview": "Show when a trigger would fire.",
-    "worker": "Perform runs with a Python function.",
+    "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
 }
 

@@ -1,4 +1,7 @@
-"""`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch."""
+"""`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch.
+
+What stands after `--` is a command: the payload of a queue target, for a worker that performs commands.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,16 @@ from typing import Any
 import click
 
 from horarium.cli.documents import read_definitions
-from horarium.cli.fields import DURATION, INSTANT, JSON, policies_of, target_of, trigger_json, trigger_of
+from horarium.cli.fields import (
+    DURATION,
+    INSTANT,
+    JSON,
+    TARGET_FLAGS,
+    policies_of,
+    target_of,
+    trigger_json,
+    trigger_of,
+)
 from horarium.cli.job import NAME, print_job
 from horarium.cli.preview import trigger_options
 from horarium.cli.shell import connect, server_options
@@ -66,24 +78,51 @@ POLICY_OPTIONS = [
 ]
 
 
+COMMAND_OPTIONS = [
+    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Command: a variable; repeatable."),
+    click.option("--cwd", metavar="FOLDER", help="Command: the folder in which it starts."),
+    click.option("--stdin", metavar="TEXT", help="Command: its standard input."),
+]
+COMMAND_QUEUE = "shell"
+"""The queue of commands, where none is named."""
+
+
+class WithCommand(click.Command):
+    """A command line whose words after `--` are another one."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        context.meta["command"] = args[at + 1 :]
+        return super().parse_args(context, args[:at])
+
+    def collect_usage_pieces(self, context: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(context), "[-- PROGRAM [ARGUMENT]...]"]
+
+
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every flag that says something of a job."""
-    for option in reversed(TARGET_OPTIONS + POLICY_OPTIONS):
+    for option in reversed(TARGET_OPTIONS + COMMAND_OPTIONS + POLICY_OPTIONS):
         command = option(command)
     command = click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON.")(command)
     return trigger_options(command)  # type: ignore[no-any-return]
 
 
 @click.command(
+    cls=WithCommand,
     help="""Define a job: a trigger, a target and policies, by flags or from a file.
 
+\b
+After -- stands a program with its arguments, which `horarium worker --queue shell --allow-commands` starts. It is a
+list of words and no shell's line; for one, say: -- /bin/sh -c 'a | b'
+\b
 \b
 Examples:
   horarium job add nightly --cron "0 3 * * *" --timezone Europe/Berlin --http https://example.com/report
   horarium job add poll --every 5m --queue reports --payload '{"kind": "poll"}' --attempts 5 --backoff 10s
   horarium job add party --at 2026-12-31T23:59:00Z --handler fireworks --args '{"size": 3}'
+  horarium job add dump --cron "30 2 * * *" --env PGHOST=db1 -- pg_dump -Fc -f /backup/db.dump db
   horarium job add --file job.yaml
-"""
+""",
 )
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--file", metavar="FILE", help="The job as a YAML or JSON file; - is the standard input.")
@@ -106,6 +145,7 @@ def add(
 
 
 @click.command(
+    cls=WithCommand,
     help="""Change some fields of a job; what is not given stays.
 
 \b
@@ -115,7 +155,7 @@ Examples:
   horarium job update nightly --cron "30 3 * * *" --attempts 5
   horarium job update nightly --label team=billing --remove-label owner
   horarium job update nightly --disabled
-"""
+""",
 )
 @NAME
 @click.option("--file", metavar="FILE", help="A JSON merge patch as a YAML or JSON file; - is the standard input.")
@@ -173,10 +213,32 @@ def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("give --trigger or one of the other trigger flags, not both")
     if text is not None or trigger is not None:
         fields["trigger"] = trigger if text is None else trigger_json(text)
-    target = target_of(flags)
+    target = target_of(_with_command(flags))
     if target:
         fields["target"] = target
     return fields
+
+
+def _with_command(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with the payload and the queue that a command after `--` means."""
+    given: list[str] = click.get_current_context().meta["command"]
+    more = {name: flags[name] for name in ("env", "cwd", "stdin") if flags.get(name)}
+    if not given and not more:
+        return flags
+    if not given:
+        raise click.UsageError(f"--{next(iter(more))} belongs to a command; give it after --, or use --payload")
+    if flags.get("payload") is not None:
+        raise click.UsageError("give --payload or a command after --, not both")
+    if "env" in more:
+        for text in more["env"]:
+            if "=" not in text:
+                raise click.UsageError(f"--env: {text!r} has no '='; give NAME=VALUE")
+        more["env"] = dict(text.split("=", 1) for text in more["env"])
+    named = any(flags.get(name) is not None for name in TARGET_FLAGS)
+    queue = flags.get("queue") if named else COMMAND_QUEUE
+    if queue is None:
+        raise click.UsageError("a command after -- is for a queue: give --queue, or no target")
+    return {**flags, "queue": queue, "payload": {"command": given, **more}}
 
 
 def _check_complete(definition: Mapping[str, Any]) -> None:
@@ -185,7 +247,7 @@ def _check_complete(definition: Mapping[str, Any]) -> None:
     if "trigger" not in definition:
         raise click.UsageError("a trigger is missing: give one of --cron, --every, --at, --when, --rrule and --trigger")
     if "type" not in definition.get("target", {}):
-        raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus")
+        raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus, or -- COMMAND")
 
 
 def _replacing(job: Any, changes: dict[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,27 @@
-"""`horarium worker`: performs runs with a function of the user's own code.
+"""`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
-`module:function` is called with each claimed run (see `client.worker`); `module:scheduler`, anything with a
-`run_forever`, runs by itself on its own store.
+`module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
+store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see
+`client.commands`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import json
 import logging
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from horarium.cli.app import is_scheduler, load_app, run_scheduler
 from horarium.cli.fields import DURATION
+from horarium.cli.reload import end_with, run_reloading
 from horarium.cli.shell import connect, server_options
 from horarium.errors import InvalidSetting
 
@@ -25,76 +29,133 @@ QUEUES_MAX = 100
 
 
 @click.command(
-    help="""Perform runs with a Python function, until a signal stops it.
+    help="""Perform runs with a Python function, or as shell commands, until a signal stops it.
 
 \b
 The function gets each run (run.id, run.job, run.payload, run.attempt, run.cancel_requested); what it returns is the
 result, raising is a failure. On SIGTERM the worker finishes what runs and gives back what it has not begun.
 \b
+With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
+may define jobs then starts programs as the user that this worker runs as.
+\b
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
+--queue are needed, and --slots, --grace and --name stand in for what it was made with.
+\b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
+  horarium worker --queue shell --allow-commands
+  horarium worker --queue shell --allow-command pg_dump --allow-command '/opt/jobs/*'
   horarium worker --app myapp.main:scheduler
+  horarium worker --app myapp.main:scheduler --reload
 """
 )
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Queue to serve; repeatable.")
-@click.option("--app", required=True, metavar="MODULE:NAME", help="The function, or a Scheduler with handlers.")
+@click.option("--app", metavar="MODULE:NAME", help="The function, or a Scheduler with handlers.")
+@click.option("--allow-commands", is_flag=True, help="Perform runs as shell commands: any program.")
+@click.option(
+    "--allow-command",
+    "programs",
+    multiple=True,
+    metavar="PATTERN",
+    help="Perform runs as shell commands: only such programs, a name or a whole path, * is a wildcard; repeatable.",
+)
+@click.option(
+    "--kill-after",
+    type=DURATION,
+    default=3.0,
+    metavar="DURATION",
+    help="Commands: from SIGTERM to SIGKILL. [default: 3s]",
+)
 @click.option("--slots", type=click.IntRange(1, 256), default=8, show_default=True, help="Runs performed at one time.")
 @click.option(
     "--prefetch", type=click.IntRange(0, 1_000), default=0, show_default=True, help="Runs claimed ahead of a free slot."
 )
 @click.option("--grace", type=DURATION, default=30.0, metavar="DURATION", help="How long a stop waits. [default: 30s]")
+@click.option("--reload", is_flag=True, help="Development: start again when a .py file under this directory changes.")
+@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with it.")
 @click.option("--name", metavar="NAME", help="Name of the worker; left out: host and process id.")
 @server_options
 def worker(
     queues: tuple[str, ...],
-    app: str,
+    app: str | None,
+    allow_commands: bool,
+    programs: tuple[str, ...],
+    kill_after: float,
     slots: int,
     prefetch: int,
     grace: float,
+    reload: bool,
+    parent: int | None,
     name: str | None,
     url: str,
     api_key: str | None,
     as_json: bool,
 ) -> None:
     _log(as_json)
-    performer = load_app(app)
-    run_forever = getattr(performer, "run_forever", None)
-    if run_forever is not None:
-        asyncio.run(_run_scheduler(performer))
-        return
-    if not callable(performer):
-        raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
+    if reload:
+        sys.exit(run_reloading(sys.argv[1:]))
+    if parent is not None:
+        end_with(parent)
+    if app is not None and (allow_commands or programs):
+        raise click.UsageError("give --app or --allow-commands, not both: start one worker for each")
+    if app is None:
+        performer = _commands(allow_commands, programs, kill_after)
+    else:
+        performer = load_app(app)
+        if is_scheduler(performer):
+            asked: dict[str, Any] = {"slots": slots, "grace": grace, "name": name}
+            run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
+            return
+        if not callable(performer):
+            raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
     if not queues:
-        raise click.UsageError("--queue is missing: name the queues whose runs the function performs")
+        raise click.UsageError("--queue is missing: name the queues whose runs are performed")
     if len(queues) > QUEUES_MAX:
         raise click.UsageError(f"--queue: {len(queues)} queues; at most {QUEUES_MAX} are served by one worker")
-    from horarium.client.worker import Worker
+    from horarium.client.worker import CANCEL_GRACE_SECONDS, Worker
 
+    if app is None:
+        _end_with_us(performer.kill_all)
     with connect(url, api_key) as client:
-        function = _blocking(performer)
         Worker(
-            client, queues, function, name=name, slots=slots, prefetch=prefetch, grace_seconds=grace
+            client,
+            queues,
+            _blocking(performer),
+            name=name,
+            slots=slots,
+            prefetch=prefetch,
+            grace_seconds=grace,
+            cancel_grace_seconds=max(CANCEL_GRACE_SECONDS, kill_after + 2.0),
         ).run_until_signal()
 
 
-def load_app(app: str) -> Any:
-    """The object that `module:name` names, from the installed packages or the current directory."""
-    module_name, colon, path = app.partition(":")
-    if not colon or not module_name or not path:
-        raise InvalidSetting(f"--app: {app!r} is not MODULE:NAME, such as myapp.tasks:make_report", field="app")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise InvalidSetting(f"--app: there is no module {module_name!r} here or installed", field="app") from None
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise InvalidSetting(f"--app: module {module_name!r} has no {path!r}", field="app")
-        found = getattr(found, part)
-    return found
+def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float) -> Any:
+    """What performs commands."""
+    if allow_commands and programs:
+        raise click.UsageError("give --allow-commands for any program, or --allow-command for some, not both")
+    if not allow_commands and not programs:
+        raise click.UsageError("--app is missing; or give --allow-commands, to start the programs that runs name")
+    from horarium.client.commands import Commands
+
+    return Commands(programs, grace_seconds=kill_after)
+
+
+def _end_with_us(kill_all: Callable[[], None]) -> None:
+    """A signal that ends this process at once (the second one) ends the commands too."""
+
+    def on_signal(number: int, frame: object) -> None:
+        kill_all()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+
+
+def _is_given(option: str) -> bool:
+    """Whether it stands on the command line: a Scheduler has defaults of its own."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _blocking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,14 +163,6 @@ def _blocking(function: Callable[..., Any]) -> Callable[..., Any]:
     if not inspect.iscoroutinefunction(function):
         return function
     return lambda run: asyncio.run(function(run))
-
-
-async def _run_scheduler(scheduler: Any) -> None:
-    if hasattr(scheduler, "__aenter__"):
-        async with scheduler:
-            await scheduler.run_forever()
-    else:
-        await scheduler.run_forever()
 
 
 class JsonLines(logging.Formatter):

@@ -20,8 +20,18 @@ LEASE_SECONDS_MIN = 1.0
 REASON_CHARS_MAX = 1_000
 
 
+class Failure(Exception):
+    """Raised by the function of a worker: the attempt failed, with exactly this error, and with a result besides."""
+
+    def __init__(self, error: str, *, retryable: bool = True, result: Any = UNSET) -> None:
+        super().__init__(error)
+        self.retryable = retryable
+        self.result = result
+
+
 class ClaimedRun:
-    """A run as the function that performs it sees it."""
+    """A run as the function that performs it sees it. `cancel_requested`: it should end soon, be it that a cancel was
+    asked, that its lease is lost, or that its worker stops and can't wait."""
 
     def __init__(self, view: RunView, client: Client, now: float) -> None:
         assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
@@ -29,9 +39,11 @@ class ClaimedRun:
         self.token = view.lease.token
         self.cancel_requested = threading.Event()
         self.lease_lost = False
+        self.worker_stops = False
         self._client = client
         begun_at = view.started_at or view.lease.expires_at
         self.lease_seconds = max((view.lease.expires_at - begun_at).total_seconds(), LEASE_SECONDS_MIN)
+        self._expired_at = view.lease.expires_at
         self.lease_ends = now + self.lease_seconds
         self.beat_at = now + self.lease_seconds / 3
 
@@ -63,7 +75,24 @@ class ClaimedRun:
     def heartbeat(self, progress: Any = UNSET) -> None:
         """Keep `progress` with the run, and renew the lease (which also happens by itself). Raises LeaseLost."""
         if self._client.heartbeat(self.id, self.token, progress).cancel_requested:
-            self.cancel_requested.set()
+            self.cancel()
+
+    def renewed(self, expires_at: datetime, now: float) -> None:
+        """The lease stands until `expires_at`, which is counted from its first end: the server's clock is not ours.
+        One that can't be renewed beyond the run's time limit is looked at again just when it ends."""
+        self.lease_ends += (expires_at - self._expired_at).total_seconds()
+        self._expired_at = expires_at
+        self.beat_at = min(self.beat_at, max(self.lease_ends, now + self.lease_seconds / 30))
+
+    def cancel(self) -> None:
+        """A cancel was asked."""
+        self.worker_stops = False
+        self.cancel_requested.set()
+
+    def give_up(self) -> None:
+        """Its worker stops, and can't wait: what it leaves undone is done by another attempt."""
+        self.worker_stops = not self.cancel_requested.is_set()
+        self.cancel_requested.set()
 
     def lose(self) -> None:
         """Its lease is lost: stop, and report nothing."""
@@ -105,9 +134,15 @@ def failed(run: ClaimedRun, error: Exception) -> Report:
             return report_of(run, "failed", error=text, retryable=False)
         case Defer(until=until):
             return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
-    if run.cancel_requested.is_set():
+    if run.worker_stops:
+        text = f"its worker stopped: {text}"[:ERROR_CHARS_MAX]
+    elif run.cancel_requested.is_set():
         return report_of(run, "cancelled", reason=f"stopped when asked to: {text}"[:REASON_CHARS_MAX])
-    return report_of(run, "failed", error=_described(error)[:ERROR_CHARS_MAX])
+    elif not isinstance(error, Failure):
+        text = _described(error)[:ERROR_CHARS_MAX]
+    if isinstance(error, Failure):
+        return report_of(run, "failed", error=text, retryable=error.retryable, result=error.result)
+    return report_of(run, "failed", error=text)
 
 
 def _described(error: Exception) -> str:

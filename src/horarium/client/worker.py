@@ -65,6 +65,7 @@ class Worker:
         prefetch: int = 0,
         wait_seconds: float = WAIT_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
+        cancel_grace_seconds: float = CANCEL_GRACE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         _check("slots", slots, 1, SLOTS_MAX)
@@ -80,6 +81,7 @@ class Worker:
         self._places = slots + prefetch
         self._wait_seconds = wait_seconds
         self._grace_seconds = grace_seconds
+        self._cancel_grace_seconds = cancel_grace_seconds
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -147,7 +149,7 @@ class Worker:
                 "%d runs outlived the grace of %g s; they are asked to stop", len(self._running), self._grace_seconds
             )
             self._cancel_running()
-            self._wait_idle(CANCEL_GRACE_SECONDS)
+            self._wait_idle(self._cancel_grace_seconds)
         self._abandon_running()
         with self._changed:
             self._changed.wait_for(lambda: not self._held, SETTLE_GRACE_SECONDS)
@@ -170,7 +172,7 @@ class Worker:
     def _cancel_running(self) -> None:
         with self._changed:
             for run in self._running:
-                run.cancel_requested.set()
+                run.give_up()
 
     def _abandon_running(self) -> None:
         with self._changed:
@@ -339,9 +341,9 @@ class Worker:
                 log.warning("%r: its lease ran out, as the server did not answer", run)
                 run.lose()
         else:
-            run.lease_ends = now + run.lease_seconds
+            run.renewed(pulse.expires_at, now)
             if pulse.cancel_requested:
-                run.cancel_requested.set()
+                run.cancel()
 
 
 def queue_name(queue: str) -> str:

@@ -1,32 +1,38 @@
 """Runs performed by Python functions of this process.
 
-A handler is an async function, or a plain one that is called in a thread. It gets the run's context, and, where it has
-more parameters, the run's args by name, converted to the types that it declares. Returning means success (what it
-returns is kept as the result); raising means failure; `Retry`, `Discard` and `Defer` say more.
+A handler is an async function, or a plain one that is called in a thread. It gets the run's context (`context.py`),
+and, where it has more parameters, the run's args by name (`arguments.py`). Returning means success (what it returns is
+kept as the result); raising means failure; `Retry`, `Discard` and `Defer` say more.
+
+The hard part is a thread, which nobody can stop. When its attempt is over before it is (time limit, lost lease, end of
+the node), it sees `run.cancelled` and has a moment to return. Then the attempt ends without it: its lease is given up,
+nothing that it does counts any more, and it keeps its place until it returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from horarium.clock import Clock, to_datetime, to_instant
-from horarium.model import RESULT_BYTES_MAX, Deferred, Failed, HandlerTarget, Job, Outcome, Run, Succeeded
+from horarium.clock import to_instant
+from horarium.delivery.arguments import Arguments
+from horarium.delivery.context import InThread, RunContext, job_args
+from horarium.delivery.threads import Call, Threads
+from horarium.errors import InvalidJob, WrongArguments
+from horarium.model import RESULT_BYTES_MAX, Deferred, Failed, Outcome, Succeeded
 from horarium.ports import Control, Delivery
 
 HandlerFunction = Callable[..., Any]
 
-THREADS_MAX = 64
-
-log = logging.getLogger("horarium")
+CONCURRENCY_MAX = 10_000
+THREAD_PATIENCE_SECONDS = 1.5
+"""How long a thread that is asked to stop is waited for. Less than the dispatcher waits at the end of a drain."""
 
 
 class Retry(Exception):
@@ -49,149 +55,100 @@ class Defer(Exception):
         self.until = to_instant(until)
 
 
-class RunContext:
-    """What a handler knows of the run that it performs."""
-
-    __slots__ = ("_control", "_job", "_loop", "_run", "args")
-
-    def __init__(self, run: Run, job: Job | None, args: Any, control: Control) -> None:
-        self._run = run
-        self._job = job
-        self._control = control
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.args = args
-
-    @property
-    def id(self) -> str:
-        """The run's id: the same for every attempt, so it serves as idempotency key."""
-        return self._run.id
-
-    @property
-    def idempotency_key(self) -> str:
-        """The run's id."""
-        return self._run.id
-
-    @property
-    def job(self) -> str | None:
-        """The name of its job; None for a one-off run."""
-        return self._run.job
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self._run.attempt
-
-    @property
-    def token(self) -> int:
-        """The fencing number of this claim: larger than that of any earlier one."""
-        return self._run.token
-
-    @property
-    def fire_at(self) -> datetime:
-        """The fire time for which the run is owed."""
-        return to_datetime(self._run.fire_at)
-
-    @property
-    def due_at(self) -> datetime:
-        """When this attempt was due."""
-        return to_datetime(self._run.due_at)
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels of its job."""
-        return self._job.labels if self._job is not None else {}
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that names the run."""
-        return logging.LoggerAdapter(log, {"run": self._run.id, "job": self._run.job, "attempt": self._run.attempt})
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether a cancel was asked, or the lease was lost. A handler that runs for long looks now and then."""
-        return self._control.cancelled
-
-    async def wait_cancelled(self) -> None:
-        """Return when `cancelled` becomes true."""
-        await self._control.wait_cancelled()
-
-    async def heartbeat(self, progress: Any = None) -> None:
-        """Renew the lease (which also happens by itself) and keep `progress` with the run. Raises LeaseLost."""
-        await self._control.heartbeat(None if progress is None else msgspec.json.encode(progress))
-
-    def report_progress(self, progress: Any) -> None:
-        """As `heartbeat`, for a handler that runs in a thread."""
-        assert self._loop is not None, "only for handlers that run in a thread; use `await run.heartbeat(...)`"
-        asyncio.run_coroutine_threadsafe(self.heartbeat(progress), self._loop).result()
-
-    def __repr__(self) -> str:
-        return f"<run {self.id} of {self.job or self._run.queue}, attempt {self.attempt}>"
-
-
 class Handler:
-    """A registered function, and how it is to be called."""
+    """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
+    time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
 
-    __slots__ = ("function", "is_async", "name", "parameters")
+    __slots__ = ("arguments", "concurrency", "function", "is_async", "name")
 
-    def __init__(self, name: str, function: HandlerFunction) -> None:
+    def __init__(self, name: str, function: HandlerFunction, concurrency: int | None = None) -> None:
+        if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise InvalidJob(f"handler {name!r}: concurrency must be from 1 to {CONCURRENCY_MAX:,}, not {concurrency}")
+        if not callable(function):
+            raise InvalidJob(f"handler {name!r}: {function!r} is no function")
+        if _is(function, inspect.isgeneratorfunction) or _is(function, inspect.isasyncgenfunction):
+            raise InvalidJob(f"handler {name!r}: it yields; a handler returns")
         self.name = name
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.parameters = _parameters(function)
+        self.concurrency = concurrency
+        self.is_async = _is(function, inspect.iscoroutinefunction)
+        self.arguments = Arguments(name, function)
 
     def call(self, context: RunContext) -> Any:
-        """Call the function; for an async one, its coroutine."""
-        if not self.parameters:
+        """Call the function; for an async one, its coroutine. Raises WrongArguments before it is called."""
+        if self.arguments.free:
             return self.function(context)
-        return self.function(context, **_arguments(self.parameters, context.args))
+        run = context._run
+        given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))
+        return self.function(context, **given)
 
 
-def _parameters(function: HandlerFunction) -> dict[str, Any]:
-    """Parameters beyond the first, with the types that they declare."""
-    signature = inspect.signature(function, eval_str=True)
-    return {
-        name: Any if parameter.annotation is parameter.empty else parameter.annotation
-        for name, parameter in list(signature.parameters.items())[1:]
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-
-
-def _arguments(parameters: Mapping[str, Any], args: Any) -> dict[str, Any]:
-    given = args if isinstance(args, dict) else {}
-    return {name: msgspec.convert(given[name], kind) for name, kind in parameters.items() if name in given}
+def _is(function: HandlerFunction, kind: Callable[[Any], bool]) -> bool:
+    """Whether the function, or the `__call__` of an object, is of this kind."""
+    return kind(function) or kind(getattr(type(function), "__call__", None))  # noqa: B004
 
 
 class HandlerDelivery:
     """The Target of all handlers of this process."""
 
-    def __init__(self, handlers: Mapping[str, Handler], clock: Clock) -> None:
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
-        self._clock = clock
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads("horarium-handler")
 
     async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
-        run, job = delivery.run, delivery.job
+        run = delivery.run
         handler = self._handlers.get(run.queue.removeprefix("handler/"))
         if handler is None:
             return Failed(f"there is no handler for {run.queue!r} in this process")
+        if not handler.is_async:
+            return await self._in_thread(handler, delivery, control)
         try:
-            context = RunContext(run, job, args_of(run, job), control)
-            answer = await handler.call(context) if handler.is_async else await self._in_thread(handler, context)
-            return _succeeded(answer)
-        except Exception as error:
-            return _failed(error, self._clock)
+            return _succeeded(await handler.call(RunContext(run, delivery.job, control)))
+        except (Exception, SystemExit) as error:
+            return _failed(error)
 
-    async def _in_thread(self, handler: Handler, context: RunContext) -> Any:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="horarium-handler")
-        loop = asyncio.get_running_loop()
-        context._loop = loop
-        answer = await loop.run_in_executor(self._threads, handler.call, context)
-        return await answer if isinstance(answer, Awaitable) else answer
+    async def _in_thread(self, handler: Handler, delivery: Delivery, control: Control) -> Outcome | None:
+        thread = InThread(control, asyncio.get_running_loop())
+        context = RunContext(delivery.run, delivery.job, control, thread)
+        call = self._threads.call(lambda: _perform(handler, context))
+        try:
+            answer = await call.answer
+        except asyncio.CancelledError:
+            answer = await self._stop(call, thread, control)
+        thread.close()
+        return answer if isinstance(answer, Outcome) else await _awaited(answer)
+
+    async def _stop(self, call: Call[Any], thread: InThread, control: Control) -> Any:
+        """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
+        thread.wake()
+        over = call.over
+        try:
+            await asyncio.wait([over], timeout=THREAD_PATIENCE_SECONDS)
+        finally:
+            if not over.done():
+                control.goes_on(over)
+        if over.done():
+            return over.result()
+        raise asyncio.CancelledError
 
     async def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
+
+
+def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
+    """In the thread: the outcome; or what is left to await, where a plain function returned a coroutine."""
+    try:
+        answer = handler.call(context)
+        return answer if inspect.isawaitable(answer) else _succeeded(answer)
+    except BaseException as error:
+        return _failed(error)
+
+
+async def _awaited(answer: Awaitable[Any]) -> Outcome:
+    try:
+        return _succeeded(await answer)
+    except (Exception, SystemExit) as error:
+        return _failed(error)
 
 
 _NO_RESULT = Succeeded()
@@ -211,7 +168,7 @@ def _succeeded(answer: Any) -> Outcome:
     return Succeeded(result)
 
 
-def _failed(error: Exception, clock: Clock) -> Outcome:
+def _failed(error: BaseException) -> Outcome:
     match error:
         case Retry():
             return Failed(str(error), retry_after_seconds=error.after_seconds)
@@ -219,6 +176,10 @@ def _failed(error: Exception, clock: Clock) -> Outcome:
             return Failed(str(error) or "discarded by its handler", retryable=False)
         case Defer():
             return Deferred(error.until, str(error))
+        case WrongArguments():
+            return Failed(str(error), retryable=False)
+        case SystemExit():
+            return Failed(f"it called exit({error.code})")
         case _:
             return Failed(describe(error))
 
@@ -228,12 +189,3 @@ def describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
-
-
-def args_of(run: Run, job: Job | None) -> Any:
-    """The args in force: those given with the run, or those of its job."""
-    if run.payload is not None:
-        return msgspec.json.decode(run.payload)
-    if job is not None and isinstance(job.target, HandlerTarget):
-        return job.target.args
-    return {}

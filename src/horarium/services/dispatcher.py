@@ -4,25 +4,27 @@ Claims come in batches: as many as there are free places, and what these perform
 Each place is a task that takes the next ready run as soon as it has done with one; another place is opened only when
 the present ones wait for something, so that runs that never wait cost no task at all.
 
-The hard part is to stop in time. An attempt ends early for one of four reasons: its time limit, a lost lease, a cancel
-whose grace ran out, or the end of this process. The reason is noted before the task is cancelled, so that one is
-never mistaken for another.
+The hard part is to stop in time. An attempt ends early for one of three reasons: its time limit, a lost lease (also
+that of a cancel whose grace ran out), or the end of this process. The reason is noted before the task is cancelled, so
+that one is never mistaken for another. Work that does not end all the same (`strays`: threads, which nobody can stop)
+has lost its lease, and keeps its place, so that there is never more of it than there are places.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.errors import LeaseLost, Outage
-from horarium.model import Failed, Job, Outcome, Released, Run
+from horarium.errors import Outage
+from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
 from horarium.ports import BATCH_MAX, Beat, Delivery, Pulse, Signal, Store, Target
+from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Attempt, Stop
 from horarium.services.collector import Collector
+from horarium.services.quiet import QuietLog
 from horarium.telemetry import Telemetry
 
 PLACES_MAX = 10_000
@@ -31,16 +33,13 @@ AHEAD_SECONDS = 0.03
 batches, and long ones wait in the store, where others can take them."""
 FAIR_RUNS = 200
 """Runs that one place performs without giving way, where none of them waits for anything."""
+END_SECONDS = 2.0
+"""How long a drain waits for what it has ended."""
 
 log = logging.getLogger("horarium")
 
 
-class Stop(Enum):
-    """Why an attempt is ended before its time."""
-
-    TIMEOUT = "timeout"
-    LOST = "lost"
-    NODE = "node"
+INTERRUPTED = Released("interrupted: the node stopped")
 
 
 class Ready(NamedTuple):
@@ -50,62 +49,9 @@ class Ready(NamedTuple):
     job: Job | None
 
 
-class Attempt:
-    """An attempt under way: what its target may ask and tell (`ports.Control`), and what we know of it."""
-
-    __slots__ = ("_asked", "_dispatcher", "deadline", "job", "lease_expires_at", "renew_at", "run", "stop", "task")
-
-    def __init__(self, dispatcher: Dispatcher, run: Run, job: Job | None, task: asyncio.Task[None] | None) -> None:
-        self._dispatcher = dispatcher
-        self._asked: asyncio.Event | bool = False
-        self.run = run
-        self.job = job
-        self.task = task
-        self.stop: Stop | None = None
-        lease = run.lease_expires_at or 0
-        self.lease_expires_at = lease
-        self.renew_at = lease - to_micros(run.lease_seconds) * 2 // 3
-        limit = run.execution_seconds
-        self.deadline = None if limit is None or run.started_at is None else run.started_at + to_micros(limit)
-
-    @property
-    def cancelled(self) -> bool:
-        return self._asked if isinstance(self._asked, bool) else self._asked.is_set()
-
-    async def wait_cancelled(self) -> None:
-        if isinstance(self._asked, bool):
-            asked, self._asked = self._asked, asyncio.Event()
-            if asked:
-                self._asked.set()
-        await self._asked.wait()
-
-    async def heartbeat(self, progress: bytes | None = None) -> None:
-        await self._dispatcher.beat([self], progress)
-        if self.stop is Stop.LOST:
-            raise LeaseLost(f"the lease on run {self.run.id} is lost; stop working on it")
-
-    def wants_beat(self, now: Instant) -> bool:
-        """Whether a third of the lease is gone, or the wall clock went back, so that nobody can tell."""
-        return self.renew_at <= now or self.renew_at > now + to_micros(self.run.lease_seconds)
-
-    def ask_to_stop(self) -> None:
-        """A cancel was asked: let the target see it."""
-        if isinstance(self._asked, bool):
-            self._asked = True
-        else:
-            self._asked.set()
-
-    def end(self, reason: Stop) -> None:
-        """End it now, for this reason."""
-        if self.stop is None:
-            self.stop = reason
-            self.ask_to_stop()
-            if self.task is not None:
-                self.task.cancel()
-
-
 class Dispatcher:
-    """Claims and performs runs of the queues that `targets` names. `places`: attempts at one time."""
+    """Claims and performs runs of the queues that `targets` names. `places`: attempts at one time. `limits`: attempts
+    of one queue at one time; what is beyond them stays in the store, where others can take it."""
 
     name = "dispatcher"
 
@@ -122,6 +68,7 @@ class Dispatcher:
         places: int = 100,
         window_seconds: float = 0.0,
         name: str = "dispatcher",
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.topics = tuple(f"queue:{queue}" for queue in targets)
@@ -133,7 +80,9 @@ class Dispatcher:
         self._collector = collector
         self._telemetry = telemetry
         self._targets = dict(targets)
-        self._queues = tuple(targets)
+        self._limits = dict(limits or {})
+        unlimited = tuple(queue for queue in targets if queue not in self._limits)
+        self._lines = deque([queues for queues in (unlimited, *((queue,) for queue in self._limits)) if queues])
         self._worker = worker
         self._places_max = min(places, PLACES_MAX)
         self._window = to_micros(window_seconds)
@@ -142,6 +91,10 @@ class Dispatcher:
         self._places: set[asyncio.Task[None]] = set()
         self._opening = False
         self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._strays: dict[Attempt, asyncio.Future[Any]] = {}
+        self._void = QuietLog("work that did not stop in time")
+        self._patience: asyncio.Timeout | None = None
+        self._hurried = False
         self._accepting = True
         self._performed = 0
         self._paced_at = 0.0
@@ -156,7 +109,13 @@ class Dispatcher:
     @property
     def free(self) -> int:
         """How many runs could be begun at once, or very soon."""
-        return self._places_max + self._ahead - len(self._attempts) - len(self._ready) - len(self._held)
+        taken = len(self._attempts) + len(self._ready) + len(self._held) + len(self._strays)
+        return self._places_max + self._ahead - taken
+
+    @property
+    def strays(self) -> int:
+        """How many places are taken by work whose attempt is over, but which can't be stopped."""
+        return len(self._strays)
 
     def _pace(self) -> None:
         """See how many runs were performed since the last claim, and how many shall be claimed ahead."""
@@ -170,20 +129,34 @@ class Dispatcher:
 
     async def step(self, now: Instant) -> Instant | None:
         """Claim what is due, as far as there is room. When the next run falls due."""
-        if not self._accepting or not self._queues:
+        if not self._accepting:
             return None
         wakes = [await self._release_held(now)] if self._held else []
+        if len(self._strays) >= self._places_max:
+            raise Outage(f"every place ({self._places_max}) is taken by work that does not stop: {self._stray_names()}")
         self._pace()
-        limit = min(self.free, BATCH_MAX)
-        if limit <= 0:
-            return min((wake for wake in wakes if wake is not None), default=None)
-        claimed = await self._store.claim_runs(self._queues, limit, self._worker, now, now + self._window)
-        if claimed.runs:
-            self._take(claimed.runs, claimed.jobs, now)
-        if len(claimed.runs) < limit:
-            wakes.append(claimed.next_due_at)
+        self._lines.rotate(-1)
+        rooms = self._rooms() if self._limits else {}
+        wakes += [await self._claim(queues, rooms.get(queues[0], BATCH_MAX), now) for queues in self._lines]
         wakes += [ready.run.due_at for ready in self._held]
         return min((wake for wake in wakes if wake is not None), default=None)
+
+    async def _claim(self, queues: tuple[str, ...], room: int, now: Instant) -> Instant | None:
+        """Claim for one line: all queues without a limit together, or one with a limit. When its next run falls due;
+        None: when a place becomes free, if it has to wait for that."""
+        limit = min(self.free, room, BATCH_MAX)
+        if limit <= 0 or not self._accepting:
+            return None
+        claimed = await self._store.claim_runs(queues, limit, self._worker, now, now + self._window)
+        if claimed.runs:
+            self._take(claimed.runs, claimed.jobs, now)
+        return claimed.next_due_at if len(claimed.runs) < limit else None
+
+    def _rooms(self) -> dict[str, int]:
+        """How many more runs of each queue with a limit could be begun."""
+        taken = Counter(attempt.run.queue for attempt in (*self._attempts.values(), *self._strays))
+        taken.update(ready.run.queue for ready in (*self._ready, *self._held))
+        return {queue: limit - taken[queue] for queue, limit in self._limits.items()}
 
     def _take(self, runs: tuple[Run, ...], jobs: Mapping[str, Job], now: Instant) -> None:
         self._telemetry.claimed(runs, self.name)
@@ -235,7 +208,7 @@ class Dispatcher:
     def _open_place(self) -> None:
         """One more place, if there is a run for it."""
         self._opening = False
-        if self._ready and len(self._places) < self._places_max:
+        if self._ready and len(self._places) < self._places_max - len(self._strays):
             place = asyncio.get_running_loop().create_task(self._work())
             self._places.add(place)
             place.add_done_callback(self._close_place)
@@ -251,7 +224,7 @@ class Dispatcher:
         task = asyncio.current_task()
         assert task is not None
         performed = 0
-        while self._ready:
+        while self._ready and len(self._places) <= self._places_max - len(self._strays):
             run, job = self._ready.popleft()
             if self._ready and not self._opening:
                 self._opening = True
@@ -259,26 +232,27 @@ class Dispatcher:
             if (run.lease_expires_at or 0) <= self._clock.now():
                 self._telemetry.lease_lost()
                 continue
-            outcome = await self._perform(run, job, task)
+            attempt = Attempt(self, run, job, task)
+            outcome = await self._perform(attempt, task)
             if outcome is not None:
-                self._collector.add(run, job, outcome)
+                self._collector.add(attempt.run, job, outcome)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
         self.wake()
 
-    async def _perform(self, run: Run, job: Job | None, task: asyncio.Task[None]) -> Outcome | None:
+    async def _perform(self, attempt: Attempt, task: asyncio.Task[None]) -> Outcome | None:
         """One attempt. None: it is not ours to settle."""
-        attempt = Attempt(self, run, job, task)
+        run, job = attempt.run, attempt.job
         self._attempts[run.id, run.token] = attempt
         if attempt.deadline is not None:
             self.keeper_wake()
         try:
-            return await self._targets[run.queue].deliver(Delivery(run, job), attempt)
+            outcome = await self._targets[run.queue].deliver(Delivery(run, job), attempt)
+            return outcome if attempt.stop is None else _ended_early(attempt, outcome)
         except asyncio.CancelledError:
             if attempt.stop is not None:
-                task.uncancel()
-                return _ended_early(attempt)
+                return _ended_early(attempt, INTERRUPTED)
             if task.cancelling():
                 raise
             return Failed("cancelled by its own doing")
@@ -286,27 +260,79 @@ class Dispatcher:
             log.exception("run %s: its target failed", run.id)
             return Failed(f"{type(error).__name__}: {error}")
         finally:
+            if attempt.stop is not None:
+                attempt.over()
             del self._attempts[run.id, run.token]
             self._performed += 1
             if len(self._ready) <= self._ahead // 2:
                 self.wake()
 
+    # ---- work that can't be stopped
+
+    def keep_stray(self, attempt: Attempt, over: asyncio.Future[Any]) -> None:
+        """This work goes on, though its attempt is over: it keeps its place until then."""
+        self._strays[attempt] = over
+        over.add_done_callback(lambda over: self._forget_stray(attempt, over))
+        self._void.warning(
+            self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, its outcome is void, "
+            "and it keeps its place until it ends (%d of %d are so taken)",
+            attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self._strays), self._places_max,
+        )  # fmt: skip
+        if len(self._strays) >= self._places_max:
+            self._give_back("released: every place is taken by work that does not stop")
+
+    def _forget_stray(self, attempt: Attempt, over: asyncio.Future[Any]) -> None:
+        del self._strays[attempt]
+        if not over.cancelled():
+            over.exception()
+        self._void.warning(
+            self._clock.now(), "run %s of %s: it has ended; its outcome is void", attempt.run.id, attempt.run.queue
+        )
+        self._open_place()
+        self.wake()
+
+    def _stray_names(self) -> str:
+        queues = Counter(attempt.run.queue for attempt in self._strays)
+        return ", ".join(f"{queue} ({count})" for queue, count in queues.most_common(5))
+
+    def _give_back(self, reason: str) -> None:
+        """Release what was claimed and has not begun."""
+        for run, job in (*self._ready, *self._held):
+            self._collector.add(run, job, Released(reason))
+        self._ready.clear()
+        self._held.clear()
+
     # ---- leases
 
     async def keep(self, now: Instant) -> Instant | None:
         """Renew leases that are a third gone, end attempts that are over time. When to look again."""
+        self._void.tell_rest(now)
         for attempt in self._lively():
             if attempt.deadline is not None and attempt.deadline <= now:
-                attempt.end(Stop.TIMEOUT)
+                attempt.end(Stop.TIMEOUT, now)
             elif attempt.lease_expires_at <= now:
-                attempt.end(Stop.LOST)
+                attempt.end(Stop.LOST, now)
         await self.beat([attempt for attempt in self._lively() if attempt.wants_beat(now)])
         wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in self._lively()]
+        wakes += self._cancel_again(now)
         return min(wakes, default=None)
 
     def _lively(self) -> list[Attempt]:
-        """The attempts that were not told to end. One that was may ignore it for ever: it is not looked at again."""
+        """The attempts that were not told to end."""
         return [attempt for attempt in self._attempts.values() if attempt.stop is None]
+
+    def _cancel_again(self, now: Instant) -> list[Instant]:
+        """Cancel those again that go on though they were told to end. When to do so the next time."""
+        told = [attempt for attempt in self._attempts.values() if attempt.stop is not None]
+        for attempt in told:
+            if attempt.cancel_again_at <= now:
+                self._void.warning(
+                    now, "run %s of %s: it was cancelled %d s ago (%s), its lease is given up, and it goes on; "
+                    "it is cancelled again, and keeps its place until it ends",
+                    attempt.run.id, attempt.run.queue, CANCEL_AGAIN_SECONDS, attempt.stop and attempt.stop.value,
+                )  # fmt: skip
+                attempt.cancel(now)
+        return [attempt.cancel_again_at for attempt in told]
 
     async def beat_all(self) -> None:
         """Ask after every attempt at once: a cancel may have been asked."""
@@ -325,7 +351,7 @@ class Dispatcher:
         if (attempt.run.id, attempt.run.token) not in self._attempts:
             return
         if pulse is None:
-            attempt.end(Stop.LOST)
+            attempt.end(Stop.LOST, self._clock.now())
             return
         attempt.lease_expires_at = pulse.expires_at
         third = to_micros(attempt.run.lease_seconds) // 3
@@ -338,21 +364,41 @@ class Dispatcher:
     async def drain(self, grace_seconds: float) -> None:
         """Claim nothing more, give back what was not begun, let the rest finish; end what has not after the grace."""
         self._accepting = False
-        for run, job in (*self._ready, *self._held):
-            self._collector.add(run, job, Released("released: the node stops"))
-        self._ready.clear()
-        self._held.clear()
+        self._give_back("released: the node stops")
+        await self._wait_idle(0.0 if self._hurried else grace_seconds)
+        for attempt in self._lively():
+            attempt.end(Stop.NODE, self._clock.now())
         if self._places:
-            await asyncio.wait(self._places, timeout=grace_seconds)
-        for attempt in list(self._attempts.values()):
-            attempt.end(Stop.NODE)
-        if self._places:
-            await asyncio.wait(self._places, timeout=1.0)
+            await asyncio.wait(self._places, timeout=END_SECONDS)
+        for attempt in self._attempts.values():
+            if attempt.stop is Stop.NODE:
+                attempt.given_back = True
+                self._collector.add(attempt.run, attempt.job, Released("interrupted, but it went on: the node stopped"))
+
+    async def _wait_idle(self, seconds: float) -> None:
+        """Wait until nothing runs, so many seconds at the most, or until `hurry`."""
+        try:
+            async with asyncio.timeout(seconds) as self._patience:
+                while self._places:
+                    await asyncio.wait(self._places)
+        except TimeoutError:
+            pass
+        finally:
+            self._patience = None
+
+    def hurry(self) -> None:
+        """Let a drain wait no longer for what runs."""
+        self._hurried = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
 
-def _ended_early(attempt: Attempt) -> Outcome | None:
-    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer has the word."""
-    return Released("interrupted: the node stopped") if attempt.stop is Stop.NODE else None
+def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
+    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer has the word. What
+    was done before this node ended it is done; anything else is not held against the run."""
+    if attempt.stop is not Stop.NODE or attempt.given_back:
+        return None
+    return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED
 
 
 class Keeper:

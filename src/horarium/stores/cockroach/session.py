@@ -22,7 +22,7 @@ from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
-NOT_INHERITED = frozenset({"claim_at_once"})
+NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere"})
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 
@@ -85,6 +85,12 @@ class CockroachSession(Session):
         if added and any(run.state not in UNFINISHED for run in runs):
             await self.change("file_runs", self.namespace_id, list(added))
         return added
+
+    async def enter_gates(self) -> None:
+        await self.one("lock_gates", self.namespace_id)
+
+    async def lock_gates(self, gates: Sequence[int]) -> None:
+        """All are locked already."""
 
     async def _queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
         found = await self.rows("queues_named", self.namespace_id, names)

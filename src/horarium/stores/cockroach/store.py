@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.errors import InvalidSetting
+from horarium.errors import InvalidRequest
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
-from horarium.stores.cockroach.migrate import migrate
+from horarium.stores.cockroach.migrate import PACKAGE, migrate
 from horarium.stores.cockroach.session import CockroachSession
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location
+from horarium.stores.postgres.elsewhere import Placeholders
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import PostgresStore
@@ -39,7 +41,8 @@ class CockroachStore(PostgresStore):
         return Pool(self.location, PAUSES)
 
     async def _migrate(self, pool: Pool) -> None:
-        await pool.call(migrate, transaction=False)
+        known, shown = known_migrations(PACKAGE), self.location.shown
+        await pool.call(lambda connection: migrate(connection, known, shown), transaction=False)
 
     async def _find_namespace(self, connection: Connection) -> int:
         number = await super()._find_namespace(connection)
@@ -55,13 +58,15 @@ class CockroachStore(PostgresStore):
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
         serializable and tried again as a whole by whoever began it. The store must be open."""
-        return await super().add_runs_in(connection, runs_)
+        if not hasattr(connection, "fetchval"):
+            given = type(connection).__name__
+            raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
+        return await runs.add_runs(self._session(connection), runs_) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
-        """There is no single statement here. Raises InvalidSetting."""
-        raise InvalidSetting(
-            "store: cockroachdb:// can't add runs by a single statement; use add_runs_in with an asyncpg connection",
-            field="store",
+    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+        """There is no single statement here. Raises InvalidRequest."""
+        raise InvalidRequest(
+            "cockroachdb:// can't add runs by a single statement; use an asyncpg connection", field="connection"
         )
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
@@ -70,8 +75,7 @@ class CockroachStore(PostgresStore):
         levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
-            given = queues, limit, worker, now, until
-            return await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            return await self._claim_exactly(queues, limit, worker, now, until)
         taken = await self._take_ready(due, limit, worker, now, until)
         if len(taken.runs) >= limit:
             return taken
@@ -83,7 +87,7 @@ class CockroachStore(PostgresStore):
             return Claimed()
 
         async def work(session: Session) -> Claimed:
-            rows = await claim.take(session, due, limit, worker, now, until)
+            rows, _ = await claim.take(session, due, limit, worker, now, until)
             return await claim.claimed(session, rows, until)
 
         return await self._call(work, transaction=True)

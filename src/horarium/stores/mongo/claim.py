@@ -1,8 +1,9 @@
 """The claim: who is next, exactly, whoever else claims at the same time.
 
-Candidates are looked for as they now stand, without a lock. If nothing can hold any of them back, one command takes
-those that are still there, under a mark of this claim, and what bears the mark is read: three round trips. Whoever
-loses some of them to another claimer looks again.
+Candidates are read as they now stand, without a lock. If nothing can hold any of them back, one command takes those
+that still are as they were read. Every write leaves a mark of its own, so a run whose mark is the same is the same, and
+what the claim has made of it need not be read: two round trips. Only if some were lost to another claimer is it asked
+which those are, and looked again.
 
 If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
 of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document of which
@@ -16,17 +17,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from horarium.clock import Instant
-from horarium.model import Run
-from horarium.ports import Claimed
+from horarium.model import Job, Run, State
+from horarium.ports import Claimed, lease_end
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark, update_one
 from horarium.stores.mongo.jobs import jobs_by_id
 from horarium.stores.mongo.rows import load_runs
-from horarium.stores.mongo.runs import by_key
+from horarium.stores.mongo.runs import Statement, by_key, write
 from horarium.stores.mongo.session import Contended, Document, Session
 
 LOOKS_MAX = 20
@@ -46,27 +49,23 @@ async def claim_runs(
         return Claimed()
     claim = _Claim(session, queues, limit, worker, now, until)
     runs = await claim.runs()
-    job_ids = {run.job_id for run in runs if run.job_id is not None}
-    if claim.exhausted and not claim.hindered:
-        ahead = session.first(queries.next_due_at(session, queues, until))
-        next_due_at, jobs = await asyncio.gather(ahead, jobs_by_id(session, sorted(job_ids)))
-    else:
-        next_due_at, jobs = until, await jobs_by_id(session, sorted(job_ids))
-    return Claimed(tuple(runs), jobs, next_due_at)
+    return Claimed(tuple(runs), await claim.jobs_of(runs), await claim.next_due_at())
 
 
 class _Claim:
-    """One claim. `exhausted`: nothing that could be taken is left, as far as it was looked at. `hindered`: behind some
-    gates it could not be looked."""
+    """One claim. `_exhausted`: nothing that could be taken is left, as far as it was looked at. `_hindered`: behind
+    some gates it could not be looked."""
 
     def __init__(
         self, session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
     ) -> None:
         self._session, self._limit, self._worker, self._now = session, limit, worker, now
+        self._queues, self._until = queues, until
         self._found = queries.claimable(session, queues, now, until)
         self._gates: list[str] = []
-        self.exhausted = False
-        self.hindered = False
+        self._jobs: dict[str, Job] = {}
+        self._exhausted = False
+        self._hindered = False
 
     async def runs(self) -> list[Run]:
         """Take runs until the limit is reached or none is left."""
@@ -77,54 +76,82 @@ class _Claim:
                 break
             candidates = await self._session.find(queries.claim_ready(self._found), wanted, fresh=True)
             if any(candidate.get("gated") for candidate in candidates):
-                keys, gated, self.exhausted = await self._take_gated(wanted)
+                candidates, gated, self._exhausted = await self._take_gated(wanted)
                 taken += gated
             else:
-                keys, self.exhausted = [by_key(candidate) for candidate in candidates], len(candidates) < wanted
-            won = await self._take(keys)
+                self._exhausted = len(candidates) < wanted
+            won = await self._take(candidates)
             taken += won
-            if self.exhausted and len(won) == len(keys):
+            if self._exhausted and len(won) == len(candidates):
                 break
-            self.exhausted = False
+            self._exhausted = False
         return sorted(taken, key=_claim_order)
 
-    async def _take(self, keys: Sequence[str]) -> list[Run]:
-        """Take those of these runs that are still there, and that nothing can hold back."""
-        if not keys:
+    async def jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        """The jobs that these runs belong to."""
+        job_ids = {run.job_id for run in runs if run.job_id is not None}
+        await self._learn_jobs(job_ids)
+        return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
+
+    async def next_due_at(self) -> Instant | None:
+        """When to look again."""
+        if not self._exhausted or self._hindered:
+            return self._until
+        found: Instant | None = await self._session.first(queries.next_due_at(self._session, self._queues, self._until))
+        return found
+
+    async def _take(self, candidates: Sequence[Document]) -> list[Run]:
+        """Take those of these runs that are still as they were read, and that nothing can hold back."""
+        if not candidates:
             return []
         mark = new_mark()
-        found = {**self._found, "_id": {"$in": list(keys)}, "gated": None}
         change = queries.claim_runs(self._worker, self._now, mark)
-        if not (await self._session.runs.update_many(found, change, hint="_id_")).matched_count:
-            return []
-        return await self._marked(keys, mark)
+        statements: list[Statement] = [(where, change) for where in queries.unmoved_runs(candidates)]
+        job_ids = {candidate["job_id"] for candidate in candidates if "job_id" in candidate}
+        count, _ = await asyncio.gather(write(self._session, statements), self._learn_jobs(job_ids))
+        if count < len(candidates):
+            candidates = await self._kept(candidates, mark) if count else []
+        return [self._claimed(run) for run in load_runs(self._session, candidates)]
 
-    async def _marked(self, keys: Sequence[str], mark: Any, within: Any = None) -> list[Run]:
-        query = queries.marked_runs(keys, mark, whole=True)
-        return load_runs(self._session, await self._session.find(query, within=within, fresh=True))
+    async def _kept(self, candidates: Sequence[Document], mark: Any) -> list[Document]:
+        """Those that bear our mark."""
+        query = queries.marked_runs([by_key(candidate) for candidate in candidates], mark, whole=False)
+        ours = {by_key(document) for document in await self._session.find(query, fresh=True)}
+        return [candidate for candidate in candidates if by_key(candidate) in ours]
+
+    def _claimed(self, run: Run) -> Run:
+        """What the claim has made of a run: the same as `queries.claim_runs`."""
+        started_at = max(self._now, run.due_at)
+        changed = {"worker": self._worker, "token": run.token + 1, "attempt": run.attempt + 1}
+        run = replace(run, state=State.RUNNING, started_at=started_at, **changed)
+        return replace(run, lease_expires_at=lease_end(run, started_at))
+
+    async def _learn_jobs(self, job_ids: Iterable[str]) -> None:
+        self._jobs.update(await jobs_by_id(self._session, sorted(set(job_ids) - self._jobs.keys())))
 
     # -- what may be held back
 
-    async def _take_gated(self, wanted: int) -> tuple[list[str], list[Run], bool]:
-        """Decide who is next. Those that may be held back are taken at once; the keys of the others are returned, to
-        be taken without a transaction, in which every loss to another claimer would undo all of it."""
+    async def _take_gated(self, wanted: int) -> tuple[list[Document], list[Run], bool]:
+        """Decide who is next. Those that may be held back are taken at once; the others are returned, to be taken
+        without a transaction, in which every loss to another claimer would undo all of it."""
         try:
             return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
         except Contended:
             # Somebody may have died behind a gate. What doesn't have to pass it goes on.
-            self.hindered = True
+            self._hindered = True
             self._found = queries.beyond_gates(self._found, await self._stuck())
         try:
             return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
         except Contended:
             return [], [], False
 
-    async def _decide(self, wanted: int, within: Any) -> tuple[list[str], list[Run], bool]:
+    async def _decide(self, wanted: int, within: Any) -> tuple[list[Document], list[Run], bool]:
         decision = _Decision(self._session, self._found, wanted, within)
         await decision.make()
         gated = [candidate for candidate in decision.taken if candidate.get("gated")]
         self._gates = sorted({gate for candidate in gated for gate in _gates(self._session, candidate)})
-        ready = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
+        keys = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
+        ready = await self._session.find(queries.pending_runs(keys), within=within) if keys else []
         runs = await self._take_within(gated, within) if gated else []
         return ready, runs, decision.exhausted
 
@@ -144,7 +171,7 @@ class _Claim:
         keys = [by_key(candidate) for candidate in gated]
         change = queries.claim_runs(self._worker, self._now, mark)
         await session.runs.update_many({"_id": {"$in": keys}}, change, session=within)
-        return await self._marked(keys, mark, within)
+        return load_runs(session, await session.find(queries.marked_runs(keys, mark, whole=True), within=within))
 
 
 def _gates(session: Session, candidate: Document) -> list[str]:

@@ -7,7 +7,7 @@ uses a partial index only for a query that it can prove to lie within.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -27,6 +27,8 @@ CANDIDATE: Document = {
     "concurrency_key": True,
     "concurrency_max": True,
 }
+MARKS_MAX = 100
+"""How many marks one filter knows: the server compares each document with all of them."""
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -97,6 +99,10 @@ def marked_runs(keys: Sequence[str], mark: Any, *, whole: bool) -> Query:
     return Query(collection=RUNS, index=None, where={"_id": {"$in": list(keys)}, "mark": mark}, fields=fields)
 
 
+def pending_runs(keys: Sequence[str]) -> Query:
+    return Query(collection=RUNS, index=None, where={"_id": {"$in": list(keys)}, **PENDING})
+
+
 def run_by_key(session: Session, unique_keys: Sequence[str]) -> Query:
     found = {"n": session.namespace, "unique_key": {"$in": list(unique_keys)}}
     return Query(collection=RUNS, index="runs_by_key", where=found)
@@ -146,9 +152,26 @@ def claimable(session: Session, queues: Sequence[str], now: Instant, until: Inst
 
 
 def claim_ready(found: Document) -> Query:
-    """The next candidates. The server walks each priority of each queue by itself and merges them, so that no more
-    than the limit is read."""
-    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER, fields={"gated": True})
+    """The next candidates, whole. The server walks each priority of each queue by itself and merges them, so that no
+    more than the limit is read."""
+    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER)
+
+
+def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
+    """Filters for these documents as they were read. One that bears the same mark was not written since; but it has to
+    be its own: another one's mark it may bear by now."""
+    marked: dict[Any, list[str]] = {}
+    for candidate in candidates:
+        marked.setdefault(candidate["mark"], []).append(candidate["_id"])
+    if len(marked) == 1:
+        ((mark, keys),) = marked.items()
+        yield {"_id": {"$in": keys}, **PENDING, "mark": mark}
+        return
+    pairs = list(marked.items())
+    for start in range(0, len(pairs), MARKS_MAX):
+        some = pairs[start : start + MARKS_MAX]
+        either = [{"mark": mark, "_id": {"$in": keys}} for mark, keys in some]
+        yield {"_id": {"$in": [key for _, keys in some for key in keys]}, **PENDING, "$or": either}
 
 
 def claim_gated(found: Document, held: Sequence[Document], taken: Sequence[str]) -> Query:
@@ -265,7 +288,8 @@ def next_start_by(session: Session, now: Instant) -> Query:
 
 def prune_runs(session: Session, now: Instant) -> Query:
     found = {"n": session.namespace, **FINISHED, "prune_at": {"$lte": now}}
-    return Query(collection=RUNS, index="runs_prunable", where=found, sort=[("prune_at", 1)], fields={"_id": True})
+    order = [("prune_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_prunable", where=found, sort=order, fields={"_id": True})
 
 
 def trim_runs(session: Session, job_id: str, *, newest_first: bool) -> Query:

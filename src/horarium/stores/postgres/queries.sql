@@ -1,8 +1,10 @@
 -- Every statement of the store, in the order of `ports.Store`.
 -- Rows of `runs` and `finished` are read whole (`runs.*`), in the order of their columns, which only ever grow at the end.
--- `given` is a batch, one array for each column, in the order in which its rows shall be locked. The planner must
--- take it for one row, whatever the statistics of a table that is empty now and full a second later, so that it looks up
--- each row by id: therefore conditions like `given.token + 0 = given.token`, which are always true and thought rare.
+-- `given` is a batch, one array for each column, in the order in which its rows shall be locked. Plans are made once,
+-- perhaps while all is empty, when any plan seems as good as any other; each row must be looked up by its id all the
+-- same. Therefore the namespace stands in `given` too, behind an OFFSET 0 that the planner can't look through: without
+-- `given` it then has nothing to look up a row by. And conditions like `given.token + 0 = given.token`, which are always
+-- true and thought rare, make it take `given` for one row.
 
 -- name: check
 -- Writes and commits one row, so that a full, locked or read-only server shows.
@@ -36,10 +38,17 @@ FROM unnest($2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8
 ON CONFLICT DO NOTHING RETURNING id;
 
 -- name: get_jobs
-SELECT definition FROM horarium.jobs WHERE namespace_id = $1 AND name = ANY ($2::text[]) AND deleted_at IS NULL;
+SELECT jobs.definition
+FROM (SELECT $1::int4 AS namespace_id, given.name FROM unnest($2::text[]) AS given (name) OFFSET 0) AS given
+CROSS JOIN LATERAL (
+    SELECT definition FROM horarium.jobs
+    WHERE jobs.namespace_id = given.namespace_id AND jobs.name = given.name AND deleted_at IS NULL OFFSET 0
+) AS jobs;
 
 -- name: get_jobs_by_id
-SELECT definition FROM horarium.jobs WHERE namespace_id = $1 AND id = ANY ($2::text[]);
+SELECT jobs.definition
+FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::text[]) AS given (id) OFFSET 0) AS given
+JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id;
 
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
@@ -84,15 +93,22 @@ UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_
     deleted_at = given.deleted_at,
     labels = CASE WHEN jobs.labels = given.labels::text[] THEN jobs.labels ELSE given.labels::text[] END,
     definition = given.definition
-FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
-    AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
-WHERE given.version + 0 = given.version AND jobs.namespace_id = $1 AND jobs.id = given.id AND jobs.version = given.version_read
+FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
+        AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
+    OFFSET 0
+) AS given
+WHERE given.version + 0 = given.version
+    AND jobs.namespace_id = given.namespace_id AND jobs.id = given.id AND jobs.version = given.version_read
 RETURNING jobs.id;
 
 -- name: withdraw_runs
-DELETE FROM horarium.runs USING unnest($2::bytea[], $3::int8[]) AS given (id, token)
+DELETE FROM horarium.runs USING (
+    SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, token) OFFSET 0
+) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
 
 -- name: add_runs
 -- See the function: one statement for whatever a batch holds, in a transaction of the caller's own too.
@@ -104,10 +120,25 @@ SELECT horarium.add_runs(
     $34::bytea[]
 );
 
+-- name: add_runs_elsewhere
+-- The same in somebody else's transaction: by the name of the namespace, and nodes are woken once that commits.
+SELECT horarium.add_runs(
+    (SELECT num FROM horarium.namespaces WHERE name = $1::text),
+    $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
+    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
+    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
+    $34::bytea[]
+), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic));
+
 -- name: get_runs
-SELECT runs.* FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($2::bytea[])
+WITH given AS MATERIALIZED (
+    SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id)
+)
+SELECT runs.* FROM given JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given.id
 UNION ALL
-SELECT finished.* FROM horarium.finished WHERE namespace_id = $1 AND id = ANY ($2::bytea[]);
+SELECT finished.* FROM given
+JOIN horarium.finished ON finished.namespace_id = given.namespace_id AND finished.id = given.id;
 
 -- name: run_by_key
 SELECT runs.* FROM horarium.runs WHERE namespace_id = $1 AND unique_key = $2
@@ -170,9 +201,10 @@ ORDER BY found.id DESC LIMIT $7;
 
 -- name: claim_at_once
 -- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose scan,
--- two probes of an index each. How many rows each level shall give is counted without locks; then that many of its rows
--- that nobody else holds are locked, so that claimers neither wait for each other nor lock more than they take. The first
--- probe of a level steps over what was claimed since the last vacuum; all that follow begin where it arrived.
+-- two probes of an index each. If there are several, how many rows each shall give is counted without locks; then that
+-- many of its rows that nobody else holds are locked, so that claimers neither wait for each other nor lock more than
+-- they take. What is locked is found again by its place, which can't change any more. The first probe of a level steps
+-- over what was claimed since the last vacuum; all that follow begin where it arrived.
 -- Beside the runs, in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the
 -- version of each run's job. There is always a row.
 WITH RECURSIVE
@@ -216,22 +248,28 @@ next (due_at, gated_due) AS MATERIALIZED (
         )) FROM gated)
     ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
 ),
+levels (number) AS MATERIALIZED (
+    SELECT count(*) FROM ready WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
+),
 wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
+    SELECT queue_id, priority, due_at, $3::int8 FROM ready
+    WHERE ready.due_at <= $6 AND (SELECT number FROM levels) = 1
+    UNION ALL
     SELECT queue_id, priority, min(due_at), count(*) FROM (
         SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
             SELECT runs.due_at, runs.id FROM horarium.runs
             WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
                 AND runs.due_at >= ready.due_at AND runs.due_at <= $6
                 AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
-            ORDER BY runs.due_at, runs.id LIMIT $3::int8
+            ORDER BY runs.due_at, runs.id LIMIT $3
         ) AS due
-        WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
+        WHERE ready.due_at <= $6 AND (SELECT number FROM levels) > 1
         ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
     ) AS first GROUP BY queue_id, priority
 ),
-chosen (id, number) AS MATERIALIZED (
-    SELECT due.id, wanted.number FROM wanted CROSS JOIN LATERAL (
-        SELECT runs.id FROM horarium.runs
+chosen (place) AS MATERIALIZED (
+    SELECT due.ctid FROM wanted CROSS JOIN LATERAL (
+        SELECT runs.ctid FROM horarium.runs
         WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
             AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
         ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
@@ -243,15 +281,42 @@ taken AS (
         lease_expires_at = GREATEST($5, runs.due_at)
             + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
     FROM chosen
-    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
 )
 SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
 FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: lock_gates
--- From here to the end of the transaction nobody else claims gated runs of this namespace.
-SELECT pg_advisory_xact_lock(1752134259, $1);
+-- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
+SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + given.gate)
+FROM unnest($2::int4[]) AS given (gate);
+
+-- name: free_gates
+-- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back.
+WITH given AS MATERIALIZED (
+    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
+    FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
+    JOIN horarium.runs AS this ON this.namespace_id = wanted.namespace_id AND this.id = wanted.id
+    WHERE this.state = 0
+),
+busy (key, held) AS MATERIALIZED (
+    SELECT keys.key, (
+        SELECT count(*) FROM horarium.runs
+        WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
+    ) FROM (SELECT DISTINCT concurrency_key AS key FROM given WHERE concurrency_key IS NOT NULL) AS keys
+)
+SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = given.concurrency_key),
+    NOT given.serial OR given.owner_id IS NULL OR (
+        NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS earlier
+            WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = given.owner_id AND claimed.state > 0
+        )
+    )
+FROM given;
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
@@ -343,8 +408,12 @@ WITH taken AS (
         started_at = GREATEST($4::int8, runs.due_at),
         lease_expires_at = GREATEST($4, runs.due_at)
             + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
-    FROM unnest($2::bytea[]) WITH ORDINALITY AS chosen (id, number)
-    WHERE chosen.number + 0 = chosen.number AND runs.namespace_id = $1 AND runs.id = chosen.id AND runs.state = 0
+    FROM (
+        SELECT $1::int4 AS namespace_id, given.*
+        FROM unnest($2::bytea[]) WITH ORDINALITY AS given (id, number) OFFSET 0
+    ) AS chosen
+    WHERE chosen.number + 0 = chosen.number
+        AND runs.namespace_id = chosen.namespace_id AND runs.id = chosen.id AND runs.state = 0
     RETURNING runs.*
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
@@ -355,24 +424,9 @@ UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = g
     lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
     prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
-FROM unnest(
-    $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
-    $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-    $20::int8[], $21::int8[]
-) AS given (
-    id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-    started_at, finished_at, progress, error, result, disposition, prune_at, history,
-    start_by, token
-)
-WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
-    AND runs.token = given.token_read AND runs.state = given.state_read
-    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
-RETURNING runs.id;
-
--- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement.
-WITH gone AS (
-    DELETE FROM horarium.runs USING unnest(
+FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest(
         $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
         $20::int8[], $21::int8[]
@@ -381,8 +435,31 @@ WITH gone AS (
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
         start_by, token
     )
-    WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = $1 AND runs.id = given.id
-        AND runs.token = given.token_read AND runs.state = given.state_read
+    OFFSET 0
+) AS given
+WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.namespace_id AND runs.id = given.id
+    AND runs.token = given.token_read AND runs.state = given.state_read
+    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
+RETURNING runs.id;
+
+-- name: finish_runs
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement.
+WITH gone AS (
+    DELETE FROM horarium.runs USING (
+        SELECT $1::int4 AS namespace_id, given.*
+        FROM unnest(
+            $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+            $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+            $20::int8[], $21::int8[]
+        ) AS given (
+            id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+            started_at, finished_at, progress, error, result, disposition, prune_at, history,
+            start_by, token
+        )
+        OFFSET 0
+    ) AS given
+    WHERE given.token_read + 0 = given.token_read
+        AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token_read AND runs.state = given.state_read
         AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
     RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
         runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
@@ -393,7 +470,7 @@ INSERT INTO horarium.finished (
     priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
     lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
 )
-SELECT $1, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
     priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
     lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
 FROM gone RETURNING id;
@@ -405,16 +482,20 @@ UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt
     finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
     disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
     token = given.token
-FROM unnest(
-    $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
-    $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-    $20::int8[], $21::int8[]
-) AS given (
-    id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-    started_at, finished_at, progress, error, result, disposition, prune_at, history,
-    start_by, token
-)
-WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = $1 AND finished.id = given.id
+FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest(
+        $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+        $20::int8[], $21::int8[]
+    ) AS given (
+        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+        started_at, finished_at, progress, error, result, disposition, prune_at, history,
+        start_by, token
+    )
+    OFFSET 0
+) AS given
+WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.namespace_id AND finished.id = given.id
     AND finished.token = given.token_read AND finished.state = given.state_read
     AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
 RETURNING finished.id;
@@ -426,9 +507,13 @@ UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
         $2 + round(runs.lease_seconds * 1000000)::int8,
         runs.started_at + round(runs.execution_seconds * 1000000)::int8
     ) END
-FROM unnest($3::bytea[], $4::int8[], $5::bytea[]) AS given (id, token, progress)
+FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest($3::bytea[], $4::int8[], $5::bytea[]) AS given (id, token, progress)
+    OFFSET 0
+) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = $1 AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
     AND runs.lease_expires_at > $2::int8
 RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
 
@@ -464,9 +549,9 @@ SELECT LEAST(
 );
 
 -- name: prune_runs
-DELETE FROM horarium.finished WHERE namespace_id = $1 AND id = ANY (ARRAY(
-    SELECT id FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
-    ORDER BY prune_at LIMIT $3 FOR UPDATE SKIP LOCKED
+DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
+    ORDER BY prune_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
 ));
 
 -- name: lock_owners
@@ -486,9 +571,9 @@ DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 
 -- name: trim_runs
 -- The newest of those to go is found by its place; the oldest go first.
-DELETE FROM horarium.finished WHERE namespace_id = $1 AND id = ANY (ARRAY(
-    SELECT finished.id FROM horarium.owners CROSS JOIN LATERAL (
-        SELECT id FROM horarium.finished WHERE owner_id = owners.num AND id <= (
+DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
+    SELECT finished.ctid FROM horarium.owners CROSS JOIN LATERAL (
+        SELECT ctid FROM horarium.finished WHERE owner_id = owners.num AND id <= (
             SELECT id FROM horarium.finished WHERE owner_id = owners.num ORDER BY id DESC LIMIT 1 OFFSET $3
         )
         ORDER BY id LIMIT $4

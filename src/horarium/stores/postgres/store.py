@@ -15,13 +15,14 @@ from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, jobs, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
-from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url, translated
-from horarium.stores.postgres.migrate import known_migrations, migrate
+from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
+from horarium.stores.postgres.elsewhere import Placeholders, add_elsewhere, add_statement
+from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.pool import Pool
-from horarium.stores.postgres.rows import run_columns
-from horarium.stores.postgres.session import QUERIES, Memory, Session
+from horarium.stores.postgres.session import Memory, Session
 
 T = TypeVar("T")
 
@@ -66,7 +67,8 @@ class PostgresStore:
         return Pool(self.location)
 
     async def _migrate(self, pool: Pool) -> None:
-        await pool.call(_migrate, transaction=True)
+        known, shown = known_migrations(PACKAGE), self.location.shown
+        await pool.call(lambda connection: migrate(connection, known, shown), transaction=True)
 
     async def _find_namespace(self, connection: Connection) -> int:
         session = self._session(connection)
@@ -122,17 +124,15 @@ class PostgresStore:
         return await self._call(lambda session: runs.add_runs(session, runs_), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
-        """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction: the runs exist once that
-        commits. The store must be open, and the connection must be to the same database."""
-        if not runs_:
-            return []
-        with translated(self.location):
-            return await runs.add_runs(self._session(connection), runs_)
+        """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
+        transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
+        this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
+        return await add_elsewhere(connection, self.namespace, runs_) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run]) -> tuple[str, list[Any]]:
-        """The same for any other driver: a statement with the placeholders $1 to $34, and their values. It gives one
-        array: the ids of the runs inserted, as the 16 bytes of a UUID. At least one run; no id twice."""
-        return QUERIES["add_runs"], run_columns(self._namespace_id, runs_)
+    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+        """The same for any other driver: see `elsewhere.add_statement`. Nothing is executed, so the store need not be
+        open."""
+        return add_statement(self.namespace, runs_, placeholders)
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []
@@ -151,8 +151,17 @@ class PostgresStore:
             return Claimed()
         given = queues, limit, worker, now, until
         claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
-        if claimed is None:
+        return await self._claim_exactly(*given) if claimed is None else claimed
+
+    async def _claim_exactly(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    ) -> Claimed:
+        given = queues, limit, worker, now, until
+        claimed = Claimed()
+        for _ in range(claim.ROUNDS_MAX):
             claimed = await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
+                break
         return claimed
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -192,10 +201,6 @@ class PostgresStore:
 
     async def stats(self, now: Instant) -> Stats:
         return await self._call(lambda session: _stats(session, now))
-
-
-async def _migrate(connection: Connection) -> int:
-    return await migrate(connection, known_migrations())
 
 
 async def _beat_node(session: Session, node: Node) -> None:

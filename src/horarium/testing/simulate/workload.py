@@ -14,7 +14,8 @@ from typing import Any
 
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.definitions import JobDefinition, definition_of, read_definition
-from horarium.delivery.handler import Defer, Discard, Retry, RunContext
+from horarium.delivery.context import RunContext
+from horarium.delivery.handler import Defer, Discard, Retry
 from horarium.errors import HorariumError
 from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, Succeeded, fraction
 from horarium.operations import Operations, Settlement
@@ -122,7 +123,7 @@ class Behaviour:
         if dice < 0.9:
             raise Defer(to_datetime(clock.now()) + timedelta(seconds=2))
         if dice < 0.95:
-            asked = asyncio.ensure_future(run.wait_cancelled())
+            asked = asyncio.ensure_future(run.cancelled.wait())
             calm = asyncio.ensure_future(self.calm.wait())
             try:
                 await asyncio.wait([asked, calm], return_when=asyncio.FIRST_COMPLETED)

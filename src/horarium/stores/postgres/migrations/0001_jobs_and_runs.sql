@@ -277,11 +277,17 @@ BEGIN
         IF careful = 1 THEN
             RAISE serialization_failure USING MESSAGE = 'runs were finished while the same were added';
         END IF;
-        DELETE FROM horarium.runs WHERE namespace_id = space AND id = ANY (added);
+        DELETE FROM horarium.runs USING (
+            SELECT space AS namespace_id, new.id FROM unnest(added) AS new (id) OFFSET 0
+        ) AS new
+        WHERE runs.namespace_id = new.namespace_id AND runs.id = new.id;
     END LOOP;
     IF a_state IS NOT NULL THEN
         WITH gone AS (
-            DELETE FROM horarium.runs WHERE namespace_id = space AND id = ANY (added) AND state > 2 RETURNING *
+            DELETE FROM horarium.runs USING (
+                SELECT space AS namespace_id, new.id FROM unnest(added) AS new (id) OFFSET 0
+            ) AS new
+            WHERE runs.namespace_id = new.namespace_id AND runs.id = new.id AND runs.state + 0 > 2 RETURNING runs.*
         )
         INSERT INTO horarium.finished SELECT * FROM gone;
     END IF;

@@ -1,17 +1,13 @@
 -- uses: shared_runs
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
--- ARGV: now, until, limit, worker, then the queues (each once). Answers when the next run is due ('' for none), the ids
--- taken, what `load_runs` does, and ids and rows of their jobs.
-local now, until_, limit, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local queues, last_due_at = {unpack(ARGV, 5)}, tonumber(ARGV[2])
+-- ARGV: now, until, limit, after how many bytes of payloads and the like it ends too, worker, then the queues (each
+-- once). Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
+-- jobs.
+local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local queues = {unpack(ARGV, 6)}
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
-
-local function in_claim_order(one, other)
-  if one.due_at ~= other.due_at then return one.due_at < other.due_at end
-  return one.id < other.id
-end
 
 -- ---- taking
 
@@ -32,9 +28,16 @@ local function take(id, run)
   put(id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
+  if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
+  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) end
+  if bytes <= 0 then limit = taken end
 end
 
-local function too_late(run) return run[START_BY] and run[START_BY] <= now end
+-- Held back, as the indexes do not show: by the time, or by what this claim took.
+local function may_be_taken(run)
+  if run[START_BY] and run[START_BY] <= now then return false end
+  return not (run[SERIAL] and taken_of_job[run[JOB_ID]])
+end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
@@ -45,105 +48,102 @@ local function take_from_lane(lane)
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
       local run = read_run(row)
-      if not too_late(run) then take(part[place], run) end
+      if may_be_taken(run) then take(part[place], run) end
+      if taken == limit then return end
     end
     if #part < wanted then return end
     offset = offset + wanted
   end
 end
 
--- ---- any other level: whoever could be taken, in claim order
+-- ---- any other level: its lanes, its heads, and the gates behind heads that were taken, merged in claim order
 
-local function in_claim_order(one, other)
+-- A walk over the due runs of a sorted set, in claim order. It reads ahead, the further the longer it is.
+local function walk_from(key, offset, gate)
+  return {key = key, offset = offset, reads = 1, place = 0, found = {}, rows = {}, gate = gate}
+end
+
+-- Go to the next run. Answers whether there is one.
+local function advance(walk)
+  walk.place = walk.place + 1
+  if walk.place > #walk.found / 2 then
+    if walk.ended then return false end
+    walk.found = call('ZRANGEBYSCORE', walk.key, '-inf', until_, 'WITHSCORES', 'LIMIT', walk.offset, walk.reads)
+    local count = #walk.found / 2
+    local part = {}
+    for place = 1, count do part[place] = walk.found[2 * place - 1] end
+    walk.rows = many('HMGET', RUNS, part)
+    walk.ended = count < walk.reads
+    walk.offset, walk.reads, walk.place = walk.offset + count, math.min(2 * walk.reads, limit), 1
+    if count == 0 then return false end
+  end
+  walk.id, walk.due_at = walk.found[2 * walk.place - 1], tonumber(walk.found[2 * walk.place])
+  return true
+end
+
+local function comes_before(one, other)
   if one.due_at ~= other.due_at then return one.due_at < other.due_at end
   return one.id < other.id
 end
 
-local function candidate(into, id, due_at, row, gated)
-  if touched[id] then return end
-  local run = read_run(row)
-  if not too_late(run) then into[#into + 1] = {id = id, due_at = due_at, run = run, gated = gated} end
-end
-
--- The first `wanted` due runs of a lane or a gate that may still start.
-local function first_due(into, key, wanted, gated)
-  local enough, offset = #into + wanted, 0
-  while #into < enough do
-    local part = call('ZRANGEBYSCORE', key, '-inf', until_, 'WITHSCORES', 'LIMIT', offset, wanted)
-    local found = {}
-    for place = 1, #part, 2 do found[#found + 1] = part[place] end
-    for place, row in ipairs(many('HMGET', RUNS, found)) do
-      if #into < enough then candidate(into, found[place], tonumber(part[2 * place]), row, gated) end
-    end
-    if #found < wanted then return end
-    offset = offset + wanted
+-- A heap of walks, by the run that each has come to.
+local function sink(heap)
+  local place, count = 1, #heap
+  while true do
+    local least, left = place, 2 * place
+    if left <= count and comes_before(heap[left], heap[least]) then least = left end
+    if left < count and comes_before(heap[left + 1], heap[least]) then least = left + 1 end
+    if least == place then return end
+    heap[place], heap[least] = heap[least], heap[place]
+    place = least
   end
 end
 
-local function free_under(key, max) return max - call('ZCARD', P .. 'held:' .. key) - (taken_under[key] or 0) end
-
--- Of a serial job only its first unfinished run may be taken, and none while one is claimed: that one would come first.
--- Its row is read when its turn comes: of many serial jobs that are due at once few are taken.
-local function first_in_order(into, job_id, priority, queue, gate)
-  if taken_of_job[job_id] then return end
-  local first = call('ZRANGE', P .. 'waiting:' .. job_id, 0, 0, 'WITHSCORES')
-  if not first[1] or tonumber(first[2]) < 0 then return end
-  local due_at = tonumber(call('ZSCORE', gate_key(priority, queue, gate), first[1]) or NEVER)
-  if due_at <= last_due_at then into[#into + 1] = {id = first[1], due_at = due_at, gated = true} end
-end
-
-local function earlier_than(due_at, candidates)
-  local count = 0
-  for _, one in ipairs(candidates) do
-    if one.due_at < due_at then count = count + 1 end
+local function push(heap, walk)
+  if not advance(walk) then return end
+  local place = #heap + 1
+  heap[place] = walk
+  while place > 1 do
+    local above = math.floor(place / 2)
+    if not comes_before(walk, heap[above]) then return end
+    heap[place], heap[above] = heap[above], walk
+    place = above
   end
-  return count
 end
 
--- Gates come by the due time of their first runs, so that most need not be looked into once `enough` is found. Answers
--- where the walk was ended before its time: what is due from then on is not all known.
-local function from_gates(into, priority, queue, wanted, enough)
-  local gates = call('ZRANGEBYSCORE', level_key('gates', priority, queue), '-inf', until_, 'WITHSCORES')
-  local begins_at = 0
-  for place = 1, #gates, 2 do
-    local gate, due_at = gates[place], tonumber(gates[place + 1])
-    if due_at > begins_at and #into >= enough and earlier_than(due_at, into) >= enough then return due_at end
-    begins_at = due_at
-    local job_id, key, max = cmsgpack.unpack(gate)
-    local free = key and free_under(key, max) or wanted
-    if job_id and free > 0 then
-      first_in_order(into, job_id, priority, queue, gate)
-    elseif free > 0 then
-      first_due(into, gate_key(priority, queue, gate), math.min(free, wanted), true)
-    end
+-- The first walk goes on, or is over.
+local function go_on(heap)
+  if not advance(heap[1]) then
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
   end
-  return NEVER
+  sink(heap)
 end
 
-local function may_be_taken(run)
-  if run[KEY] and free_under(run[KEY], run[KEY_MAX]) <= 0 then return false end
-  return not (run[SERIAL] and run[JOB_ID] and taken_of_job[run[JOB_ID]])
+local function is_free(key, max) return call('ZCARD', P .. 'held:' .. key) + (taken_under[key] or 0) < max end
+
+-- What stands behind the head of a gate.
+local function gate_behind(run)
+  return walk_from(gate_key(run[KEY], pack(run[PRIORITY], run[QUEUE], run[KEY_MAX])), 1, true)
 end
 
--- Takes in claim order as far as all that is due is known, and answers up to when that is.
-local function take_known(level, enough)
-  local wanted, runs, known = limit - taken, {}, NEVER
-  for _, queue in ipairs(level.queues) do
-    first_due(runs, level_key('lane', level.priority, queue), wanted, false)
-    known = math.min(known, from_gates(runs, level.priority, queue, wanted, enough))
-  end
-  table.sort(runs, in_claim_order)
-  for _, one in ipairs(runs) do
-    if taken == limit or one.due_at >= known then break end
-    local run = one.run or read_run(call('HGET', RUNS, one.id))
-    if not too_late(run) and (not one.gated or may_be_taken(run)) then take(one.id, run) end
-  end
-  return known
-end
-
--- What was found first may turn out to be held back by what is taken before it: then all gates are looked into.
 local function take_from_level(level)
-  if take_known(level, limit - taken) < NEVER and taken < limit then take_known(level, NEVER) end
+  local heap = {}
+  for _, queue in ipairs(level.queues) do
+    push(heap, walk_from(level_key('lane', level.priority, queue), 0))
+    push(heap, walk_from(level_key('heads', level.priority, queue), 0))
+  end
+  while heap[1] and taken < limit do
+    local walk = heap[1]
+    local id, run, of_gate = walk.id, read_run(walk.rows[walk.place]), walk.gate
+    local key = run[KEY]
+    local free = not key or is_free(key, run[KEY_MAX])
+    if free and may_be_taken(run) then take(id, run) end
+    -- Of a gate whose key is full nothing more will be taken.
+    if of_gate and not free then walk.ended, walk.found = true, {} end
+    go_on(heap)
+    if key and free and not of_gate then push(heap, gate_behind(run)) end
+  end
 end
 
 -- ---- levels
@@ -154,14 +154,14 @@ local function levels()
   local function enter(priority, queue, lane, gated)
     local level = by_priority[priority]
     if not level then
-      level = {priority = priority, queues = {}, keys = {}, gated = false}
+      level = {priority = priority, queues = {}, keys = {}, heads = false}
       by_priority[priority] = level
       found[#found + 1] = level
     end
     level.queues[#level.queues + 1] = queue
     level.keys[#level.keys + 1] = lane
     level.keys[#level.keys + 1] = gated
-    level.gated = level.gated or call('EXISTS', gated) == 1
+    level.heads = level.heads or call('EXISTS', level_key('heads', priority, queue)) == 1
   end
   for _, queue in ipairs(queues) do
     for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
@@ -192,7 +192,7 @@ end
 local found = levels()
 for _, level in ipairs(found) do
   if taken < limit then
-    if level.gated or level.keys[3] then take_from_level(level) else take_from_lane(level.keys[1]) end
+    if level.heads or level.keys[3] then take_from_level(level) else take_from_lane(level.keys[1]) end
   end
 end
 local next_at = next_due_at(found)

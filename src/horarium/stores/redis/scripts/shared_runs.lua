@@ -15,16 +15,25 @@
 --   unique        hash: unique key -> id
 --   ids           all runs; ids:N: those that ended in a state that is not the usual one
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
+--   claimed:Q     claimed runs of a queue, by end of lease
+--   start_by      pending runs that must start by then
+--   prunable      finished runs, by when they may be forgotten
+--
+-- What holds runs back is worked out when it changes, so that a claim looks at hardly more runs than it takes:
+--
 --   lane:P:Q      pending runs that nothing holds back, by due time
---   gated:P:Q     pending runs that a key or their order may hold back, by due time
---   gate:P:Q:G    those of one gate; gates:P:Q: the gates, by the due time of their first run
---   held:KEY      claimed runs under a concurrency key       claimed:Q   claimed runs of a queue, by end of lease
---   start_by      pending runs that must start by then       prunable    finished runs, by when they may be forgotten
+--   gated:P:Q     the other pending ones, by due time: serial ones that are not the first unfinished run of their job,
+--                 and all with a concurrency key
+--   opened        hash: job -> its serial run that is not in `gated` for its order ('': none), for each job that had one
+--   held:KEY      claimed runs under a concurrency key
+--   gate:N:KEY:G  its pending runs of one gate (priority, queue and maximum) that their order does not hold back, by
+--                 due time; gates:KEY: hash: gate -> its run in `heads` ('': none)
+--   heads:P:Q     the first run of each gate whose key has a place free, by due time
 
 local P, call = KEYS[1], redis.call
 local RUNS, OUTCOMES, PROGRESS, PAYLOADS = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads'
 local UNIQUE = P .. 'unique'
-local IDS, PRUNABLE, QUEUES = P .. 'ids', P .. 'prunable', P .. 'queues'
+local IDS, PRUNABLE, QUEUES, OPENED = P .. 'ids', P .. 'prunable', P .. 'queues', P .. 'opened'
 
 local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
 -- Places in the table of a run (`read_run`): where in the row its fixed part begins, what may change, the row, where
@@ -87,7 +96,9 @@ end
 
 -- ---- writing, collected
 
-local removals, additions, fields_set, fields_removed, gates_touched = {}, {}, {}, {}, {}
+local removals, additions, fields_set, fields_removed = {}, {}, {}, {}
+-- Jobs whose unfinished runs changed, those of them that were given serial runs, and concurrency keys with their gates.
+local jobs_touched, serial_touched, keys_touched = {}, {}, {}
 -- Rows read beforehand (false: there is none), and the runs that were written since.
 local rows_read, touched = {}, {}
 
@@ -123,17 +134,28 @@ local function in_parts(command, key, arguments)
   end
 end
 
-local function flush()
+local function write_collected()
   for key, ids in pairs(fields_removed) do in_parts('HDEL', key, ids) end
   for key, fields in pairs(fields_set) do in_parts('HSET', key, fields) end
   for key, members in pairs(removals) do in_parts('ZREM', key, members) end
   for key, members in pairs(additions) do in_parts('ZADD', key, members) end
-  for gate, place in pairs(gates_touched) do
-    local first = call('ZRANGE', gate, 0, 0, 'WITHSCORES')
-    if first[1] then call('ZADD', place[1], first[2], place[2]) else call('ZREM', place[1], place[2]) end
+  removals, additions, fields_set, fields_removed = {}, {}, {}, {}
+end
+
+local settle_order, settle_keys
+
+local function flush()
+  write_collected()
+  if next(jobs_touched) then
+    settle_order()
+    write_collected()
+  end
+  if next(keys_touched) then
+    settle_keys()
+    write_collected()
   end
   for id in pairs(touched) do rows_read[id] = nil end
-  removals, additions, fields_set, fields_removed, gates_touched, touched = {}, {}, {}, {}, {}, {}
+  jobs_touched, serial_touched, keys_touched, touched = {}, {}, {}, {}
 end
 
 -- Read the rows of these runs at once, for `find`.
@@ -156,13 +178,6 @@ end
 
 -- ---- indexes of a run
 
--- The gate of a run: the order of its job if it is serial, and its concurrency key with its own maximum.
-local function gate_of(f)
-  local serial_job = f[SERIAL] and f[JOB_ID]
-  if not serial_job and not f[KEY] then return nil end
-  return pack(serial_job or false, f[KEY] or false, f[KEY] and f[KEY_MAX] or 0)
-end
-
 local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
 
 -- Asked for with every run; building it costs more than looking it up.
@@ -175,25 +190,28 @@ local function lane_key(priority, queue)
   return key
 end
 
-local function gate_key(priority, queue, gate)
-  return P .. 'gate:' .. priority .. ':' .. #queue .. ':' .. queue .. ':' .. gate
+local function gate_key(key, gate) return P .. 'gate:' .. #key .. ':' .. key .. ':' .. gate end
+
+-- The gate of a run with a concurrency key, to be looked at by `settle_keys`.
+local function touch_gate(f)
+  local key, gate = f[KEY], pack(f[PRIORITY], f[QUEUE], f[KEY_MAX])
+  local gates = keys_touched[key]
+  if not gates then gates = {}; keys_touched[key] = gates end
+  gates[gate] = true
+  return gate_key(key, gate)
 end
 
 local function enter_queue(queue) add(QUEUES, 0, queue) end
 
 local function enter_lane(id, m, f)
-  local queue, priority = f[QUEUE], f[PRIORITY]
-  local gate = gate_of(f)
-  local new
-  if gate then
-    new = add(level_key('gated', priority, queue), m[DUE_AT], id)
-    local key = gate_key(priority, queue, gate)
-    add(key, m[DUE_AT], id)
-    gates_touched[key] = {level_key('gates', priority, queue), gate}
-  else
-    new = add(lane_key(priority, queue), m[DUE_AT], id)
+  local queue, priority, in_order = f[QUEUE], f[PRIORITY], f[SERIAL] and f[JOB_ID]
+  local lane = (in_order or f[KEY]) and level_key('gated', priority, queue) or lane_key(priority, queue)
+  if in_order then
+    serial_touched[in_order] = true
+  elseif f[KEY] then
+    add(touch_gate(f), m[DUE_AT], id)
   end
-  if new then
+  if add(lane, m[DUE_AT], id) then
     add(P .. 'levels:' .. queue, priority, priority)
     enter_queue(queue)
   end
@@ -201,32 +219,111 @@ local function enter_lane(id, m, f)
 end
 
 local function leave_lane(id, run)
-  local queue, priority = run[QUEUE], run[PRIORITY]
-  local gate = gate_of(run)
-  if gate then
-    remove(level_key('gated', priority, queue), id)
-    local key = gate_key(priority, queue, gate)
-    remove(key, id)
-    gates_touched[key] = {level_key('gates', priority, queue), gate}
-  else
-    remove(lane_key(priority, queue), id)
-  end
+  local queue, priority, key = run[QUEUE], run[PRIORITY], run[KEY]
+  if key then remove(touch_gate(run), id) else remove(lane_key(priority, queue), id) end
+  if key or run[SERIAL] then remove(level_key('gated', priority, queue), id) end
   if run[START_BY] then remove(P .. 'start_by', id) end
 end
 
 local function enter_claimed(id, m, f)
   if add(P .. 'claimed:' .. f[QUEUE], m[LEASE_EXPIRES_AT] or NEVER, id) then enter_queue(f[QUEUE]) end
-  if f[KEY] then add(P .. 'held:' .. f[KEY], 0, id) end
+  if f[KEY] then
+    add(P .. 'held:' .. f[KEY], 0, id)
+    touch_gate(f)
+  end
 end
 
 local function leave_claimed(id, f)
   remove(P .. 'claimed:' .. f[QUEUE], id)
-  if f[KEY] then remove(P .. 'held:' .. f[KEY], id) end
+  if f[KEY] then
+    remove(P .. 'held:' .. f[KEY], id)
+    touch_gate(f)
+  end
 end
 
 local function wait_in_job(id, state, f)
-  if f[JOB_ID] then
-    add(P .. 'waiting:' .. f[JOB_ID], state == PENDING and f[FIRE_AT] or f[FIRE_AT] - FAR_BELOW, id)
+  local job_id = f[JOB_ID]
+  if job_id then
+    add(P .. 'waiting:' .. job_id, state == PENDING and f[FIRE_AT] or f[FIRE_AT] - FAR_BELOW, id)
+    jobs_touched[job_id] = true
+  end
+end
+
+local function leave_job(id, f)
+  local job_id = f[JOB_ID]
+  if job_id then
+    remove(P .. 'waiting:' .. job_id, id)
+    jobs_touched[job_id] = true
+  end
+end
+
+-- ---- what holds runs back
+
+-- The first unfinished run of a job ('' if it is claimed: none may begin), or nothing.
+local function first_of_job(job_id)
+  local first = call('ZRANGE', P .. 'waiting:' .. job_id, 0, 0, 'WITHSCORES')
+  if not first[1] then return nil end
+  return tonumber(first[2]) < -FAR_BELOW / 2 and '' or first[1]
+end
+
+-- A pending serial run whose order holds it back no longer, or again.
+local function open_run(id, run)
+  if run[KEY] then
+    add(touch_gate(run), run[DUE_AT], id)
+  else
+    add(lane_key(run[PRIORITY], run[QUEUE]), run[DUE_AT], id)
+    remove(level_key('gated', run[PRIORITY], run[QUEUE]), id)
+  end
+end
+
+local function shut_run(id, run)
+  if run[KEY] then
+    remove(touch_gate(run), id)
+  else
+    remove(lane_key(run[PRIORITY], run[QUEUE]), id)
+    add(level_key('gated', run[PRIORITY], run[QUEUE]), run[DUE_AT], id)
+  end
+end
+
+-- Of a job's serial runs only its first unfinished run may be taken, and none while one is claimed.
+function settle_order()
+  if not next(serial_touched) and call('EXISTS', OPENED) == 0 then return end
+  local jobs, opened, shut = {}, {}, {}
+  for job_id in pairs(jobs_touched) do jobs[#jobs + 1] = job_id end
+  for place, before in ipairs(many('HMGET', OPENED, jobs)) do
+    local job_id = jobs[place]
+    if before or serial_touched[job_id] then
+      local first = first_of_job(job_id)
+      if first then set_field(OPENED, job_id, first) else remove_field(OPENED, job_id) end
+      if first and first ~= '' then opened[#opened + 1] = first end
+      if before and before ~= '' and before ~= first then shut[#shut + 1] = before end
+    end
+  end
+  for place, row in ipairs(many('HMGET', RUNS, shut)) do
+    local run = row and read_run(row)
+    if run and run[STATE] == PENDING and run[SERIAL] then shut_run(shut[place], run) end
+  end
+  for place, row in ipairs(many('HMGET', RUNS, opened)) do
+    local run = read_run(row)
+    if run[SERIAL] then open_run(opened[place], run) end
+  end
+end
+
+-- Under each key the first run of each gate may be taken, as long as a place is free for it.
+function settle_keys()
+  for key, gates_touched in pairs(keys_touched) do
+    local held, of_key, gates = call('ZCARD', P .. 'held:' .. key), P .. 'gates:' .. key, {}
+    for gate in pairs(gates_touched) do gates[gate] = '' end
+    local known = call('HGETALL', of_key)
+    for place = 1, #known, 2 do gates[known[place]] = known[place + 1] end
+    for gate, before in pairs(gates) do
+      local priority, queue, max = cmsgpack.unpack(gate)
+      local first, heads = call('ZRANGE', gate_key(key, gate), 0, 0, 'WITHSCORES'), level_key('heads', priority, queue)
+      local head = held < max and first[1] or ''
+      if before ~= '' and before ~= head then remove(heads, before) end
+      if head ~= '' then add(heads, first[2], head) end
+      if first[1] then set_field(of_key, gate, head) else remove_field(of_key, gate) end
+    end
   end
 end
 
@@ -245,7 +342,7 @@ end
 local function unindex(id, run)
   local state = run[STATE]
   if state < COMPLETED then
-    if run[JOB_ID] then remove(P .. 'waiting:' .. run[JOB_ID], id) end
+    leave_job(id, run)
     if state == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
     return
   end

@@ -1,0 +1,49 @@
+"""Stores to measure on, by name: a server is started for the length of the measurement, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NAMES = ("sqlite", "postgres", "redis", "valkey", "mongo")
+
+
+@contextmanager
+def a_store(name: str, folder: Path) -> Iterator[str]:
+    """The URL of a store: a new file in `folder` or database of a new server for one of `NAMES`, and any other text is
+    the URL of a store that is there."""
+    if name not in NAMES:
+        yield name
+    elif name == "sqlite":
+        yield f"sqlite:///{folder / secrets.token_hex(4)}.db"
+    else:
+        server = _server(name)
+        server.start()
+        try:
+            if name == "postgres":
+                from tests.stores.postgres_server import ready
+
+                asyncio.run(ready(server.url))
+            yield server.url
+        finally:
+            server.stop()
+
+
+def _server(name: str):  # type: ignore[no-untyped-def]
+    # Each brings its own client, which need not be installed for the others.
+    match name:
+        case "postgres":
+            from tests.servers.postgres import Postgres
+
+            return Postgres()
+        case "mongo":
+            from tests.servers.mongo import Mongo
+
+            return Mongo()
+        case kind:
+            from tests.servers.redis import Redis
+
+            return Redis(kind)

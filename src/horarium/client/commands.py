@@ -1,0 +1,262 @@
+"""Shell commands as work: a run whose payload is `{"command": ["pg_dump", "-Fc", "db"], ...}` starts that program.
+
+Owns what a command may be, what it finds around it, and what its end means for the run. The mechanics of a process
+group are those of `processes`. A command is a list of arguments and is never put through a shell; who wants one says
+so: `["/bin/sh", "-c", "..."]`.
+
+The hard thing is whom to trust. Whoever may define jobs chooses what runs here, as the user that the worker runs as.
+That is why commands are off by default, and why a worker may be held to a list of programs. Such a list guards against
+mistakes; it is no sandbox, for arguments are still the job's own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from horarium.client.claimed import ClaimedRun, Failure
+from horarium.client.processes import Captured, ProcessGroup
+from horarium.clock import to_instant, to_text
+from horarium.errors import InvalidSetting
+from horarium.model import PAYLOAD_BYTES_MAX
+
+GRACE_SECONDS = 3.0
+"""From SIGTERM to SIGKILL. Shorter than what a stopping worker leaves to what it cancels."""
+GRACE_SECONDS_MAX = 600.0
+START_SECONDS_MAX = 1.0
+"""How long a command that is just being started holds up the end of all."""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""What shells say of a program that can't be run, and of one that is not there: another attempt can't help."""
+ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
+"""How much of the end of the output stands in a failed run's error."""
+
+LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*", "PERL5*", "RUBY*", "NODE_OPTIONS")
+"""What would make an allowed program load another one's code. Refused where programs are allowed one by one."""
+
+_PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EIO, errno.ESTALE})
+"""Why a program can't be started just now."""
+
+ExitCode = Annotated[int, Meta(ge=0, le=255)]
+ExitCodes = Annotated[tuple[ExitCode, ...], Meta(max_length=256)]
+
+
+class Command(Struct, frozen=True, forbid_unknown_fields=True):
+    """A payload. `env` is added to the worker's environment. `success_codes`: exit codes that mean done;
+    `discard_codes`: failed, and another attempt can't help; any other: failed, and tried again as the job's policy
+    says. `timeout_seconds`: when it is ended, and failed."""
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    stdin: str | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
+    success_codes: ExitCodes = (0,)
+    discard_codes: ExitCodes = (NOT_EXECUTABLE, NOT_FOUND)
+
+
+class Commands:
+    """Performs commands, as the function of a `Worker`; may be called from many threads at once.
+
+    `programs`: patterns of what may be started, none: anything. One with a slash stands for a whole path (`*` goes up
+    to the next slash), one without for a name that is found along PATH. `env`: what commands find around them; left
+    out: the worker's own environment, without its `HORARIUM_*` variables (one of them is a key)."""
+
+    def __init__(
+        self,
+        programs: Sequence[str] = (),
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        if not 0 <= grace_seconds <= GRACE_SECONDS_MAX:
+            raise InvalidSetting(f"grace_seconds: must be from 0 to {GRACE_SECONDS_MAX:g}", field="grace_seconds")
+        for pattern in programs:
+            if not pattern or ("/" in pattern and not pattern.startswith("/")):
+                raise InvalidSetting(
+                    f"programs: {pattern!r} is neither a name such as pg_dump nor a path from the root",
+                    field="programs",
+                )
+        self._programs = tuple(programs)
+        self._grace_seconds = grace_seconds
+        around = os.environ if env is None else env
+        self._env = {name: value for name, value in around.items() if not name.startswith("HORARIUM_")}
+        self._groups: dict[object, ProcessGroup | None] = {}
+        self._killed = False
+
+    def __call__(self, run: ClaimedRun) -> dict[str, Any]:
+        """Perform one run. Raises Failure where it did not end well."""
+        command = read_command(run.payload)
+        env = {**self._env, **command.env, **told(run)}
+        program = self._program(command, env)
+        begun = time.monotonic()
+        key = object()
+        self._groups[key] = None  # it is about to start
+        try:
+            if self._killed:
+                raise Failure("its worker is being killed")
+            group = self._groups[key] = _start(command, program, env)
+            stopped = group.run(_why_stop(run, command, begun), self._grace_seconds)
+        finally:
+            del self._groups[key]
+        return _judge(command, group, stopped, time.monotonic() - begun)
+
+    def kill_all(self) -> None:
+        """SIGKILL for every command that runs, and none starts from now on. May be called in a signal handler; the
+        other threads must go on meanwhile, for one that is just starting is waited for."""
+        self._killed = True
+        until = time.monotonic() + START_SECONDS_MAX
+        while None in list(self._groups.values()) and time.monotonic() < until:
+            time.sleep(0.01)
+        for group in list(self._groups.values()):
+            if group is not None:
+                group.kill()
+
+    def _program(self, command: Command, env: Mapping[str, str]) -> str:
+        """The path of the program, once it is known to be allowed."""
+        name = command.command[0]
+        if self._programs:
+            _check_variables(command.env)
+        # Where programs are allowed one by one, the job has no say in where they are looked for.
+        path = (self._env if self._programs else env).get("PATH", os.defpath)
+        if "/" in name:
+            found: str | None = os.path.join(os.path.abspath(command.cwd or ""), name)
+        else:
+            found = shutil.which(name, path=path)
+        if self._programs and not any(_fits(pattern, name, found) for pattern in self._programs):
+            raise Failure(f"command: {name!r} is none of the programs that this worker may start", retryable=False)
+        if found is None:
+            raise _not_started(name, "it is not on the PATH", NOT_FOUND, False)
+        return found
+
+
+def read_command(payload: Any) -> Command:
+    """A run's payload as a command. Raises Failure, not to be tried again, that says what is wrong with it."""
+    given = payload.get("command") if isinstance(payload, dict) else None
+    if isinstance(given, str):
+        raise Failure(
+            'command: a text is not split into words, nor given to a shell; give a list such as ["pg_dump", "db"], or '
+            '["/bin/sh", "-c", "..."] for a shell',
+            retryable=False,
+        )
+    if given is None:
+        raise Failure('this payload is no command; expected {"command": ["PROGRAM", "ARGUMENT", ...]}', retryable=False)
+    try:
+        command = msgspec.convert(payload, Command)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$")
+        raise Failure(
+            f"{place.rstrip('`').lstrip('.') or 'payload'}: {text.replace('`', '')}", retryable=False
+        ) from None
+    _check_texts(command)
+    return command
+
+
+def told(run: ClaimedRun) -> dict[str, str]:
+    """What a command is told of its run."""
+    return {
+        "HORARIUM_RUN": run.id,
+        "HORARIUM_JOB": run.job or "",
+        "HORARIUM_QUEUE": run.view.queue,
+        "HORARIUM_ATTEMPT": str(run.attempt),
+        "HORARIUM_FIRE_AT": to_text(to_instant(run.fire_at)),
+        "HORARIUM_IDEMPOTENCY_KEY": run.view.idempotency_key,
+    }
+
+
+# ---- before -----------------------------------------------------------------------------------------------------
+
+
+def _check_texts(command: Command) -> None:
+    """What the system could not take as an argument or a variable."""
+    if not command.command[0]:
+        raise Failure("command[0]: the program is missing", retryable=False)
+    texts = (*command.command, *command.env, *command.env.values(), command.cwd or "")
+    if any("\0" in text for text in texts):
+        raise Failure("command: it holds a NUL character, which no argument or variable can", retryable=False)
+    for name in command.env:
+        if not name or "=" in name:
+            raise Failure(f"env: {name!r} can't be a variable's name", retryable=False)
+    if sum(map(len, texts)) > PAYLOAD_BYTES_MAX:
+        raise Failure(f"command: longer than {PAYLOAD_BYTES_MAX:,} characters", retryable=False)
+
+
+def _check_variables(env: Mapping[str, str]) -> None:
+    for name in env:
+        if any(fnmatchcase(name, pattern) for pattern in LOADER_VARIABLES):
+            raise Failure(f"env: {name} may not be set where programs are allowed one by one", retryable=False)
+
+
+def _fits(pattern: str, name: str, found: str | None) -> bool:
+    """Whether a program is the one that a pattern means."""
+    if "/" not in pattern:
+        return "/" not in name and fnmatchcase(name, pattern)
+    parts = (found or "").split("/")
+    wanted = pattern.split("/")
+    return (
+        ".." not in parts
+        and len(parts) == len(wanted)
+        and all(fnmatchcase(part, each) for part, each in zip(parts, wanted, strict=True))
+    )
+
+
+def _start(command: Command, program: str, env: Mapping[str, str]) -> ProcessGroup:
+    if command.cwd is not None and not os.path.isdir(command.cwd):
+        raise Failure(f"cwd: there is no folder {command.cwd!r} here", retryable=False)
+    try:
+        return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=command.stdin)
+    except OSError as error:
+        code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        raise _not_started(program, error.strerror or str(error), code, error.errno in _PASSING) from None
+
+
+def _not_started(program: str, why: str, code: int, passing: bool) -> Failure:
+    result = {"exit_code": code, "seconds": 0.0, "stdout": "", "stderr": ""}
+    return Failure(f"{program} could not be started: {why} (exit code {code})", retryable=passing, result=result)
+
+
+def _why_stop(run: ClaimedRun, command: Command, begun: float) -> Callable[[], str | None]:
+    limit = command.timeout_seconds
+
+    def why() -> str | None:
+        if run.cancel_requested.is_set():
+            return "it was asked to stop"
+        if limit is not None and time.monotonic() - begun >= limit:
+            return f"timed out: not done within {limit:g} s"
+        return None
+
+    return why
+
+
+# ---- after ------------------------------------------------------------------------------------------------------
+
+
+def _judge(command: Command, group: ProcessGroup, stopped: str | None, seconds: float) -> dict[str, Any]:
+    """The result of a command that ended well. Raises Failure for any other, with the result besides."""
+    result: dict[str, Any] = {"exit_code": group.exit_code, "seconds": round(seconds, 3)}
+    if group.ended_by is not None:
+        result["signal"] = group.ended_by
+    result |= {"stdout": group.stdout.text(), "stderr": group.stderr.text()}
+    if stopped is None and group.ended_by is None and group.exit_code in command.success_codes:
+        return result
+    how = f"ended by {group.ended_by}" if group.ended_by else f"exit code {group.exit_code}"
+    error = f"{stopped} ({how})" if stopped else how
+    retryable = stopped is not None or group.ended_by is not None or group.exit_code not in command.discard_codes
+    raise Failure(error + _last_lines(group.stderr, group.stdout), retryable=retryable, result=result)
+
+
+def _last_lines(*streams: Captured) -> str:
+    """The end of the first of the streams that holds anything but blanks."""
+    for stream in streams:
+        text = stream.text().strip()
+        if text:
+            lines = "\n".join(text.splitlines()[-ERROR_LINES_MAX:])[-ERROR_CHARS_MAX:]
+            return f": {lines}"
+    return ""

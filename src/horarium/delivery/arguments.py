@@ -1,0 +1,147 @@
+"""From a run's args (JSON) to the arguments of a Python function, by the types that its parameters declare.
+
+Whatever msgspec can make from JSON is taken: numbers, text, bool, None, datetime, date, time, timedelta, Decimal, UUID,
+Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs, and
+`Annotated[int, msgspec.Meta(ge=0)]`. A parameter without a type is given what the JSON holds.
+
+The rule: args that a parameter needs must be there, args that no parameter takes are refused (unless the function has
+`**others`), and types are checked, so that "5" is no int. Wrong args stay wrong: such a run is not tried again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from horarium.errors import InvalidJob, WrongArguments
+
+Function = Callable[..., Any]
+
+_AT = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`$")
+
+
+class Arguments:
+    """The parameters of one function beyond its first. Raises InvalidJob for a function that can't be a handler."""
+
+    __slots__ = ("_decoder", "_name", "_names", "_open", "_type")
+
+    def __init__(self, name: str, function: Function) -> None:
+        self._name = name
+        first, *others = _parameters(name, function)
+        if first.kind is first.KEYWORD_ONLY or first.kind is first.VAR_KEYWORD:
+            raise InvalidJob(
+                f"handler {name!r}: its first parameter is given the run by position, as in def {name}(run)"
+            )
+        self._open = any(each.kind is each.VAR_KEYWORD for each in others)
+        fields = _fields(name, function, others)
+        self._names = tuple(field for field, *_ in fields)
+        self._type = msgspec.defstruct(
+            "Args", fields, kw_only=True, forbid_unknown_fields=not self._open, module=__name__
+        )
+        try:
+            self._decoder = msgspec.json.Decoder(self._type)
+        except TypeError as error:
+            raise InvalidJob(f"handler {name!r}: its arguments can't be made from JSON: {error}") from None
+
+    @property
+    def free(self) -> bool:
+        """Whether the function takes nothing but the run, so that its args are its own business."""
+        return not self._names and not self._open
+
+    def of(self, payload: bytes | None, args: Any) -> dict[str, Any]:
+        """The keyword arguments for these args: `payload`, JSON text, or else `args`, plain values. Raises
+        WrongArguments."""
+        if self.free:
+            return {}
+        try:
+            made = self._decoder.decode(payload) if payload is not None else msgspec.convert(args, self._type)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise WrongArguments(self._explain(str(error)), field="args") from None
+        taken = {name: value for name in self._names if (value := getattr(made, name)) is not UNSET}
+        if self._open:
+            given = msgspec.json.decode(payload) if payload is not None else args
+            taken.update((name, value) for name, value in given.items() if name not in self._names)
+        return taken
+
+    def _explain(self, error: str) -> str:
+        """What msgspec says, in the words of whoever gave the args."""
+        at = _AT.match(error)
+        if at is not None:
+            what = at["what"]
+            return f"argument {at['where']!r}: {what[:1].lower()}{what[1:]}"
+        if missing := _MISSING.match(error):
+            return f"argument {missing['name']!r} is missing"
+        if unknown := _UNKNOWN.match(error):
+            return f"there is no argument {unknown['name']!r}; handler {self._name!r} takes {', '.join(self._names)}"
+        return f"args: {error[:1].lower()}{error[1:]}"
+
+
+def _parameters(name: str, function: Function) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise InvalidJob(f"handler {name!r}: its parameters can't be read: {error}") from None
+    if not parameters:
+        raise InvalidJob(f"handler {name!r}: it must take the run as its first parameter, as in def {name}(run)")
+    return parameters
+
+
+def _fields(
+    name: str, function: Function, parameters: list[inspect.Parameter]
+) -> list[tuple[str, Any] | tuple[str, Any, Any]]:
+    """Each parameter as the field of a struct. One with a default may be left out, and keeps its own default."""
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        optional = parameter.default is not parameter.empty
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            if optional:
+                continue
+            raise InvalidJob(f"handler {name!r}: parameter {parameter.name!r} can't be given by name; drop the `/`")
+        kind = _type_of(name, function, parameter)
+        if _is_foreign(kind):
+            if optional:
+                continue
+            raise InvalidJob(f"handler {name!r}: parameter {parameter.name!r} is a {kind!r}, which JSON can't give")
+        fields.append((parameter.name, kind | UnsetType, UNSET) if optional else (parameter.name, kind))
+    return fields
+
+
+def _type_of(name: str, function: Function, parameter: inspect.Parameter) -> Any:
+    """The declared type; text (`from __future__ import annotations`) is read where the function was defined."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    places = inspect.unwrap(getattr(function, "func", function))
+    places = getattr(places, "__func__", places)
+    if not hasattr(places, "__globals__"):
+        places = type(places).__call__
+    try:
+        return eval(parameter.annotation, places.__globals__, _closure(places))
+    except Exception as error:
+        raise InvalidJob(
+            f"handler {name!r}: the type {parameter.annotation!r} of parameter {parameter.name!r} can't be read "
+            f"({error}); define or import it at the top of its module, outside of `if TYPE_CHECKING`"
+        ) from None
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return {name: cell.cell_contents for name, cell in cells}
+
+
+def _is_foreign(kind: Any) -> bool:
+    """Whether this is a class of which msgspec knows nothing."""
+    try:
+        return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
+    except Exception:
+        return False

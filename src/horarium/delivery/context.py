@@ -1,0 +1,253 @@
+"""What a handler knows of the run that it performs, and may do about it: the same object, with the same names, for an
+async handler and for a plain one, which is called in a thread.
+
+    async def export(run):                    def compress(run):
+        await run.progress({"done": 3})           run.progress({"done": 3})
+        await run.cancelled.wait(5)               run.cancelled.wait(5)
+
+What has to wait is awaited in an async handler; in a thread the call itself waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, MutableMapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from horarium.clock import to_datetime
+from horarium.errors import InvalidRequest, LeaseLost
+from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run
+from horarium.ports import Control
+
+log = logging.getLogger("horarium.handler")
+
+
+class Done:
+    """What a call answers in a thread, where it has been done when it returns: may be awaited, need not be."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class CancelledEvent:
+    """Set once a cancel was asked, the time limit passed, the lease was lost, or the node ends the run. True when set,
+    so that `while not run.cancelled:` reads as it should."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+
+    def is_set(self) -> bool:
+        """Whether the handler should stop."""
+        return self._context._control.cancelled
+
+    __bool__ = is_set
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until it is set, `timeout` seconds at the most: whether it is. In an async handler: `await` it."""
+        thread = self._context._thread
+        return self._wait(timeout) if thread is None else thread.wait_cancelled(timeout)
+
+    async def _wait(self, timeout: float | None) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._context._control.wait_cancelled()
+        except TimeoutError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return f"<cancelled: {self.is_set()}>"
+
+
+class InThread:
+    """The way from a handler's thread to the event loop."""
+
+    __slots__ = ("_asked", "_closed", "_control", "_loop", "_watch")
+
+    def __init__(self, control: Control, loop: asyncio.AbstractEventLoop) -> None:
+        self._control = control
+        self._loop = loop
+        self._asked = threading.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def call(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done on the event loop, and wait for it. Raises LeaseLost once there is no event loop any more."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise LeaseLost("this process does not run the scheduler any more; stop working on the run") from None
+        future.result()
+
+    def wait_cancelled(self, timeout: float | None) -> bool:
+        """In the thread: wait for the cancel."""
+        if self._control.cancelled:
+            return True
+        if self._watch is None:
+            try:
+                self._loop.call_soon_threadsafe(self._begin_watch)
+            except RuntimeError:
+                return True  # there is no event loop any more: nobody will ask
+        self._asked.wait(timeout)
+        return self._control.cancelled
+
+    def _begin_watch(self) -> None:
+        if self._watch is None and not self._closed:
+            self._watch = self._loop.create_task(self._watch_cancelled())
+
+    async def _watch_cancelled(self) -> None:
+        await self._control.wait_cancelled()
+        self.wake()
+
+    def wake(self) -> None:
+        """On the event loop: the handler is to stop, let it see."""
+        self._asked.set()
+
+    def close(self) -> None:
+        """On the event loop: the attempt is over."""
+        self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+
+
+class RunLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose lines name the run."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        named = self.extra or {}
+        return f"{named['handler']} {named['run']} attempt {named['attempt']}: {msg}", {
+            **kwargs, "extra": {**named, **(kwargs.get("extra") or {})},
+        }  # fmt: skip
+
+
+class RunContext:
+    """A run, as its handler sees it."""
+
+    __slots__ = ("_args", "_control", "_job", "_run", "_thread")
+
+    def __init__(self, run: Run, job: Job | None, control: Control, thread: InThread | None = None) -> None:
+        self._run = run
+        self._job = job
+        self._control = control
+        self._thread = thread
+        self._args: Any = msgspec.UNSET
+
+    @property
+    def id(self) -> str:
+        """The run's id: the same for every attempt, so it serves as idempotency key."""
+        return self._run.id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def handler(self) -> str:
+        """The name of the handler."""
+        return self._run.queue.removeprefix("handler/")
+
+    @property
+    def job(self) -> str | None:
+        """The name of its job; None for a one-off run."""
+        return self._run.job
+
+    @property
+    def args(self) -> Any:
+        """The args as they were given, before any conversion to the handler's types: usually a dict."""
+        if self._args is msgspec.UNSET:
+            self._args = args_of(self._run, self._job)
+        return self._args
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._run.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing number of this claim: larger than that of any earlier one."""
+        return self._run.token
+
+    @property
+    def fire_at(self) -> datetime:
+        """The fire time for which the run is owed."""
+        return to_datetime(self._run.fire_at)
+
+    @property
+    def due_at(self) -> datetime:
+        """When this attempt was due."""
+        return to_datetime(self._run.due_at)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt must be over; None: it has no time limit."""
+        run = self._run
+        if run.execution_seconds is None or run.started_at is None:
+            return None
+        return to_datetime(run.started_at + round(run.execution_seconds * 1_000_000))
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of its job."""
+        return self._job.labels if self._job is not None else {}
+
+    @property
+    def cancelled(self) -> CancelledEvent:
+        """Set when the handler should stop: `if run.cancelled`, `run.cancelled.wait(seconds)`."""
+        return CancelledEvent(self)
+
+    @property
+    def log(self) -> RunLog:
+        """A logger, `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
+        named = {"run": self.id, "job": self.job, "attempt": self.attempt, "handler": self.handler}
+        return RunLog(log, named)
+
+    def progress(self, progress: Any) -> Awaitable[None]:
+        """Keep `progress` (anything that JSON can hold) with the run, where everybody can see it, and renew the lease.
+        `await` it in an async handler. Raises LeaseLost: then stop, nothing that this attempt does counts any more."""
+        return self.heartbeat(progress)
+
+    def heartbeat(self, progress: Any = None) -> Awaitable[None]:
+        """Renew the lease now (it is renewed by itself), and so learn whether it still stands. `await` it in an async
+        handler. Raises LeaseLost."""
+        beat = self._control.heartbeat(None if progress is None else _encoded(progress))
+        if self._thread is None:
+            return beat
+        self._thread.call(beat)
+        return Done()
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self.job or self._run.queue}, attempt {self.attempt}>"
+
+
+def _encoded(progress: Any) -> bytes:
+    try:
+        text = msgspec.json.encode(progress)
+        text.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"progress: can't be written as JSON: {error}", field="progress") from None
+    if len(text) > RESULT_BYTES_MAX:
+        raise InvalidRequest(f"progress: {len(text):,} bytes; at most {RESULT_BYTES_MAX:,} are kept", field="progress")
+    return text
+
+
+def args_of(run: Run, job: Job | None) -> Any:
+    """The args in force: those given with the run, or those of its job."""
+    if run.payload is not None:
+        return msgspec.json.decode(run.payload)
+    return job_args(job)
+
+
+def job_args(job: Job | None) -> Any:
+    """The args that a job gives to its handler."""
+    return job.target.args if job is not None and isinstance(job.target, HandlerTarget) else {}

@@ -1,0 +1,129 @@
+"""Threads for work that blocks: one for each call that is under way, and none that waits for another.
+
+The standard pool is not used for three reasons. Its calls queue when all threads are busy, while their time limits run.
+The interpreter waits at its end for every thread of it, so that one stuck call keeps a process from ever stopping. And
+an exception such as StopIteration never reaches the future that waits for it.
+
+How many calls are under way is the business of whoever makes them (the dispatcher: places). An idle thread is used
+again, and ends after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 30.0
+
+
+class Call(Generic[T]):
+    """One call in a thread. `answer` is set on the event loop; it may be cancelled, which the thread does not notice.
+    `over` is the same, but set whatever became of `answer`."""
+
+    __slots__ = ("_context", "_function", "_loop", "_over", "answer")
+
+    def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self._function = function
+        self._context: Context = copy_context()
+        self._loop = loop
+        self._over: asyncio.Future[T] | None = None
+        self.answer: asyncio.Future[T] = loop.create_future()
+
+    @property
+    def over(self) -> asyncio.Future[T]:
+        """Done once the thread is. To be asked for on the event loop, once `answer` was cancelled."""
+        if self._over is None:
+            self._over = self._loop.create_future()
+        return self._over
+
+    def perform(self) -> None:
+        """In the thread."""
+        answer: Any = None
+        error: BaseException | None = None
+        try:
+            answer = self._context.run(self._function)
+        except BaseException as raised:  # whatever it is, whoever waits must hear of it
+            error = RuntimeError("StopIteration was raised") if isinstance(raised, StopIteration) else raised
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._tell, answer, error)
+
+    def _tell(self, answer: Any, error: BaseException | None) -> None:
+        future = self.answer if self._over is None else self._over
+        if future.done():
+            self._over = future = self._loop.create_future()
+        if error is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(error)
+
+
+class Threads:
+    """Daemon threads, made as they are needed."""
+
+    def __init__(self, name: str, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._name = name
+        self._idle_seconds = idle_seconds
+        self._todo: SimpleQueue[Call[object] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._made = 0
+        self._alive = 0
+
+    @property
+    def alive(self) -> int:
+        """How many there are, busy and idle."""
+        return self._alive
+
+    def call(self, function: Callable[[], T]) -> Call[T]:
+        """Have it called at once, in a copy of the present context. To be used on the event loop."""
+        call = Call(function, asyncio.get_running_loop())
+        with self._lock:
+            reused = self._idle > 0
+            if reused:
+                self._idle -= 1
+            else:
+                self._made += 1
+                self._alive += 1
+        self._todo.put(call)  # type: ignore[arg-type]  # its answer is not looked at
+        if not reused:
+            threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
+        return call
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after their call."""
+        with self._lock:
+            self._idle_seconds = 0.0
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._todo.put(None)
+
+    def _work(self) -> None:
+        """Take calls until none has come for a while. `_idle` counts the threads that wait and are promised to nobody:
+        one that finds nothing may end only while it is among them."""
+        while True:
+            try:
+                call = self._todo.get(timeout=self._idle_seconds)
+            except Empty:
+                with self._lock:
+                    if self._idle > 0:
+                        self._idle -= 1
+                        self._alive -= 1
+                        return
+                continue
+            if call is None:
+                break
+            call.perform()
+            del call
+            with self._lock:
+                if self._idle_seconds == 0.0:
+                    break
+                self._idle += 1
+        with self._lock:
+            self._alive -= 1

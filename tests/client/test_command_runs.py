@@ -1,0 +1,217 @@
+"""Commands as runs of a whole server: done, cancelled, timed out, given up by a worker that stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horarium.client import Client, Commands, Worker
+from horarium.definitions import RunView
+from tests.blackbox.outside import environment
+from tests.client.test_shell_commands import lives, sh
+from tests.servers.live import live_server
+
+PATIENCE = 20.0
+FOR_LONG = "echo $$ > {pid}; exec sleep 60"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with live_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as made:
+        yield made
+
+
+@pytest.fixture
+def pid_file(tmp_path: Path) -> Iterator[Path]:
+    """Where a command writes its process id; nothing of it may live after the test."""
+    file = tmp_path / "pid"
+    yield file
+    pid = int(file.read_text())
+    alive = lives(pid)
+    if alive:
+        os.kill(pid, signal.SIGKILL)
+    assert not alive
+
+
+@contextmanager
+def working(client: Client, queue: str, **options: Any) -> Iterator[Worker]:
+    worker = Worker(client, [queue], Commands(grace_seconds=0.3), **{"slots": 2, **options})
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def eventually(question: Callable[[], Any]) -> Any:
+    until = time.monotonic() + PATIENCE
+    while not (answer := question()):
+        assert time.monotonic() < until
+        threading.Event().wait(0.02)
+    return answer
+
+
+def triggered(client: Client, name: str, payload: Any, **fields: Any) -> RunView:
+    target = {"type": "queue", "queue": name, "payload": payload}
+    trigger = {"type": "interval", "every_seconds": 3600}
+    client.put_job({"name": name, "trigger": trigger, "target": target, **fields})
+    return client.trigger_job(name)
+
+
+def finished(client: Client, run: RunView) -> RunView:
+    """The run once it is final."""
+    final = {"completed", "failed", "cancelled"}
+    found: RunView = eventually(lambda: (now := client.get_run(run.id)).state in final and now)
+    return found
+
+
+def begun(file: Path) -> bool:
+    return file.exists() and file.read_text().endswith("\n")
+
+
+def test_a_command_is_performed_and_its_output_kept(client: Client) -> None:
+    run = triggered(client, "done", sh("echo $HORARIUM_JOB $HORARIUM_ATTEMPT; echo aside >&2"))
+    with working(client, "done"):
+        done = finished(client, run)
+    assert (done.state, done.result["exit_code"]) == ("completed", 0)
+    assert (done.result["stdout"], done.result["stderr"]) == ("done 1\n", "aside\n")
+
+
+def test_a_failed_command_keeps_its_output_and_says_its_end(client: Client) -> None:
+    run = triggered(client, "fails", sh("echo half; echo no paper >&2; exit 3"), retry={"attempts_max": 1})
+    with working(client, "fails"):
+        done = finished(client, run)
+    assert (done.state, done.error, done.attempt) == ("failed", "exit code 3: no paper", 1)
+    assert (done.result["exit_code"], done.result["stdout"]) == (3, "half\n")
+
+
+def test_a_payload_that_is_no_command_fails_at_once_and_for_good(client: Client) -> None:
+    run = triggered(client, "text", {"command": "rm -rf x"})
+    with working(client, "text"):
+        done = finished(client, run)
+    assert (done.state, done.attempt) == ("failed", 1)
+    assert "give a list such as" in (done.error or "")
+
+
+def test_a_flood_of_bytes_fits_into_the_run(client: Client) -> None:
+    run = triggered(client, "flood", sh("head -c 3000000 /dev/urandom; head -c 3000000 /dev/zero >&2"))
+    with working(client, "flood"):
+        done = finished(client, run)
+    assert (done.state, done.result["exit_code"]) == ("completed", 0)
+    assert all("bytes left out" in done.result[name] for name in ("stdout", "stderr"))
+
+
+def test_a_cancel_ends_the_command(client: Client, pid_file: Path) -> None:
+    run = triggered(client, "cancel", sh(FOR_LONG.format(pid=pid_file)), timeouts={"heartbeat_seconds": 1})
+    with working(client, "cancel"):
+        eventually(lambda: begun(pid_file))
+        client.cancel_run(run.id)
+        done = finished(client, run)
+        eventually(lambda: not lives(int(pid_file.read_text())))
+    assert (done.state, done.attempt) == ("cancelled", 1)
+
+
+def test_the_time_limit_of_its_job_ends_the_command(client: Client, pid_file: Path) -> None:
+    fields = {"timeouts": {"execution_seconds": 1}, "retry": {"attempts_max": 1}}
+    run = triggered(client, "limit", sh(FOR_LONG.format(pid=pid_file)), **fields)
+    with working(client, "limit"):
+        done = finished(client, run)
+        eventually(lambda: not lives(int(pid_file.read_text())))
+    assert (done.state, done.error) == ("failed", "timed out: not done within 1 s")
+
+
+def test_a_lease_that_ends_with_the_time_limit_is_looked_at_just_then(client: Client, pid_file: Path) -> None:
+    """Without waiting for the next heartbeat: by then, another attempt may have begun."""
+    timeouts = {"execution_seconds": 2.2, "heartbeat_seconds": 2}
+    run = triggered(client, "capped", sh(FOR_LONG.format(pid=pid_file)), timeouts=timeouts, retry={"attempts_max": 1})
+    with working(client, "capped"):
+        eventually(lambda: begun(pid_file))
+        since = time.monotonic()
+        eventually(lambda: not lives(int(pid_file.read_text())))
+        assert 1.5 < time.monotonic() - since < 3.5
+        assert finished(client, run).state == "failed"
+
+
+def test_its_own_time_limit_fails_the_attempt_with_what_was_said(client: Client) -> None:
+    fields = sh("echo half; exec sleep 60", timeout_seconds=0.3)
+    run = triggered(client, "own", fields, retry={"attempts_max": 1})
+    with working(client, "own"):
+        done = finished(client, run)
+    assert done.error == "timed out: not done within 0.3 s (ended by SIGTERM): half"
+
+
+def test_a_lease_is_renewed_while_the_command_runs(client: Client) -> None:
+    run = triggered(client, "long", sh("sleep 1.6; echo done"), timeouts={"heartbeat_seconds": 1})
+    with working(client, "long"):
+        done = finished(client, run)
+    assert (done.state, done.attempt, done.result["stdout"]) == ("completed", 1, "done\n")
+
+
+def test_commands_run_side_by_side(client: Client, tmp_path: Path) -> None:
+    """Each waits for the others: one after the other they would never end."""
+    script = f"touch {tmp_path}/$HORARIUM_RUN; while [ $(ls {tmp_path} | wc -l) -lt 3 ]; do sleep 0.02; done"
+    runs = [triggered(client, "many", sh(script)) for _ in range(3)]
+    with working(client, "many", slots=3):
+        assert [finished(client, run).state for run in runs] == ["completed"] * 3
+
+
+def test_what_a_stopping_worker_ends_is_tried_again_and_not_cancelled(client: Client, pid_file: Path) -> None:
+    run = triggered(client, "stop", sh(FOR_LONG.format(pid=pid_file)))
+    with working(client, "stop", grace_seconds=0.05):
+        eventually(lambda: begun(pid_file))
+    left = client.get_run(run.id)
+    assert (left.state, left.attempt) == ("pending", 1)
+    assert "its worker stopped: it was asked to stop (ended by SIGTERM)" in left.history[-1].message
+
+
+@contextmanager
+def process(url: str, queue: str, *args: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "horarium", "worker", "--url", url, "--queue", queue, *args]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as started:
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                started.kill()
+            started.communicate()
+
+
+def test_the_worker_process_finishes_its_command_at_sigterm(client: Client, url: str, tmp_path: Path) -> None:
+    script = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.02; done; echo done"
+    run = triggered(client, "term", sh(script))
+    with process(url, "term", "--allow-commands") as worker:
+        eventually((tmp_path / "begun").exists)
+        worker.send_signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert worker.wait(PATIENCE) == 0
+    assert client.get_run(run.id).result["stdout"] == "done\n"
+
+
+def test_a_second_signal_ends_the_worker_and_its_command(client: Client, url: str, pid_file: Path) -> None:
+    run = triggered(client, "twice", sh(FOR_LONG.format(pid=pid_file)), timeouts={"heartbeat_seconds": 1})
+    with process(url, "twice", "--allow-command", "/bin/*") as worker:
+        eventually(lambda: begun(pid_file))
+        eventually(lambda: worker.send_signal(signal.SIGTERM) or worker.poll() is not None)
+        assert worker.wait(PATIENCE) == -signal.SIGTERM
+        eventually(lambda: not lives(int(pid_file.read_text())))
+    again = eventually(lambda: (now := client.get_run(run.id)).state == "pending" and now)
+    assert again.attempt == 1, "the lease ended, and another worker may take it"

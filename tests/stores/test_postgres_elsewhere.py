@@ -1,0 +1,179 @@
+"""Runs added in a transaction of the caller's own, by real drivers: they exist, and nodes are woken, once it commits,
+and neither if it is rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import pytest_asyncio
+import sqlalchemy
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from horarium import Scheduler
+from horarium.errors import InvalidRequest
+from horarium.stores.postgres import PostgresSignal, PostgresStore
+from horarium.testing.contract.base import take
+from horarium.testing.values import QUEUE, a_finished_run, a_job, a_run
+from tests.servers.postgres import Postgres
+from tests.stores.postgres_server import new_database
+
+pytestmark = pytest.mark.slow
+
+RUNS = [a_run(1), a_run(2, of=a_job()), a_run(3, unique_key="k"), a_finished_run(4)]
+
+
+@pytest.fixture
+def url(postgres_server: Postgres) -> str:
+    return new_database(postgres_server)
+
+
+@pytest_asyncio.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+Add = Callable[[Any, PostgresStore], Awaitable[list[bool]]]
+
+
+async def add_in(connection: Any, store: PostgresStore) -> list[bool]:
+    return await store.add_runs_in(connection, RUNS)
+
+
+async def add_by_alchemy(connection: Any, store: PostgresStore) -> list[bool]:
+    placeholders = "$1" if connection.dialect.driver == "asyncpg" else "%s"
+    text, values = store.add_runs_sql(RUNS, placeholders)
+    found = await connection.exec_driver_sql(text, values)
+    added = {bytes(blob) for blob in found.scalar_one() or ()}
+    return [bytes.fromhex(run.id.replace("-", "")) in added for run in RUNS]
+
+
+@asynccontextmanager
+async def by_asyncpg(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url)
+    await connection.execute("BEGIN")
+    yield connection, lambda: connection.execute("COMMIT"), lambda: connection.execute("ROLLBACK; BEGIN")
+    await connection.close()
+
+
+@asynccontextmanager
+async def by_psycopg(url: str) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(url, row_factory=psycopg.rows.dict_row) as connection:
+        yield connection, connection.commit, connection.rollback
+
+
+@asynccontextmanager
+async def by_alchemy(url: str) -> AsyncIterator[Any]:
+    engine = create_async_engine(url)
+    async with engine.connect() as connection:
+        yield connection, connection.commit, connection.rollback
+    await engine.dispose()
+
+
+DRIVERS: dict[str, tuple[Any, str, Add]] = {
+    "asyncpg": (by_asyncpg, "postgresql", add_in),
+    "psycopg": (by_psycopg, "postgresql", add_in),
+    "SQLAlchemy over asyncpg": (by_alchemy, "postgresql+asyncpg", add_by_alchemy),
+    "SQLAlchemy over psycopg": (by_alchemy, "postgresql+psycopg", add_by_alchemy),
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_runs_exist_and_nodes_are_woken_once_the_caller_commits(
+    url: str, store: PostgresStore, driver: str
+) -> None:
+    connecting, scheme, add = DRIVERS[driver]
+    signal, other = PostgresSignal(url), PostgresSignal(url)
+    woken, later = asyncio.Event(), asyncio.Event()
+    for node in (signal, other):
+        await node.start()
+        await node.listening.wait()
+    signal.subscribe(f"queue:{QUEUE}", woken.set)
+    signal.subscribe("jobs", later.set)
+    async with connecting(url.replace("postgresql", scheme, 1)) as (connection, commit, rollback):
+        assert await add(connection, store) == [True] * 4
+        await rollback()
+        assert await add(connection, store) == [True] * 4
+        assert await add(connection, store) == [False] * 4
+        assert (await take(store)).runs == ()
+        other.publish("jobs")
+        async with asyncio.timeout(10):
+            await later.wait()
+        assert not woken.is_set()
+        await commit()
+    async with asyncio.timeout(10):
+        await woken.wait()
+    assert len((await take(store)).runs) == 3
+    for node in (signal, other):
+        await node.stop()
+
+
+def test_a_synchronous_driver_adds_runs_by_a_statement(url: str) -> None:
+    asyncio.run(_opened_once(url))
+    scheduler = Scheduler(url)
+    text, values = scheduler.enqueue_sql("report", [{"to": "us"}, None], placeholders="%s", priority=3)
+    with psycopg.connect(url) as connection, connection.transaction():
+        connection.execute("CREATE TABLE orders (id int)")
+        ((ids, _),) = connection.execute(text, values).fetchall()
+        assert len(ids) == 2
+    engine = sqlalchemy.create_engine(url.replace("postgresql", "postgresql+psycopg", 1))
+    with engine.begin() as connection:
+        assert len(connection.exec_driver_sql(text, values).scalar_one() or ()) == 0
+    engine.dispose()
+    assert asyncio.run(_payloads(url)) == [b'{"to":"us"}', None]
+
+
+async def _opened_once(url: str) -> None:
+    async with Scheduler(url):
+        pass
+
+
+async def _payloads(url: str) -> list[bytes | None]:
+    store = PostgresStore(url)
+    await store.open()
+    claimed = await store.claim_runs(["handler/report"], 10, "w", 2**60, 2**60)
+    await store.close()
+    assert {run.priority for run in claimed.runs} == {3}
+    return [run.payload for run in claimed.runs]
+
+
+async def test_the_scheduler_enqueues_in_the_transaction_of_the_caller(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    async with Scheduler(url) as scheduler:
+        transaction = connection.transaction()
+        await transaction.start()
+        run = await scheduler.enqueue("report", {"n": 1}, unique_key="k", connection=connection)
+        ids = await scheduler.enqueue_many("report", [None] * 1_001, connection=connection)
+        assert await scheduler._runtime.store.get_runs([run.id, ids[-1]]) == [None, None]
+        await transaction.commit()
+        assert None not in await scheduler._runtime.store.get_runs([run.id, *ids[-900:]])
+        again = await scheduler.enqueue("report", {"n": 2}, unique_key="k", connection=connection)
+        assert again.id == run.id
+    await connection.close()
+
+
+def test_the_placeholders_of_the_statement_stand_in_their_order_each_once() -> None:
+    text, values = PostgresStore("postgresql://db/h").add_runs_sql(RUNS)
+    assert re.findall(r"\$\d+", text) == [f"${number + 1}" for number in range(len(values))]
+    assert "%" not in text
+
+
+async def test_what_can_not_carry_runs_is_refused(url: str, store: PostgresStore) -> None:
+    with psycopg.connect(url) as connection, pytest.raises(InvalidRequest, match="enqueue_sql"):
+        await store.add_runs_in(connection, RUNS)
+    with pytest.raises(InvalidRequest, match="neither"):
+        store.add_runs_sql(RUNS, "?")  # type: ignore[arg-type]
+    scheduler = Scheduler("memory://")
+    with pytest.raises(InvalidRequest, match="PostgreSQL can"):
+        await scheduler.enqueue("report", connection=object())
+    with pytest.raises(InvalidRequest, match="1 to 1,000"):
+        scheduler.enqueue_sql("report", [])

@@ -38,8 +38,8 @@ result, raising is a failure. On SIGTERM the worker finishes what runs and gives
 With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
 may define jobs then starts programs as the user that this worker runs as.
 \b
-A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no --queue
-are needed, and --slots, --grace and --name stand in for what it was made with.
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
+--queue are needed, and --slots, --grace and --name stand in for what it was made with.
 \b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
@@ -103,8 +103,12 @@ def worker(
     else:
         performer = load_app(app)
         if is_scheduler(performer):
-            asked = {"slots": slots, "grace": grace, "name": name}
-            run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
+            run_scheduler(
+                performer,
+                slots=slots if _is_given("slots") else None,
+                grace=grace if _is_given("grace") else None,
+                name=name,
+            )
             return
         if not callable(performer):
             raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")

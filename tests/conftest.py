@@ -1,7 +1,7 @@
 """Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
 
-Tests that race real processes against real clocks on a shared machine get a second try, and the
-summary tells of it. A failure of the product shows each time; everything else has one try.
+Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
+failure of the product shows each time; everything else has one try.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-SLOW_FOLDERS = {"blackbox", "proof", "buses"}
-SECOND_TRY_FOLDERS = {"blackbox", "proof", "examples"}
+SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
+SECOND_TRY_FOLDERS = {"blackbox", "proof", "examples", "remote"}
 SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
 SLOW_MODULES = {
     "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",

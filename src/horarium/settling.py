@@ -41,6 +41,9 @@ RETRY_AFTER_SECONDS_MAX = 24 * 3600
 DEFER_MIN = SECOND
 """How far ahead a run is put off at the least: one that keeps saying `not now` must not keep everybody busy."""
 
+LOST = "lost: no heartbeat"
+"""How the error of an attempt begins whose lease ended in silence."""
+
 _DEFAULT = RunPolicy()
 
 
@@ -150,7 +153,7 @@ def rescue(run: Run, job: Job | None, now: Instant) -> Run:
     if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
         due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
         return _again(run, job, due_at, f"timed out: not done within {limit:g} s; its lease was given up", now)
-    error = f"lost: no heartbeat from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
+    error = f"{LOST} from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
     return _again(run, job, now, error, now)
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from horarium.backends import Part, make_bus
 from horarium.clock import Clock, SystemClock
-from horarium.delivery.bus import BusDelivery
+from horarium.delivery.bus import BusDelivery, check_bus
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.errors import HorariumError, InvalidSetting, Outage
-from horarium.model import HttpTarget, Node, Run
+from horarium.model import BusTarget, HttpTarget, Node, Run
 from horarium.model import Target as TargetSpec
 from horarium.operations import Operations, Settlement
 from horarium.ports import Bus, Signal, Store, Target
@@ -363,6 +363,8 @@ class Runtime:
             from horarium.delivery.http import check_target
 
             check_target(target, self.options.allow_private_targets)
+        if isinstance(target, BusTarget):
+            check_bus(target, self._buses)
 
     def _cancel_asked(self, run: Run) -> None:
         for dispatcher in self._dispatchers:

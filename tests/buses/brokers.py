@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import aio_pika
@@ -82,7 +82,8 @@ class RabbitWorkers:
         self.server = server
         self.url = server.url
         self._connection: aio_pika.abc.AbstractConnection | None = None
-        self._channel: aio_pika.abc.AbstractChannel | None = None
+        self._channels: dict[str, aio_pika.abc.AbstractChannel] = {}
+        self._connecting = asyncio.Lock()
 
     def bus(self) -> Bus:
         return RabbitBus(self.url)
@@ -102,49 +103,49 @@ class RabbitWorkers:
         self.server.resume()
 
     async def hang_up(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
+        connection, self._connection, self._channels = self._connection, None, {}
         if connection is not None:
             with contextlib.suppress(Exception):
                 await connection.close()
 
-    @contextlib.asynccontextmanager
-    async def channel(self) -> AsyncIterator[Any]:
-        if self._connection is None or self._connection.is_closed:
-            self._connection = await aio_pika.connect(self.url)
-        if self._channel is None or self._channel.is_closed:
-            self._channel = await self._connection.channel()
-        yield self._channel
+    async def channel(self, purpose: str) -> Any:
+        """A channel of its own for each purpose: a queue that is not there closes the channel that asked for it."""
+        async with self._connecting:
+            if self._connection is None or self._connection.is_closed:
+                self._connection, self._channels = await aio_pika.connect(self.url), {}
+            channel = self._channels.get(purpose)
+            if channel is None or channel.is_closed:
+                channel = self._channels[purpose] = await self._connection.channel()
+            return channel
 
     async def receive(self, job: str) -> bytes:
         """Asked for again and again: a consumer of aio-pika may wait for ever on a connection that was closed."""
-        async with self.channel() as channel:
-            async with asyncio.timeout(5.0):
-                queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
-            while True:
-                # Where the connection was closed under it, aio-pika may wait for an answer for ever.
-                async with asyncio.timeout(2.0):
-                    message = await queue.get(fail=False)
-                if message is not None:
-                    await message.ack()
-                    return bytes(message.body)
-                await asyncio.sleep(0.01)
+        channel = await self.channel("receive")
+        async with asyncio.timeout(5.0):
+            queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
+        while True:
+            # Where the connection was closed under it, aio-pika may wait for an answer for ever.
+            async with asyncio.timeout(2.0):
+                message = await queue.get(fail=False)
+            if message is not None:
+                await message.ack()
+                return bytes(message.body)
+            await asyncio.sleep(0.01)
 
     async def send(self, job: str, kind: str, bodies: Sequence[bytes]) -> None:
-        async with self.channel() as channel:
-            exchange = await channel.get_exchange(f"scheduler.job.{job}", ensure=False)
-            for start in range(0, len(bodies), 200):
-                messages = [aio_pika.Message(body, delivery_mode=2) for body in bodies[start : start + 200]]
-                await asyncio.gather(*(exchange.publish(message, routing_key=kind) for message in messages))
+        exchange = await (await self.channel("send")).get_exchange(f"scheduler.job.{job}", ensure=False)
+        for start in range(0, len(bodies), 200):
+            messages = [aio_pika.Message(body, delivery_mode=2) for body in bodies[start : start + 200]]
+            await asyncio.gather(*(exchange.publish(message, routing_key=kind) for message in messages))
 
     async def waiting(self, job: str, kind: str) -> int:
-        async with self.channel() as channel:
-            queue = await channel.declare_queue(f"scheduler.job.{job}.{kind}", passive=True)
-            return int(queue.declaration_result.message_count or 0)
+        queue = await (await self.channel("look")).declare_queue(f"scheduler.job.{job}.{kind}", passive=True)
+        return int(queue.declaration_result.message_count or 0)
 
     async def delete_queues(self, job: str) -> None:
-        async with self.channel() as channel:
-            for kind in KINDS:
-                await channel.queue_delete(f"scheduler.job.{job}.{kind}")
+        channel = await self.channel("delete")
+        for kind in KINDS:
+            await channel.queue_delete(f"scheduler.job.{job}.{kind}")
 
 
 class NatsWorkers:

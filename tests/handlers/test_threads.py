@@ -1,4 +1,4 @@
-"""Threads for work that blocks: none waits for another, idle ones are used again and end, nothing is lost."""
+"""Threads for work that blocks: none waits for another, idle ones are used again and end, nothing gets lost."""
 
 from __future__ import annotations
 

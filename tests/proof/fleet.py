@@ -20,7 +20,7 @@ from tests.proof.receiver import micros
 from tests.proof.verdict import Verdict
 from tests.proof.worker import read_log, read_work
 
-PAUSE_SECONDS = 3.0
+PAUSE_SECONDS = 5.5
 """Longer than the leases: who wakes up from it has lost all it had."""
 DEAD_SECONDS = 10.0
 """Within this every call that waits on a connection which is dead for good must have given up."""

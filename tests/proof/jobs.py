@@ -32,12 +32,12 @@ PACE_JOBS = 4
 
 
 def soon(api: Api, definitions: int) -> int:
-    """A whole second by which so many jobs will be defined, at twice the time that the server takes for each now."""
+    """A whole second by which so many jobs will be defined, at three times as long as the server takes for each now."""
     began = time.monotonic()
     for number in range(PACE_JOBS):
         api.must("PUT", f"/jobs/pace-{number}", {"name": f"pace-{number}", "trigger": LATER, "target": queue("none")})
     pace = (time.monotonic() - began) / PACE_JOBS
-    return whole_second(2 + round(2 * pace * definitions))
+    return whole_second(2 + round(3 * pace * definitions))
 
 
 @dataclass
@@ -133,9 +133,12 @@ MIXED_JOBS = 40
 """Those of a mixed plan, without the single runs."""
 
 
+FLEET_LEASE_SECONDS = 4.0
+
+
 def fleet_plan(url: str, start: int, seconds: int) -> Plan:
     """Jobs of every kind and policy for servers and workers."""
-    plan = Plan(start, start + seconds * SECOND)
+    plan = Plan(start, start + seconds * SECOND, lease_seconds=FLEET_LEASE_SECONDS)
     skip = {"overlap": "skip"}
     crowd = {"concurrency": {"key": "crowd", "max": 3}}
     for number in range(16):

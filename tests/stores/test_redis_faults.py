@@ -15,9 +15,10 @@ from horarium import Scheduler
 from horarium.clock import DAY, HOUR, SECOND
 from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
-from horarium.model import Plan, State
+from horarium.model import PAYLOAD_BYTES_MAX, Plan, State
 from horarium.ports import Beat, Store
 from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+from horarium.stores.redis.store import CALL_BYTES_MAX
 from horarium.testing.contract.base import ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.redis import Redis
@@ -116,6 +117,50 @@ async def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(durab
         assert sum(queue.due + queue.running for queue in stats) >= len(added) - len(settled) - 7
 
 
+async def test_synced_every_second_a_killed_server_forgets_the_last_writes_at_the_most() -> None:
+    """What is in its log when it is killed is a beginning of what was answered: nothing is missing in between."""
+    added: list[str] = []
+    enough = asyncio.Event()
+
+    async def add(store: Store) -> None:
+        for number in range(1_000_000):
+            assert await store.add_runs([a_run(number)]) == [True]
+            added.append(a_run(number).id)
+            if number == 500:
+                enough.set()
+
+    with running(appendfsync="everysec") as server:
+        async with opened(server.url) as store:
+            task = asyncio.create_task(add(store))
+            await enough.wait()
+            server.kill()
+            assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], StoreUnavailable)
+            server.start()
+            await until_answered(store.check)
+            found = [run is not None for run in await store.get_runs(added)]
+            assert found == sorted(found, reverse=True)
+            claimed = (await take(store)).runs
+            assert ids(claimed)[: sum(found)] == added[: sum(found)]
+
+
+async def test_a_server_that_pauses_its_clients_is_unavailable_until_it_goes_on(durable: Redis) -> None:
+    async with (
+        opened(f"{durable.url}?timeout=0.2", "paused") as store,
+        Client.from_url(durable.url, protocol=2) as client,
+    ):
+        await store.add_runs([a_run(1)])
+        await client.client_pause(60_000, all=False)
+        try:
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.2 s"):
+                await store.add_runs([a_run(2)])
+        finally:
+            await client.client_unpause()
+        await until_answered(store.check)
+        # What was given up was sent all the same, and is carried out when the server goes on: so it may be repeated.
+        await store.add_runs([a_run(2)])
+        assert ids((await take(store)).runs) == ids([a_run(1), a_run(2)])
+
+
 async def test_a_server_that_hangs_is_unavailable_until_it_goes_on(durable: Redis) -> None:
     async with opened(f"{durable.url}?timeout=0.2", "hang") as store:
         claimed = await take_one(store, a_run(1))
@@ -149,6 +194,26 @@ async def test_a_server_that_is_not_there_is_named() -> None:
     store = RedisStore("redis://127.0.0.1:1/0")
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/0 is not reachable"):
         await store.open()
+
+
+async def test_large_payloads_are_moved_a_few_at_a_time(durable: Redis) -> None:
+    """No call holds the server up for long, and none is too large to be answered in time."""
+    payload = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"'
+    runs = [a_run(number, payload=payload) for number in range(50)]
+    async with opened(durable.url, "large") as store:
+        assert await store.add_runs(runs) == [True] * 50
+        left = ids(runs)
+        while left:
+            claimed = await take(store)
+            assert 1 <= len(claimed.runs) <= CALL_BYTES_MAX // PAYLOAD_BYTES_MAX
+            assert ids(claimed.runs) == left[: len(claimed.runs)]
+            left = left[len(claimed.runs) :]
+            assert not left or claimed.next_due_at == NOW
+            done = [
+                replace(completed(run), run=replace(completed(run).run, result=payload[:1000])) for run in claimed.runs
+            ]
+            assert all(await store.settle_runs(done, NOW))
+        assert [run and run.payload for run in await store.get_runs(ids(runs))] == [payload] * 50
 
 
 # ---- what the server refuses ------------------------------------------------------------------------------------

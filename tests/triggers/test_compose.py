@@ -119,10 +119,10 @@ def test_exclusions_add_up() -> None:
 
 def test_a_window_costs_one_step_however_many_fires_it_hides() -> None:
     trigger = except_(every(1), {"from": "2026-11-20T00:00:00Z", "until": "2126-11-20T00:00:00Z"})
-    began = time.perf_counter()
+    began = time.process_time()
     assert trigger.next_after(NOW) == datetime(2126, 11, 20, tzinfo=UTC)
     assert trigger.last_fire(to_instant(NOW), to_instant(NOW) + 99 * 365 * DAY) is None
-    assert time.perf_counter() - began < 0.05
+    assert time.process_time() - began < 0.05
 
 
 def test_business_hours_by_daily_windows() -> None:

@@ -252,18 +252,18 @@ def test_a_wrong_expression_is_refused_with_its_position(expression: str, positi
                                         "0 0 L-30 2 *"])  # fmt: skip
 def test_a_date_that_never_comes_is_refused_at_once(expression: str) -> None:
     cron("0 0 1 1 *")
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidTrigger, match="never fire"):
         cron(expression)
-    assert time.perf_counter() - began < 0.01
+    assert time.process_time() - began < 0.01
 
 
 @pytest.mark.parametrize("char", ["*", "1,", " ", "9", "0 ", "\x00", "é", "-", "/", "H", "L"])
 def test_a_huge_expression_is_refused_fast(char: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidTrigger) as caught:
         cron((char * 100_000)[:100_000])
-    assert time.perf_counter() - began < 0.05
+    assert time.process_time() - began < 0.05
     assert len(str(caught.value)) < 200
 
 
@@ -369,6 +369,6 @@ def test_next_fire_is_fast_and_its_worst_is_bounded() -> None:
 
 
 def timed(trigger: Cron, after: int) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     trigger.next_fire(after)
-    return time.perf_counter() - began
+    return time.process_time() - began

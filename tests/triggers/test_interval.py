@@ -104,10 +104,10 @@ def test_counting_and_the_last_fire_agree_with_walking(size: int, anchor: int | 
 
 
 def test_counting_a_century_of_seconds_takes_no_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert every(1).count_fires(0, 100 * 365 * DAY, 10**12) == 100 * 365 * 86_400
     assert every(1).last_fire(0, 100 * 365 * DAY) == 100 * 365 * DAY
-    assert time.perf_counter() - began < 0.01
+    assert time.process_time() - began < 0.01
 
 
 @pytest.mark.parametrize(

@@ -204,10 +204,10 @@ def test_the_cap_on_length_is_exact_and_fast() -> None:
     with pytest.raises(InvalidTrigger):
         when(text + " " * (TEXT_MAX - len(text) + 1))
     for long in ("every " * 20_000, "9" * 100_000, "a" * 100_000, "1st and " * 12_000, "(" * 100_000):
-        began = time.perf_counter()
+        began = time.process_time()
         with pytest.raises(InvalidTrigger) as caught:
             when(long)
-        assert time.perf_counter() - began < 0.05
+        assert time.process_time() - began < 0.05
         assert len(str(caught.value)) < 300
 
 

@@ -113,10 +113,10 @@ def test_an_impossible_rule_is_refused_within_milliseconds(rule: str) -> None:
     text = f"{START}RRULE:{rule}"
     best = 1.0
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         with pytest.raises(InvalidTrigger, match="never fires"):
             rrule(text)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.process_time() - begun)
     assert best < 0.020  # 5 ms at the worst on a machine at rest
 
 
@@ -167,10 +167,10 @@ def test_a_rule_of_which_nothing_is_left_is_refused(lines: str) -> None:
     ],
 )
 def test_a_large_count_is_resolved_in_bounded_time(rule: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     trigger = rrule(f"DTSTART;TZID=Europe/Berlin:20210104T000000\nRRULE:{rule}")
     assert trigger.next_fire(0) is not None
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 FREQS = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")

@@ -6,11 +6,10 @@ group `horarium`. A confirmed action is as durable as
 Redis itself: with `appendfsync everysec`, a crash may forget the last second of it, which the run's lease makes good.
 
 Redis knows no messages that expire, and workers that are slower than the leases would for ever be given actions that
-have been replaced: so whoever publishes clears away the expired ones first (`clear.lua`).
-
-Redis knows no "not now" either: what is given back is put at the stream's end again in the transaction that
-acknowledges it. What a node took and never answered is claimed by another after a while. Actions of many runs share one round trip. The
-driver's own repetitions are off: they would send an action twice.
+have been replaced: so whoever publishes clears away the expired ones first (`clear.lua`). Nor does it know "not now":
+what is given back is put at the stream's end again in the transaction that acknowledges it. What a node took and never
+answered is claimed by another after a while. Actions of many runs share one round trip. The driver's own repetitions
+are off: they would send an action twice.
 """
 
 from __future__ import annotations

@@ -344,10 +344,11 @@ def _reason(error: Exception) -> str:
 
 
 def _tree(root: type[HorariumError]) -> dict[str, type[HorariumError]]:
+    """The errors by code; of several with one code, the most general."""
     found = {root.code: root}
     for branch in root.__subclasses__():
         if branch.__module__ == root.__module__:
-            found |= _tree(branch)
+            found = _tree(branch) | found
     return found
 
 

@@ -8,6 +8,8 @@ elsewhere: `deliver` returns None once the broker has the message, and the worke
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -15,13 +17,16 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from horarium.clock import Clock, to_micros, to_text
-from horarium.errors import BusUnavailable
+from horarium.errors import BusUnavailable, InvalidJob
 from horarium.model import BusTarget, Deferred, Failed, Job, Outcome, Run, encode_payload, fraction
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Bus, Control, Delivery, Unconfirmed
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
+
+
+log = logging.getLogger("horarium")
 
 
 class Action(Struct, rename="camel", omit_defaults=True):
@@ -66,6 +71,20 @@ def _payload(run: Run, job: Job | None) -> bytes | None:
     return encode_payload(job.target.payload) if job is not None and isinstance(job.target, BusTarget) else None
 
 
+def check_bus(target: BusTarget, buses: Iterable[str]) -> None:
+    """Refuse a bus that a node with buses does not have: its runs would wait for ever. A node without any can't tell
+    (the dispatchers may be elsewhere), so it says what it takes for granted. Raises InvalidJob."""
+    known = sorted(buses)
+    if not known:
+        log.warning("a job goes to the bus %r; its runs wait for a dispatcher that has it", target.bus)
+    elif target.bus not in known:
+        names = ", ".join(map(repr, known))
+        message = (
+            f"target.bus: there is no bus {target.bus!r} here, only {names}; name one of them, or add it (bus_urls)"
+        )
+        raise InvalidJob(message, field="target.bus")
+
+
 class BusDelivery:
     """The Target of one bus."""
 
@@ -80,8 +99,9 @@ class BusDelivery:
         try:
             await self._bus.publish(run.job, message(run, delivery.job, "run"), run.lease_seconds)
         except Unconfirmed as unknown:
-            # It may have been delivered: the worker that has it counts as one attempt, so this must be one too.
-            return Failed(f"not known to be delivered: {unknown}")
+            # A worker may have it and be at work: to send it again now would have it done twice. If nobody has it, the
+            # silence ends the lease.
+            log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
         except BusUnavailable as down:
             pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))
             return Deferred(self._clock.now() + to_micros(pause), f"not delivered: {down}")

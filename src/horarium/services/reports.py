@@ -2,8 +2,15 @@
 
 A report is acknowledged only after the store has written it, and given back when the store can't. Who wrote it is not
 known and not trusted: only what names a run of this bus, of that job, claimed under the token that it echoes (or under
-any, where it echoes none) changes anything. The rest is counted: `malformed` and `foreign` ones are rejected and never
-seen again, `stale` ones (the run is no longer theirs) and `duplicate` ones are dropped.
+any, where it echoes none) changes anything.
+
+An end without a token, of a run whose last worker fell silent, counts only after the present attempt was heard of
+(`running`, or a heartbeat): until then it is the silent one that speaks. It is kept for a moment, since another node
+may have the sign of life at hand. Workers that never say `running` are known by the runs that they end; and what is
+said again, under yet another attempt, counts.
+
+The rest is counted: `malformed` and `foreign` ones are rejected and never seen again, `stale` ones (the run is no
+longer theirs) and `duplicate` ones are dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from horarium.clock import DAY, HOUR, SECOND, Clock, Instant, to_micros
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, BusTarget, Cancelled, Failed, Outcome, Run, State, Succeeded
 from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Signal, Store
-from horarium.services.bus_reports import Reading, read
+from horarium.services.bus_reports import Reading, after_silence, heard, read
 from horarium.telemetry import Telemetry
 
 LIST_SECONDS = 60.0
@@ -31,6 +38,10 @@ LOOK_SECONDS = 5.0
 LOOK_SECONDS_MIN = 0.2
 """Not more often than this, however many are cancelled."""
 LEASE_MAX = DAY
+DOUBT = SECOND
+"""How long an end that may be a late one is kept."""
+DOUBTED_MAX = 1_000
+"""Runs of which late ends are remembered."""
 STEPS_MAX = 20
 """Batches of reports in one step."""
 
@@ -61,6 +72,9 @@ class Reports:
         self._jobs: dict[str, Instant] = {}
         self._listed_at: Instant | None = None
         self._jobs_changed = False
+        self._curt: set[str] = set()
+        self._doubted: dict[str, int] = {}
+        self._kept: list[tuple[Report, Instant]] = []
         self.wake: Callable[[], None] = lambda: None
         self.cancel_asked: Callable[[Run], None] = lambda run: None
         signal.subscribe("jobs", self._note_jobs)
@@ -76,10 +90,18 @@ class Reports:
             await self._handle(reports)
         else:
             return now
+        await self._decide(now)
         await self._list_jobs(now)
         if self._bus.problem is not None:
             raise BusUnavailable(self._bus.problem)
-        return None
+        return min((until for _, until in self._kept), default=None)
+
+    async def _decide(self, now: Instant) -> None:
+        """Deal with the ends that were kept for long enough."""
+        ripe = [report for report, until in self._kept if not now < until <= now + DOUBT]
+        if ripe:
+            self._kept = [(report, until) for report, until in self._kept if now < until <= now + DOUBT]
+            await self._handle(ripe, decide=True)
 
     # ---- which jobs
 
@@ -101,28 +123,29 @@ class Reports:
                 break
         self._listed_at = now
         self._jobs = {name: at for name, at in self._jobs.items() if at + FORGET_AFTER > now}
+        self._curt &= self._jobs.keys()
         self._bus.listen(self._jobs)
 
     # ---- what came in
 
-    async def _handle(self, reports: Sequence[Report]) -> None:
+    async def _handle(self, reports: Sequence[Report], decide: bool = False) -> None:
         """Write these, and acknowledge what was written. Gives all of them back if the store can't write."""
         try:
-            await self._write(reports)
+            await self._write(reports, decide)
         except StoreUnavailable:
             await self._bus.nack(reports)
             raise
         except Exception:
             if len(reports) > 1:
                 for report in reports:
-                    await self._handle([report])
+                    await self._handle([report], decide)
                 return
             # One that breaks us must not come again and again.
             log.exception("a report on job %r could not be dealt with; it is rejected", reports[0].job)
             self._telemetry.reported("error")
             await self._bus.reject(reports)
 
-    async def _write(self, reports: Sequence[Report]) -> None:
+    async def _write(self, reports: Sequence[Report], decide: bool) -> None:
         readings = [reading for reading in map(read, reports) if reading is not None]
         understood = {id(reading.report) for reading in readings}
         refused = [report for report in reports if id(report) not in understood]
@@ -132,14 +155,21 @@ class Reports:
         beats: list[tuple[Reading, Run]] = []
         ends: list[tuple[Reading, Run]] = []
         done: list[Report] = []
+        alive = {reading.run_id for reading in readings if reading.outcome is None}
         for reading in readings:
             run = runs.get(reading.run_id)
             if run is None or run.queue != self._queue or run.job != reading.job or run.job != reading.report.job:
                 refused.append(reading.report)
                 self._refuse(reading.report, "foreign", f"names run {reading.run_id[:50]!r}, which is none of this job")
                 continue
+            if not decide and self._late(reading, run, alive):
+                self._kept.append((reading.report, self._clock.now() + DOUBT))
+                continue
             done.append(reading.report)
             if run.state not in CLAIMED or reading.token not in (None, run.token):
+                self._drop(reading, run)
+            elif self._late(reading, run, alive):
+                self._doubt(run)
                 self._drop(reading, run)
             else:
                 (beats if reading.outcome is None else ends).append((reading, run))
@@ -147,6 +177,25 @@ class Reports:
         await self._end(ends)
         await self._bus.ack(done)
         await self._bus.reject(refused)
+
+    def _late(self, reading: Reading, run: Run, alive: set[str]) -> bool:
+        """Whether this end is that of the worker that fell silent, as far as can be told."""
+        if reading.outcome is None or reading.token is not None or run.state is not State.RUNNING:
+            return False
+        known = heard(run) or run.id in alive
+        if after_silence(run):
+            said_before = self._doubted.get(run.id, run.token) < run.token
+            return not (known or said_before or reading.job in self._curt)
+        if known:
+            self._curt.discard(reading.job)
+        else:
+            self._curt.add(reading.job)
+        return False
+
+    def _doubt(self, run: Run) -> None:
+        self._doubted[run.id] = run.token
+        if len(self._doubted) > DOUBTED_MAX:
+            del self._doubted[next(iter(self._doubted))]
 
     async def _runs_of(self, readings: Sequence[Reading]) -> dict[str, Run]:
         ids = list({reading.run_id for reading in readings})

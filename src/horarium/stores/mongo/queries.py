@@ -288,7 +288,8 @@ def next_start_by(session: Session, now: Instant) -> Query:
 
 def prune_runs(session: Session, now: Instant) -> Query:
     found = {"n": session.namespace, **FINISHED, "prune_at": {"$lte": now}}
-    return Query(collection=RUNS, index="runs_prunable", where=found, sort=[("prune_at", 1)], fields={"_id": True})
+    order = [("prune_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_prunable", where=found, sort=order, fields={"_id": True})
 
 
 def trim_runs(session: Session, job_id: str, *, newest_first: bool) -> Query:

@@ -116,7 +116,7 @@ CREATE UNIQUE INDEX finished_by_fire ON horarium.finished (owner_id, fire_at) WH
 
 CREATE INDEX finished_of_owner ON horarium.finished (owner_id, id) WHERE owner_id IS NOT NULL;
 
-CREATE INDEX finished_prunable ON horarium.finished (namespace_id, prune_at, id) WHERE prune_at IS NOT NULL;
+CREATE INDEX finished_prunable ON horarium.finished (namespace_id, prune_at) WHERE prune_at IS NOT NULL;
 
 -- What went well is most of history; whoever looks for the rest need not walk past it.
 CREATE INDEX finished_otherwise ON horarium.finished (namespace_id, id) WHERE state > 3;

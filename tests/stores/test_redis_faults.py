@@ -18,9 +18,11 @@ from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import PAYLOAD_BYTES_MAX, Plan, State
 from horarium.ports import Beat, Store
 from horarium.stores.redis import RedisStore
+from horarium.stores.redis.server import Server, parse_url
 from horarium.stores.redis.store import CALL_BYTES_MAX
 from horarium.testing.contract.base import ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
+from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 from tests.stores.redis_server import open_and_close, opened, running, until_answered
 
@@ -138,6 +140,25 @@ async def test_a_server_that_hangs_is_unavailable_until_it_goes_on(durable: Redi
         await until_answered(store.check)
         assert await store.settle_runs([completed(claimed, held=True)], NOW) == [True]
         assert await run_of(store, claimed) == replace(completed(claimed).run)
+
+
+async def test_connections_that_a_network_forgot_cost_one_call_and_not_one_each(durable: Redis) -> None:
+    with Proxy(durable.port) as proxy:
+        async with opened(f"redis://127.0.0.1:{proxy.port}/0?timeout=1", "forgotten") as store:
+            await asyncio.gather(*(store.check() for _ in range(8)))
+            proxy.swallow()
+            with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
+                await store.check()
+            proxy.heal()
+            await asyncio.gather(*(store.check() for _ in range(8)))
+
+
+async def test_a_connection_that_uvloop_finds_closed_is_an_outage() -> None:
+    async def closed() -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    with pytest.raises(StoreUnavailable, match="hung up"):
+        await Server(parse_url("redis://127.0.0.1:1/0"))._translated(closed())
 
 
 async def test_many_callers_of_a_server_that_hangs_all_hear_of_it(durable: Redis) -> None:

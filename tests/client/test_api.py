@@ -10,6 +10,7 @@ import pytest
 
 from horarium import errors
 from horarium.client import Client, Report
+from horarium.definitions import read_definition
 from tests.servers.live import live_server
 
 EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
@@ -59,6 +60,7 @@ def test_jobs_are_imported_as_they_come(client: Client) -> None:
         ("import-0", "created"), ("import-1", "created"), ("import-2", "created")
     ]  # fmt: skip
     client.put_job(job("import-1"))
+    assert [done.outcome for done in client.import_jobs([read_definition(job("import-1"))])] == ["unchanged"]
     odd: list[Any] = [job("import-0"), {"name": "x", "y": object()}, job("import-1"), job("import-2", trigger={})]
     done = list(client.import_jobs(odd))
     assert [each.outcome for each in done] == ["created", "failed", "unchanged", "failed"]

@@ -140,18 +140,6 @@ def test_the_time_limit_of_its_job_ends_the_command(client: Client, pid_file: Pa
     assert (done.error or "").startswith("timed out: not done within 1 s")
 
 
-def test_a_lease_that_ends_with_the_time_limit_is_looked_at_just_then(client: Client, pid_file: Path) -> None:
-    """Without waiting for the next heartbeat: by then, another attempt may have begun."""
-    timeouts = {"execution_seconds": 2.2, "heartbeat_seconds": 2}
-    run = triggered(client, "capped", sh(FOR_LONG.format(pid=pid_file)), timeouts=timeouts, retry={"attempts_max": 1})
-    with working(client, "capped"):
-        eventually(lambda: begun(pid_file))
-        since = time.monotonic()
-        eventually(lambda: not lives(int(pid_file.read_text())))
-        assert 1.5 < time.monotonic() - since < 3.5
-        assert finished(client, run).state == "failed"
-
-
 def test_its_own_time_limit_fails_the_attempt_with_what_was_said(client: Client) -> None:
     fields = sh("echo half; exec sleep 60", timeout_seconds=0.3)
     run = triggered(client, "own", fields, retry={"attempts_max": 1})

@@ -41,8 +41,8 @@ ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
 LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*", "PERL5*", "RUBY*", "NODE_OPTIONS")
 """What would make an allowed program load another one's code. Refused where programs are allowed one by one."""
 
-_PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EIO, errno.ESTALE})
-"""Why a program can't be started just now."""
+_PASSING = frozenset({"EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "ETXTBSY", "EIO", "ESTALE"})
+"""Why a program can't be started just now; by name, as not every system has all of them."""
 
 ExitCode = Annotated[int, Meta(ge=0, le=255)]
 ExitCodes = Annotated[tuple[ExitCode, ...], Meta(max_length=256)]
@@ -214,7 +214,11 @@ def _start(command: Command, program: str, env: Mapping[str, str]) -> ProcessGro
         return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=command.stdin)
     except OSError as error:
         code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        raise _not_started(program, error.strerror or str(error), code, error.errno in _PASSING) from None
+        raise _not_started(program, error.strerror or str(error), code, _passes(error)) from None
+
+
+def _passes(error: OSError) -> bool:
+    return errno.errorcode.get(error.errno or 0) in _PASSING
 
 
 def _not_started(program: str, why: str, code: int, passing: bool) -> Failure:

@@ -1,8 +1,7 @@
 """`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
 `module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
-store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see
-`client.commands`).
+store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see `client.commands`).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ Examples:
 )
 @click.option("--grace", type=DURATION, default=30.0, metavar="DURATION", help="How long a stop waits. [default: 30s]")
 @click.option("--reload", is_flag=True, help="Development: start again when a .py file under this directory changes.")
-@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with it.")
+@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with that.")
 @click.option("--name", metavar="NAME", help="Name of the worker; left out: host and process id.")
 @server_options
 def worker(

@@ -11,70 +11,62 @@ from typing import Any
 
 from standardwebhooks import Webhook
 
-from tests.blackbox.outside import Receiver, eventually, serving
+from tests.blackbox.outside import Receiver, eventually
+from tests.remote.conftest import SECRET, Nodes
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"
 RACES = 40
 
 
-def test_a_cancel_from_any_node_reaches_the_endpoint_once(shared_store: str, receiver: Receiver, name: str) -> None:
+def test_a_cancel_from_any_node_reaches_the_endpoint_once(nodes: Nodes, receiver: Receiver, name: str) -> None:
     """The cancel is asked of a node that delivers nothing, after the 202 was given to another."""
     path, stop = f"/{name}", f"/{name}/stop"
     receiver.answers[path] = lambda _: (202, {}, b"")
     receiver.answers[stop] = lambda before: (503 if before == 0 else 200, {}, b"")
-    with (
-        serving(shared_store, "--allow-private-targets", "--signing-secret", SECRET) as delivering,
-        serving(shared_store, "--allow-private-targets", "--roles", "api") as asking,
-    ):
-        target = {
-            "type": "http", "url": receiver.url + path, "completion": "callback", "cancel_url": receiver.url + stop
-        }  # fmt: skip
-        asking.add(name, 3600, target)
-        run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
-        (request,) = receiver.wait(path)
-        token = {"token": int(request.headers["horarium-token"])}
-        asking.becomes(run_id, "running")
-        assert asking("POST", f"/runs/{run_id}/cancel")["state"] == "cancelling"
-        first, second = receiver.wait(stop, 2)
-        for told in (first, second):
-            assert told.headers["webhook-id"] == f"{run_id}-cancel"
-            body = Webhook(SECRET).verify(told.body, dict(told.headers))
-            assert body == {"run_id": run_id, "action": "cancel", "attempt": 1, **token}
-        eventually(lambda: any("request taken" in event["message"] for event in asking.run(run_id)["history"]))
-        assert delivering("POST", f"/runs/{run_id}/heartbeat", token)["cancel_requested"] is True
-        assert asking("POST", f"/runs/{run_id}/cancel")["state"] == "cancelling"
-        assert delivering("POST", f"/runs/{run_id}/fail", {**token, "error": "stopped"})["state"] == "cancelled"
-        assert asking.refused("POST", f"/runs/{run_id}/cancel")["code"] == "state_conflict"
+    delivering, asking = nodes.whole, nodes.api
+    target = {
+        "type": "http", "url": receiver.url + path, "completion": "callback", "cancel_url": receiver.url + stop
+    }  # fmt: skip
+    asking.add(name, 3600, target)
+    run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
+    (request,) = receiver.wait(path)
+    token = {"token": int(request.headers["horarium-token"])}
+    asking.becomes(run_id, "running")
+    assert asking("POST", f"/runs/{run_id}/cancel")["state"] == "cancelling"
+    first, second = receiver.wait(stop, 2)
+    for told in (first, second):
+        assert told.headers["webhook-id"] == f"{run_id}-cancel"
+        body = Webhook(SECRET).verify(told.body, dict(told.headers))
+        assert body == {"run_id": run_id, "action": "cancel", "attempt": 1, **token}
+    eventually(lambda: any("request taken" in event["message"] for event in asking.run(run_id)["history"]))
+    assert delivering("POST", f"/runs/{run_id}/heartbeat", token)["cancel_requested"] is True
+    assert asking("POST", f"/runs/{run_id}/cancel")["state"] == "cancelling"
+    assert delivering("POST", f"/runs/{run_id}/fail", {**token, "error": "stopped"})["state"] == "cancelled"
+    assert asking.refused("POST", f"/runs/{run_id}/cancel")["code"] == "state_conflict"
     assert (len(receiver.at(path)), len(receiver.at(stop))) == (1, 2), "503 was no answer; 200 was the last"
 
 
-def test_a_cancel_during_the_request_ends_it(shared_store: str, receiver: Receiver, name: str) -> None:
+def test_a_cancel_during_the_request_ends_it(nodes: Nodes, receiver: Receiver, name: str) -> None:
     """Asked of another process, while the endpoint has not answered yet."""
     path, stop = f"/{name}", f"/{name}/stop"
     receiver.answers[path] = lambda _: (receiver.wait(stop), (200, {}, b""))[1]
-    with (
-        serving(shared_store, "--allow-private-targets"),
-        serving(shared_store, "--allow-private-targets", "--roles", "api") as asking,
-    ):
-        asking.add(name, 3600, {"type": "http", "url": receiver.url + path, "cancel_url": receiver.url + stop})
-        run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
-        receiver.wait(path)
-        asking("POST", f"/runs/{run_id}/cancel")
-        asked_at = time.monotonic()
-        asking.becomes(run_id, "cancelled")
-        assert time.monotonic() - asked_at < 5
+    asking = nodes.api
+    asking.add(name, 3600, {"type": "http", "url": receiver.url + path, "cancel_url": receiver.url + stop})
+    run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
+    receiver.wait(path)
+    asking("POST", f"/runs/{run_id}/cancel")
+    asked_at = time.monotonic()
+    asking.becomes(run_id, "cancelled")
+    assert time.monotonic() - asked_at < 5
     assert len(receiver.at(stop)) == 1
 
 
-def test_of_a_cancel_and_a_report_one_wins(shared_store: str, name: str) -> None:
+def test_of_a_cancel_and_a_report_one_wins(nodes: Nodes, name: str) -> None:
     """Each is sent to a process of its own at about the same moment; the answers and the end must agree."""
     chance = random.Random(1)
-    with (
-        serving(shared_store, "--roles", "api,planner") as one,
-        serving(shared_store, "--roles", "api") as other,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        one.add(name, 3600, starts_at="2020-01-01T00:00:00Z", catch_up={"policy": "none"})
+    one, other = nodes.whole, nodes.api
+    with ThreadPoolExecutor(2) as threads:
+        rule = {"type": "interval", "every_seconds": 3600, "anchor": "2020-01-01T00:00:00Z"}
+        one.add(name, rule, starts_at="2020-01-01T00:00:00Z", catch_up={"policy": "none"})
         period = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T16:00:00Z"}
         assert len(one("POST", f"/jobs/{name}/backfill", period)["runs"]) == RACES
         seen: Counter[str] = Counter()
@@ -112,16 +104,16 @@ def _verdict(fails: bool, cancel_status: int, cancelled: Any, report_status: int
     return "reported first" if too_late and cancelled["code"] == "state_conflict" else "contradiction"
 
 
-def test_a_worker_sees_a_cancel_in_its_next_heartbeat(shared_store: str, name: str) -> None:
-    with serving(shared_store, "--roles", "api,planner") as one, serving(shared_store, "--roles", "api") as other:
-        one.add(name, 3600)
-        one("POST", f"/jobs/{name}/trigger")
-        run_id, token = one.claim_one(name)
-        assert one("POST", f"/runs/{run_id}/heartbeat", {"token": token})["cancel_requested"] is False
-        other("POST", f"/runs/{run_id}/cancel", {"reason": "enough"})
-        assert one("POST", f"/runs/{run_id}/heartbeat", {"token": token})["cancel_requested"] is True
-        report = [{"id": run_id, "token": token, "outcome": "cancelled", "reason": "stopped at page 3"}]
-        assert one("POST", "/runs/settle", report) == [{"id": run_id, "state": "cancelled"}]
-        run = other.run(run_id)
-        assert run["error"] == "stopped at page 3"
-        assert "enough" in json.dumps(run["history"])
+def test_a_worker_sees_a_cancel_in_its_next_heartbeat(nodes: Nodes, name: str) -> None:
+    one, other = nodes.whole, nodes.api
+    one.add(name, 3600)
+    one("POST", f"/jobs/{name}/trigger")
+    run_id, token = one.claim_one(name)
+    assert one("POST", f"/runs/{run_id}/heartbeat", {"token": token})["cancel_requested"] is False
+    other("POST", f"/runs/{run_id}/cancel", {"reason": "enough"})
+    assert one("POST", f"/runs/{run_id}/heartbeat", {"token": token})["cancel_requested"] is True
+    report = [{"id": run_id, "token": token, "outcome": "cancelled", "reason": "stopped at page 3"}]
+    assert one("POST", "/runs/settle", report) == [{"id": run_id, "state": "cancelled"}]
+    run = other.run(run_id)
+    assert run["error"] == "stopped at page 3"
+    assert "enough" in json.dumps(run["history"])

@@ -50,9 +50,18 @@ class Wire:
         runs: list[dict[str, Any]] = answer["runs"] if status == 200 else []
         return runs
 
-    async def first_byte(self) -> None:
-        """Return when an answer begins to come in, which is left unread."""
-        await self._reader.readexactly(1)
+    async def first_byte(self, patience: float) -> bool:
+        """Whether an answer begins to come in within so many seconds. It is left unread."""
+        try:
+            async with asyncio.timeout(patience):
+                return await self._reader.read(1) != b""
+        except TimeoutError:
+            return False
+
+    async def say_goodbye(self) -> bool:
+        """End our side of the connection, and wait for the other. Whether an answer was on its way."""
+        self._writer.write_eof()
+        return await self._reader.read() != b""
 
     def hang_up(self, reset: bool = False) -> None:
         """Close the connection, in order or not."""

@@ -15,14 +15,15 @@ import argparse
 import asyncio
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pymongo import AsyncMongoClient
 
 from bench.mongo_store import new_runs, raw_add, raw_collection, raw_drain
+from bench.stores import a_store
 from horarium import Scheduler
 from horarium.stores.mongo.connect import parse_url
 
@@ -88,22 +89,6 @@ def report(figures: Figures) -> None:
     print(f"add: {statistics.median(ours / theirs for ours, theirs in added):.2f} of raw")
 
 
-@contextmanager
-def a_server(url: str | None) -> Iterator[str]:
-    """The one that was given, or one for the time being."""
-    if url is not None:
-        yield url
-        return
-    from tests.servers.mongo import Mongo
-
-    server = Mongo()
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.stop()
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a server to use instead of one of its own")
@@ -111,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args(arguments)
     figures: Figures = {}
-    with a_server(given.url) as url:
+    with tempfile.TemporaryDirectory() as folder, a_store(given.url or "mongo", Path(folder)) as url:
         for number in range(given.rounds):
             asyncio.run(raw_round(figures, url, given.runs, alike=True))
             asyncio.run(horarium_round(figures, url, given.runs, f"bench-{os.getpid()}-{number}"))

@@ -175,11 +175,11 @@ async def turn_by_turn(meter: Meter, url: str, rounds: int, count: int) -> None:
 
 async def bytes_of_a_run(url: str, count: int) -> float:
     """Bytes that a pending run takes, its indexes included, its payload not."""
+    store = PostgresStore(url, namespace="bytes")
+    await store.open()
     connection = await asyncpg.connect(url)
     total = "SELECT pg_total_relation_size('horarium.runs')"
     await connection.execute("TRUNCATE horarium.runs")
-    store = PostgresStore(url, namespace="bytes")
-    await store.open()
     before = await connection.fetchval(total)
     await store_add(store, new_runs(count, 0, of_job=True))
     size = (await connection.fetchval(total) - before) / count
@@ -194,7 +194,7 @@ INSERT INTO horarium.finished (due_at, fire_at, created_at, lease_seconds, token
     queue_id, owner_id, attempt, priority, state, cause, disposition, gated, serial, id, worker)
 SELECT $2::int8 + n, $2 + n, $2 + n, 30, 1, $2 + n, $2 + n + 604800000000, namespaces.num,
     (SELECT min(num) FROM horarium.queues), (SELECT min(num) FROM horarium.owners), 1, 0, 3, 0, 0, false, false,
-    decode(md5(n::text), 'hex'), 'w'
+    decode(lpad(to_hex(($2 + n) / 1000), 12, '0') || left(md5(n::text), 20), 'hex'), 'w'
 FROM generate_series(1, $3::int8) AS n CROSS JOIN horarium.namespaces WHERE namespaces.name = $1
 """
 

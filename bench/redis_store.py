@@ -217,11 +217,54 @@ async def rounds(store: RedisStore, bare: Bare, options: argparse.Namespace, met
         await meter.measure("store claim + settle, of a job", count, lambda: drain(store, count))
 
 
-async def memory(client: Client, store: RedisStore, runs: list[Run]) -> float:
-    """Bytes a run that these take while they are pending."""
-    before = (await client.info("memory"))["used_memory"]
+async def memory(client: Client, store: RedisStore, runs: list[Run]) -> tuple[float, float]:
+    """Bytes a run that these take while they are pending, and once they are completed."""
+
+    async def used() -> int:
+        return int((await client.info("memory"))["used_memory"])
+
+    before = await used()
     await add(store, runs)
-    return float((await client.info("memory"))["used_memory"] - before) / len(runs)
+    pending = await used()
+    await drain(store, len(runs))
+    return (pending - before) / len(runs), (await used() - before) / len(runs)
+
+
+HOLDS: dict[str, Callable[[Run, int], Run]] = {
+    "nothing": lambda run, number: run,
+    "its order": lambda run, number: replace(run, serial=True),
+    "a key each": lambda run, number: replace(run, concurrency_key=str(number), concurrency_max=1),
+    "a key for two": lambda run, number: replace(run, concurrency_key=str(number // 2), concurrency_max=1),
+}
+"""What may hold a run back."""
+
+
+def of_jobs(count: int, hold: Callable[[Run, int], Run]) -> list[Run]:
+    """A run each of so many jobs, all due at one instant."""
+
+    def one(number: int) -> Run:
+        job_id = f"0198c0de-0000-7000-8000-{number:012x}"
+        run = Run(id=run_id(job_id, NOW), queue=QUEUE, fire_at=NOW, due_at=NOW, created_at=NOW)
+        return hold(replace(run, job_id=job_id, job=f"job-{number}"), number)
+
+    return [one(number) for number in range(count)]
+
+
+async def at_one_instant(url: str, client: Client, counts: tuple[int, int]) -> None:
+    """Of many jobs that fall due together, claims of 100 must not look at all."""
+    print("\nclaim + settle, 100, of jobs that are due at one instant; CPU of the server, us a run")
+    for name, hold in HOLDS.items():
+        spent = []
+        for count in counts:
+            store, meter = RedisStore(url, namespace=f"{name}-{count}"), Meter(client)
+            await store.open()
+            await add(store, of_jobs(count, hold))
+            await meter.measure(name, count, lambda store=store, count=count: drain(store, count))
+            spent.append(meter.server[name][0])
+            await store.close()
+        few, many = spent
+        shown = f"{few:6.1f} of {counts[0]:,}, {many:6.1f} of {counts[1]:,}: {many / few:.2f}"
+        print(f"held back by {name:<14} {shown}")
 
 
 def report(meter: Meter) -> str:
@@ -251,7 +294,11 @@ async def main(options: argparse.Namespace, server: Redis) -> None:
     print(report(meter))
     plain = await memory(client, store, new_runs(20_000, 10**9))
     of_job = await memory(client, store, new_runs(20_000, 2 * 10**9, of_job=True))
-    print(f"memory: {plain:.0f} bytes a pending run, {of_job:.0f} one of a job")
+    for name, (pending, finished) in (("one-off", plain), ("of a job", of_job)):
+        print(
+            f"memory: a run {name} takes {pending:.0f} bytes while it is pending, {finished:.0f} when it is completed"
+        )
+    await at_one_instant(server.url, client, (1_000, 10_000))
     await store.close()
     await client.aclose()
 

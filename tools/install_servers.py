@@ -22,6 +22,7 @@ MONGOD = Path(sys.prefix) / "bin" / "mongod"
 APT = {
     "postgresql": lambda: bool(list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))),
     "pgbouncer": lambda: Path("/usr/sbin/pgbouncer").exists(),
+    "openssl": lambda: shutil.which("openssl") is not None,
     "redis-server": lambda: shutil.which("redis-server") is not None,
     "rabbitmq-server": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
     "libcurl4": lambda: bool(list(Path("/usr/lib").glob("*/libcurl.so.4"))),

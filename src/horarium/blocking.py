@@ -27,10 +27,9 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from horarium.clock import Clock
-from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.ports import Store
-from horarium.scheduler import Function, Scheduler
+from horarium.scheduler import Scheduler
 from horarium.stopping import on_signals
 
 P = ParamSpec("P")
@@ -70,6 +69,16 @@ def blocking(
 
     def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._call(lambda: method(self._scheduler, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+def direct(method: Callable[Concatenate[Scheduler, P], T]) -> Callable[Concatenate[SyncScheduler, P], T]:
+    """The same for a method that waits for nothing: it is called where it stands."""
+
+    def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._scheduler, *args, **kwargs)
 
     update_wrapper(call, method)
     return call
@@ -142,25 +151,9 @@ class SyncScheduler:
 
     # ---- handlers
 
-    def handler(self, name: str | None = None, *, concurrency: int | None = None) -> Callable[[Function], Function]:
-        """As `Scheduler.handler`."""
-        return self._scheduler.handler(name, concurrency=concurrency)
-
-    def add_handler(self, name: str, function: HandlerFunction, *, concurrency: int | None = None) -> None:
-        """As `Scheduler.add_handler`."""
-        self._scheduler.add_handler(name, function, concurrency=concurrency)
-
-    def configure(
-        self,
-        *,
-        handler_concurrency: int | None = None,
-        grace_seconds: float | None = None,
-        node_name: str | None = None,
-    ) -> None:
-        """As `Scheduler.configure`."""
-        self._scheduler.configure(
-            handler_concurrency=handler_concurrency, grace_seconds=grace_seconds, node_name=node_name
-        )
+    handler = direct(Scheduler.handler)
+    add_handler = direct(Scheduler.add_handler)
+    configure = direct(Scheduler.configure)
 
     # ---- jobs
 
@@ -181,6 +174,7 @@ class SyncScheduler:
 
     enqueue = blocking(Scheduler.enqueue)
     enqueue_many = blocking(Scheduler.enqueue_many)
+    enqueue_sql = direct(Scheduler.enqueue_sql)
     get_run = blocking(Scheduler.get_run)
     list_runs = blocking(Scheduler.list_runs)
     cancel_run = blocking(Scheduler.cancel_run)

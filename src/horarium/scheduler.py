@@ -23,13 +23,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from horarium.backends import Backend, make_backend
 from horarium.clock import Clock, SystemClock, to_instant
 from horarium.definitions import read_definition
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import InvalidJob, InvalidRequest, NotFound
+from horarium.job_fields import builtins, targets
 from horarium.model import HandlerTarget, Job, Run, State
 from horarium.one_offs import Wanted, encode, encode_args, one_offs
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
@@ -42,6 +41,9 @@ from horarium.wiring import ROLES, Options, Runtime
 Function = TypeVar("Function", bound=HandlerFunction)
 
 LIBRARY_ROLES = tuple(role for role in ROLES if role != "api")
+
+HOLDER_RACES_MAX = 3
+"""How often a unique key is asked for whose holder was forgotten just then."""
 
 log = logging.getLogger("horarium")
 
@@ -208,10 +210,10 @@ class Scheduler:
         InvalidJob or InvalidTrigger, both ValueErrors.
         """
         spec = trigger.spec() if isinstance(trigger, Trigger) else dict(trigger)
-        targets = _targets(handler, args, http, queue, bus, payload, target)
-        if len(targets) != 1:
+        aims = targets(handler, args, http, queue, bus, payload, target)
+        if len(aims) != 1:
             raise InvalidJob("target: give exactly one of handler, http, queue, bus and target", field="target")
-        definition = read_definition({"name": name, "trigger": spec, "target": targets[0], **_builtins(fields)})
+        definition = read_definition({"name": name, "trigger": spec, "target": aims[0], **builtins(fields)})
         if isinstance(definition.target, HandlerTarget):
             self._check_args(definition.target.name, [encode("args", definition.target.args)])
         job, _ = await self._operations.put_job(definition)
@@ -307,18 +309,19 @@ class Scheduler:
 
         With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
         is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
-        begun first. Raises InvalidRequest, and WrongArguments where the handler is registered here and can't be called
-        with these args: both ValueErrors. With a `connection` of the caller's own (to the same database, where the
-        store allows it: see its page) the run is added in the caller's transaction, and exists once that commits."""
+        begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
+        page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
+        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors."""
         wanted = Wanted(at, delay, priority, unique_key, retry, timeouts, retention, concurrency)
         (run,) = self._one_offs(name, [args], wanted)
-        (added,) = await self._add_runs([run], connection)
-        if added or unique_key is None:
-            return run
-        holder = await self._runtime.store.get_run_by_key(unique_key)
-        if holder is not None:
-            return holder
-        return await self.enqueue(name, args, **wanted._asdict(), connection=connection)
+        for _ in range(HOLDER_RACES_MAX):
+            (added,) = await self._add_runs([run], connection)
+            if added or unique_key is None:
+                return run
+            holder = await self._runtime.store.get_run_by_key(unique_key)
+            if holder is not None:
+                return holder
+        return run
 
     async def enqueue_many(
         self,
@@ -431,47 +434,3 @@ class Scheduler:
     async def stats(self) -> Stats:
         """Counts by queue."""
         return await self._operations.stats()
-
-
-def _targets(
-    handler: str | None,
-    args: Mapping[str, Any] | None,
-    http: str | Mapping[str, Any] | None,
-    queue: str | None,
-    bus: str | None,
-    payload: Any,
-    target: Mapping[str, Any] | None,
-) -> list[dict[str, Any]]:
-    """The targets that were named; there should be one."""
-    given: list[dict[str, Any]] = []
-    if handler is not None:
-        given.append({"type": "handler", "name": handler, "args": _plain_args(args)})
-    if http is not None:
-        given.append({"type": "http", **({"url": http} if isinstance(http, str) else http)})
-    if queue is not None:
-        given.append({"type": "queue", "queue": queue, "payload": payload})
-    if bus is not None:
-        given.append({"type": "bus", "bus": bus, "payload": payload})
-    if target is not None:
-        given.append(dict(target))
-    return given
-
-
-def _builtins(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies may be given as structs, dicts or (catch_up, concurrency) as a bare word."""
-    plain: dict[str, Any] = {name: _plain(value) for name, value in fields.items()}
-    if isinstance(plain.get("catch_up"), str):
-        plain["catch_up"] = {"policy": plain["catch_up"]}
-    if isinstance(plain.get("concurrency"), str):
-        plain["concurrency"] = {"key": plain["concurrency"]}
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, datetime) else msgspec.to_builtins(value)
-
-
-def _plain_args(args: Any) -> Any:
-    """The args of a job as JSON holds them. Raises InvalidRequest for what it can't hold."""
-    encoded = encode_args(args)
-    return {} if encoded is None else msgspec.json.decode(encoded)

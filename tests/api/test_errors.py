@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horarium import errors
-from horarium.api.problems import PROBLEMS, problem_of
+from horarium.api.problems import OUTAGE_OVER_SECONDS, PROBLEMS, problem_of
 from horarium.errors import HorariumError
 
 from .conftest import Api, a_definition, ask
@@ -173,7 +173,22 @@ async def test_a_store_that_is_down_is_an_outage(api: Api, call: str) -> None:
         "list_nodes": ("GET", "/nodes", None),
     }[call]  # fmt: skip
     reply = await api.send(*asked)
-    assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "store_unavailable", "5")
+    assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "store_unavailable", "1")
+
+
+async def test_an_outage_is_told_of_once_however_many_requests_it_refuses(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.failing.add("list_jobs")
+    with caplog.at_level(logging.WARNING, "horarium.api"):
+        for _ in range(50):
+            assert (await api.get("/jobs")).status == 503
+            api.clock.advance(seconds=OUTAGE_OVER_SECONDS - 1)
+        assert [record.message.partition(":")[0] for record in caplog.records] == ["GET /api/v1/jobs"]
+        api.clock.advance(seconds=1)
+        await api.get("/jobs")
+    assert [record.message for record in caplog.records][1] == "49 more requests were refused in the outage before"
+    assert len(caplog.records) == 3
 
 
 async def test_what_nobody_expected_shows_nothing(

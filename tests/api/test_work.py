@@ -92,7 +92,7 @@ async def test_a_long_poll_is_sent_home_when_the_server_stops(api: Api) -> None:
     api.claims.close()
     assert (await polling).status == 204
     late = await api.post("/runs/claim", {**CLAIM, "wait_seconds": 60})
-    assert (late.status, late.code, late.headers["retry-after"]) == (503, "stopping", "5")
+    assert (late.status, late.code, late.headers["retry-after"]) == (503, "stopping", "1")
 
 
 async def test_a_worker_that_hangs_up_while_it_waits_takes_no_run(api: Api) -> None:

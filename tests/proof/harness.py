@@ -26,11 +26,14 @@ import psutil
 
 from tests.proof.receiver import Receiver, micros
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 POLL_SECONDS = 0.05
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200
 LOUD_SECONDS = 5
+STARVED_SPAN_SECONDS = 1.0
+STARVED_SHARE = 0.5
+"""A process that waits for a processor for more than this share of a span has no say in whether a lease is kept."""
 
 _never = threading.Event()
 
@@ -298,15 +301,37 @@ class World:
         self.nodes: list[Node] = []
         self.others: list[Process] = []
         self.faults: list[Fault] = []
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._watch_starvation, name="starvation", daemon=True)
 
     def __enter__(self) -> Self:
         self.receiver.__enter__()
+        self._watch.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._over.set()
         for process in (*self.others, *self.nodes):
             process.close()
         self.receiver.__exit__(*exc)
+
+    def _watch_starvation(self) -> None:
+        """Note when a process could not run although it wanted to, as the kernel counts it: that is the machine's
+        doing, and to a lease it is what a pause is."""
+        before: dict[int, tuple[float, float]] = {}
+        while not self._over.wait(STARVED_SPAN_SECONDS):
+            for process in (*self.nodes, *self.others):
+                pid = process.process.pid if process.process is not None else 0
+                with suppress(OSError, ValueError):
+                    waited = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+                    now = time.monotonic()
+                    then, waited_then = before.get(pid, (now, waited))
+                    before[pid] = now, waited
+                    if waited - waited_then > STARVED_SHARE * (now - then) > 0:
+                        until = micros()
+                        process.faults.append(
+                            Fault("starved", process.name, until - round((now - then) * 1_000_000), until)
+                        )
 
     def node(self, *options: str) -> Node:
         """One more node, running."""
@@ -337,7 +362,13 @@ class World:
     def wait_over(self, end: int, seconds: float) -> None:
         """Return when the last fire time (`end`) was planned and every run is final."""
         wait_until(lambda: micros() > end + 1_500_000, 60, "the end of the window")
-        self.api.wait_final(seconds)
+        try:
+            self.api.wait_final(seconds)
+        except AssertionError as error:
+            for node in self.nodes:
+                error.add_note(f"{node.name}: {node.api.call('GET', '/readyz')}")
+                error.add_note("\n".join(line for _, line in node.lines[-10:]))
+            raise
 
     def all_faults(self) -> list[Fault]:
         """Everything that was done to anybody, in order."""

@@ -110,14 +110,24 @@ class Proxy:
                 await self._connected(link, reader, writer)
         except (OSError, asyncio.CancelledError):
             # The streams of asyncio complain of a cancelled task; only the end cancels one.
-            link.reset()
+            pass
         finally:
+            link.reset()
             self._links.discard(link)
 
     async def _connected(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._behind)
         link.writers.append(there_writer)
-        await asyncio.gather(self._pump(link, reader, there_writer), self._pump(link, there_reader, writer))
+        pumps = [
+            asyncio.ensure_future(pump)
+            for pump in (self._pump(link, reader, there_writer), self._pump(link, there_reader, writer))
+        ]
+        try:
+            # Whichever side hangs up, the other is hung up on.
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
 
     async def _pump(self, link: _Link, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -125,5 +135,3 @@ class Proxy:
                 if not link.dead:
                     sink.write(data)
                     await sink.drain()
-        if not link.dead:
-            sink.close()

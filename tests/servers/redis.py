@@ -1,16 +1,17 @@
-"""Redis and Valkey, each with an append-only file unless told otherwise."""
+"""Redis and Valkey, each with an append-only file unless told otherwise; sentinels."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 import time
 from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.servers.process import ServerProcess
+from tests.servers.process import ServerProcess, free_port
 
 
 def valkey_binary() -> str:
@@ -65,6 +66,13 @@ class Redis(ServerProcess):
         os.truncate(log, old)
         self.start()
 
+    def sync_always(self) -> None:
+        """`appendfsync always` from now on; `start` begins with the first setting again."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(b"CONFIG SET appendfsync always\r\n")
+            answer = connection.recv(100)
+            assert answer == b"+OK\r\n", answer
+
     def watch_log(self) -> None:
         """From now on, note how long the append-only file is at each instant, for `lose_power`."""
         self._sizes = deque(maxlen=1_000)
@@ -84,3 +92,36 @@ class Redis(ServerProcess):
     def _log_file(self) -> Path:
         """The part of the append-only file that is being written."""
         return max((self.folder / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime_ns)
+
+
+class ClusterNode(Redis):
+    """A node of a cluster that has no slots yet and knows no other node. `bus_port` is where others meet it."""
+
+    def __init__(self, kind: str = "valkey") -> None:
+        self.bus_port = free_port()
+        super().__init__(
+            kind,
+            cluster_enabled="yes",
+            cluster_config_file="nodes.conf",
+            cluster_port=str(self.bus_port),
+            cluster_node_timeout="2000",
+        )
+
+
+class Sentinel(ServerProcess):
+    """A sentinel that watches a server under the name `main`, and whose word alone is enough."""
+
+    def __init__(self, watched: Redis, kind: str = "valkey") -> None:
+        def command(folder: Path, port: int) -> list[str]:
+            lines = [
+                f"sentinel monitor main 127.0.0.1 {watched.port} 1",
+                "sentinel down-after-milliseconds main 500",
+                "sentinel failover-timeout main 5000",
+            ]
+            settings = folder / "sentinel.conf"
+            if not settings.exists():
+                settings.write_text("\n".join(lines) + "\n")
+            binary = valkey_binary() if kind == "valkey" else redis_binary()
+            return [binary, str(settings), "--sentinel", "--port", str(port), "--bind", "127.0.0.1"]
+
+        super().__init__("sentinel", command)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from horarium.clock import SECOND
+from horarium.errors import StoreUnavailable
 from horarium.model import State
+from horarium.ports import Claimed, Store
 from horarium.services import claims as module
 from horarium.services.claims import Claims
 from tests.services.conftest import START, Setting, until
@@ -101,3 +104,148 @@ async def test_beyond_the_limit_of_waiters_nobody_waits(claims: Claims, monkeypa
     assert (await claims.claim(["pull/q"], 1, "late", 60)).runs == ()
     claims.close()
     await waiting
+
+
+class Counting:
+    """A store that counts claims, and those that are under way at one time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.claims = self.at_once = self.most = 0
+        self.failing = 0
+
+    async def claim_runs(self, *args: Any) -> Claimed:
+        self.claims += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("down")
+        return await self._store.claim_runs(*args)
+
+    async def settle_runs(self, *args: Any) -> list[bool]:
+        return await self._store.settle_runs(*args)
+
+
+class Waiting:
+    """Claims on a counting store, and workers that wait."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.store = Counting(setting.store)
+        self.claims = Claims(self.store, setting.clock, setting.signal)  # type: ignore[arg-type]
+        self.tasks: list[asyncio.Task[Claimed]] = []
+
+    async def join(self, *queues: str, limit: int = 1) -> None:
+        worker = f"w{len(self.tasks)}"
+        self.tasks.append(asyncio.create_task(self.claims.claim(queues, limit, worker, 60)))
+        await until(lambda: self.claims.waiting == sum(not task.done() for task in self.tasks))
+
+    async def step(self, seconds: float = 0.0) -> int:
+        """Let time pass, then one step. How many claims that took."""
+        self.setting.clock.advance(seconds)
+        before = self.store.claims
+        await self.claims.step(self.setting.now)
+        return self.store.claims - before
+
+    async def home(self) -> list[str]:
+        """Send those that still wait home. Who got which run, in the order in which they came."""
+        self.claims.close()
+        answers = await asyncio.gather(*self.tasks)
+        return [f"{run.worker}:{run.id}" for answer in answers for run in answer.runs]
+
+
+@pytest.fixture
+def crowd(setting: Setting) -> Waiting:
+    return Waiting(setting)
+
+
+async def test_waiters_that_come_to_a_line_ask_nothing(crowd: Waiting) -> None:
+    for _ in range(20):
+        await crowd.join("pull/q")
+    assert crowd.store.claims == 1
+    assert await crowd.step() == 1, "whoever opens a line has it looked at once more"
+    assert await crowd.step(0.5) == 0
+    assert await crowd.step(0.5) == 1, "a lost signal costs a second"
+    assert await crowd.home() == []
+
+
+async def test_only_the_line_that_was_signalled_is_looked_at(crowd: Waiting) -> None:
+    for number in range(20):
+        await crowd.join(f"pull/{number}", "pull/shared")
+    await crowd.step()
+    await crowd.setting.add_run(queue="pull/7")
+    crowd.setting.signal.publish("queue:pull/7")
+    assert await crowd.step() == 1
+    assert await crowd.home() == ["w7:run"]
+
+
+async def test_a_line_is_looked_at_when_its_next_run_falls_due(crowd: Waiting) -> None:
+    await crowd.setting.add_run(due_at=START + SECOND // 2)
+    await crowd.join("pull/q")
+    await crowd.join("pull/other")
+    await crowd.step()
+    assert await crowd.claims.step(crowd.setting.now) == START + SECOND // 2
+    assert await crowd.step(0.5) == 1
+    assert await crowd.home() == ["w0:run"]
+
+
+async def test_a_burst_is_claimed_for_many_at_once_and_in_order(crowd: Waiting) -> None:
+    for _ in range(100):
+        await crowd.join("pull/q")
+    await crowd.step()
+    for number in range(70):
+        await crowd.setting.add_run(f"run-{number:02}")
+    crowd.setting.signal.publish("queue:pull/q")
+    assert await crowd.step() < 70 + module.AT_ONCE_MAX + 1
+    assert crowd.store.most == module.AT_ONCE_MAX
+    assert crowd.claims.waiting == 30
+    assert await crowd.home() == [f"w{number}:run-{number:02}" for number in range(70)]
+
+
+async def test_lines_that_share_a_queue_get_equal_shares(crowd: Waiting) -> None:
+    for _ in range(40):
+        await crowd.join("pull/q")
+        await crowd.join("pull/q", "pull/r")
+    await crowd.step()
+    for number in range(40):
+        await crowd.setting.add_run(f"run-{number:02}")
+    crowd.setting.signal.publish("queue:pull/q")
+    await crowd.step()
+    workers = [int(got.split(":")[0][1:]) for got in await crowd.home()]
+    assert len(workers) == 40
+    assert sum(worker % 2 for worker in workers) in range(12, 29)
+
+
+async def test_what_was_claimed_is_handed_over_even_if_the_store_fails_for_others(crowd: Waiting) -> None:
+    for _ in range(4):
+        await crowd.join("pull/q")
+    await crowd.step()
+    for number in range(4):
+        await crowd.setting.add_run(f"run-{number}")
+    crowd.setting.signal.publish("queue:pull/q")
+    crowd.store.failing = 1
+    with pytest.raises(StoreUnavailable):
+        await crowd.step()
+    await crowd.step()
+    assert sorted(got.split(":")[1] for got in await crowd.home()) == [f"run-{number}" for number in range(4)]
+
+
+async def test_a_clock_that_went_back_makes_nobody_wait(crowd: Waiting) -> None:
+    await crowd.join("pull/q")
+    await crowd.step()
+    crowd.setting.clock.step(-3600)
+    await crowd.setting.add_run()
+    assert await crowd.step() > 0
+    assert await crowd.home() == ["w0:run"]
+
+
+async def test_no_waiter_leaves_anything_behind(crowd: Waiting) -> None:
+    for number in range(50):
+        await crowd.join(f"pull/{number % 5}")
+    for task in crowd.tasks:
+        task.cancel()
+    await asyncio.wait(crowd.tasks)
+    assert (crowd.claims.waiting, crowd.claims._lines, crowd.setting.signal._wakes) == (0, {}, {})

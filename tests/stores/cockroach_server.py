@@ -71,8 +71,8 @@ class TroubledConnection:
         return await self._connection.execute(*given)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        async with self._connection.transaction():
+    async def transaction(self, isolation: str) -> AsyncIterator[None]:
+        async with self._connection.transaction(isolation=isolation):
             yield
             await self._perhaps(self._trouble.at_commit())
 

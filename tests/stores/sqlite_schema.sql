@@ -56,7 +56,7 @@ CREATE TABLE jobs (
     UNIQUE (namespace_id, id)
 );
 
-CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL);
+CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, needs INTEGER NOT NULL);
 
 CREATE TABLE namespaces (
     num INTEGER PRIMARY KEY,

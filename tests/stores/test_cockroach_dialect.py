@@ -16,9 +16,9 @@ from horarium.stores.cockroach import CockroachStore
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, statements_of
 from horarium.stores.cockroach.session import QUERIES
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import PostgresClock
 from horarium.stores.postgres.connect import settings_of
-from horarium.stores.postgres.migrate import known_migrations
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.stores.cockroach_server import Trouble, TroubledStore
@@ -153,7 +153,7 @@ async def test_a_newer_schema_is_refused(fresh_serializable_url: str) -> None:
     store = CockroachStore(fresh_serializable_url)
     await store.open()
     await store.close()
-    newer = "INSERT INTO horarium.migrations VALUES (9999, 'from the future', '')"
+    newer = "INSERT INTO horarium.migrations VALUES (9999, 'from the future', '', 9999)"
     await execute(fresh_serializable_url.replace("cockroachdb:", "postgresql:"), newer)
     with pytest.raises(InvalidSetting, match="upgrade Horarium"):
         await CockroachStore(fresh_serializable_url).open()

@@ -89,8 +89,8 @@ async def test_a_url_may_set_timeouts_and_nothing_is_without_one() -> None:
     assert options.pool_options.socket_timeout == 0.7
     assert options.pool_options.max_pool_size == 3
     assert options.pool_options.connect_timeout == options.server_selection_timeout == 5
-    assert options.pool_options.wait_queue_timeout == 10
-    assert client.write_concern.document == {"w": "majority", "j": True, "wtimeout": 10_000}
+    assert options.pool_options.wait_queue_timeout == 5
+    assert client.write_concern.document == {"w": "majority", "j": True, "wtimeout": 6_000}
     await client.close()
 
 

@@ -7,17 +7,15 @@ import gc
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace
-from pymongo import MongoClient
 
 from horarium.errors import StoreUnavailable
 from horarium.model import Plan, Run, State
 from horarium.ports import RunFilter, Store
-from horarium.stores.mongo import MongoSignal, MongoStore
+from horarium.stores.mongo import MongoSignal, MongoStore, connect
 from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.base import StoreUnderTest
 from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
@@ -37,13 +35,6 @@ def mongo() -> Iterator[Mongo]:
     server.start()
     yield server
     server.stop()
-
-
-def limit_transactions(server: Mongo, seconds: int) -> None:
-    """After so long the server gives up a transaction that nobody ends."""
-    client: MongoClient[Any] = MongoClient(server.url)
-    client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=seconds)
-    client.close()
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +269,6 @@ class TestMongoStoreCutOff(StoreUnderTest):
 
 
 async def test_a_claim_cut_off_half_way_gives_no_run_to_two(mongo: Mongo) -> None:
-    await asyncio.to_thread(limit_transactions, mongo, 3)
     wire = Wire(urlsplit(mongo.url).port or 0)
     port = await wire.start()
     store = WiredStore(wire, f"mongodb://127.0.0.1:{port}/horarium?directConnection=true{SHORT}", "half")
@@ -294,7 +284,7 @@ async def test_a_claim_cut_off_half_way_gives_no_run_to_two(mongo: Mongo) -> Non
                     assert owners.setdefault(run.id, f"worker-{number}") == f"worker-{number}"
 
     async def claim_rest() -> None:
-        # Some of them stand behind a gate that the server opens when it gives up a transaction nobody ends.
+        # Some of them stand behind a gate, in a transaction that nobody ends.
         running = frozenset({State.RUNNING})
         while len((await store.list_runs(RunFilter(states=running), None, 200)).items) < len(runs):
             for run in (await store.claim_runs([QUEUE], 10, "last", NOW, NOW)).runs:
@@ -304,10 +294,10 @@ async def test_a_claim_cut_off_half_way_gives_no_run_to_two(mongo: Mongo) -> Non
     running = await store.get_runs([run.id for run in runs])
     assert all(run is not None and run.token == 1 and owners.get(run.id, run.worker) == run.worker for run in running)
     await store.close()
-    await asyncio.to_thread(limit_transactions, mongo, 60)
 
 
-async def test_a_claimer_that_died_behind_a_gate_hinders_no_other_key(mongo: Mongo) -> None:
+async def test_a_claimer_behind_a_gate_hinders_no_other_key(mongo: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "ABANDONED_SECONDS", 60.0)
     store, dead = await opened(mongo.url, "gates"), await opened(mongo.url, "gates")
     await store.add_runs([a_run(n, concurrency_key=key, concurrency_max=1) for n, key in enumerate("ab")])
     await store.add_runs([a_run(2)])
@@ -323,7 +313,10 @@ async def test_a_claimer_that_died_behind_a_gate_hinders_no_other_key(mongo: Mon
     await dead.close()
 
 
-async def test_a_job_that_somebody_is_writing_hinders_no_other_plan(mongo: Mongo) -> None:
+async def test_a_job_that_somebody_is_writing_hinders_no_other_plan(
+    mongo: Mongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "ABANDONED_SECONDS", 60.0)
     store = await opened(mongo.url, "halved")
     jobs = [a_job(f"job-{number}", next_fire_at=NOW) for number in range(5)]
     await store.add_jobs(jobs)

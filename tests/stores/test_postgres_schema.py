@@ -4,6 +4,7 @@ added while others move them come to."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 import pytest_asyncio
 
 from horarium.errors import BrokenInvariant, InvalidSetting
+from horarium.stores.migrations import Migration, known_migrations
 from horarium.stores.postgres import PostgresStore
-from horarium.stores.postgres.migrate import Migration, known_migrations, migrate
+from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.rows import change_columns
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take, take_one
@@ -23,7 +25,10 @@ from tests.stores.postgres_server import execute, new_database
 
 pytestmark = pytest.mark.slow
 
+DOCS = Path(__file__).parents[2] / "docs" / "postgresql.md"
 SCHEMA = Path(__file__).with_name("postgres_schema.txt")
+
+KNOWN = known_migrations(PACKAGE)
 
 CATALOG = """
 SELECT format('%s.%s %s%s', table_name, column_name, data_type, CASE is_nullable WHEN 'NO' THEN ' NOT NULL' END) AS line
@@ -66,13 +71,13 @@ async def opened(url: str, namespace: str = "default") -> PostgresStore:
 
 async def test_the_migrations_give_exactly_the_schema(connection: asyncpg.Connection) -> None:
     async with connection.transaction():
-        assert await migrate(connection, known_migrations()) == len(known_migrations())
+        assert await migrate(connection, KNOWN, "db") == len(KNOWN)
     assert await schema_of(connection) == SCHEMA.read_text()
 
 
 async def test_history_has_the_columns_of_what_is_unfinished(connection: asyncpg.Connection) -> None:
     async with connection.transaction():
-        await migrate(connection, known_migrations())
+        await migrate(connection, KNOWN, "db")
     columns = (
         "SELECT attname, atttypid FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 ORDER BY attnum"
     )
@@ -82,14 +87,14 @@ async def test_history_has_the_columns_of_what_is_unfinished(connection: asyncpg
 async def test_of_many_nodes_that_open_a_new_database_one_migrates(url: str, connection: asyncpg.Connection) -> None:
     stores = await asyncio.gather(*(opened(url, f"space-{n % 2}") for n in range(8)))
     numbers = [row[0] for row in await connection.fetch("SELECT number FROM horarium.migrations ORDER BY number")]
-    assert numbers == [migration.number for migration in known_migrations()]
+    assert numbers == [migration.number for migration in KNOWN]
     for store in stores:
         await store.close()
 
 
-async def test_a_newer_schema_is_refused(url: str, connection: asyncpg.Connection) -> None:
+async def test_a_schema_that_needs_newer_code_is_refused(url: str, connection: asyncpg.Connection) -> None:
     await (await opened(url)).close()
-    await connection.execute("INSERT INTO horarium.migrations VALUES (9999, 'from the future', '')")
+    await connection.execute("INSERT INTO horarium.migrations VALUES (9999, 'from the future', '', 9999)")
     with pytest.raises(InvalidSetting, match="upgrade Horarium"):
         await opened(url)
 
@@ -102,11 +107,19 @@ async def test_an_edited_migration_is_refused(url: str, connection: asyncpg.Conn
 
 
 async def test_a_migration_that_fails_leaves_nothing(connection: asyncpg.Connection) -> None:
-    broken = [*known_migrations(), Migration(9000, "broken", "CREATE TABLE horarium.half (); SELECT 1 / 0")]
+    broken = [*KNOWN, Migration(9000, "broken", "CREATE TABLE horarium.half (); SELECT 1 / 0")]
     with pytest.raises(asyncpg.DivisionByZeroError):
         async with connection.transaction():
-            await migrate(connection, broken)
+            await migrate(connection, broken, "db")
     assert await connection.fetchval("SELECT to_regnamespace('horarium')") is None
+
+
+async def test_the_queries_of_the_docs_run(url: str, connection: asyncpg.Connection) -> None:
+    await (await opened(url)).close()
+    queries = re.findall(r"^    (SELECT .*?;)$", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(queries) == 5
+    for query in queries:
+        await connection.fetch(query)
 
 
 # -- runs on the move between the two tables

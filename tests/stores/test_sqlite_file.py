@@ -14,13 +14,15 @@ import pytest
 
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.stores.encoding import CAUSES, DISPOSITIONS, STATES, decode_id_digits, encode_id
+from horarium.stores.migrations import Migration, known_migrations
 from horarium.stores.queries import Queries
 from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.connect import connect, explain, parse_url
-from horarium.stores.sqlite.migrate import Migration, known_migrations, migrate
+from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import ROWS_MAX, SIZES, Session
 from horarium.testing.values import NOW, a_job, a_run
 
+KNOWN = known_migrations(PACKAGE)
 SCHEMA = Path(__file__).with_name("sqlite_schema.sql")
 
 
@@ -274,21 +276,21 @@ async def test_a_lock_held_for_too_long_is_named_as_the_reason(tmp_path: Path) -
 
 def test_the_migrations_give_exactly_the_schema(tmp_path: Path) -> None:
     connection = connect(parse_url(url_of(tmp_path / "jobs.db")))
-    for count in range(1, len(known_migrations()) + 1):
-        assert migrate(connection, known_migrations()[:count]) == 1
-    assert migrate(connection, known_migrations()) == 0
+    for count in range(1, len(KNOWN) + 1):
+        assert migrate(connection, KNOWN[:count]) == 1
+    assert migrate(connection, KNOWN) == 0
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name").fetchall()
     assert "\n\n".join(f"{sql};" for (sql,) in found) + "\n" == SCHEMA.read_text()
     connection.close()
 
 
 def test_migrations_are_numbered_without_a_gap() -> None:
-    assert [step.number for step in known_migrations()] == list(range(1, len(known_migrations()) + 1))
+    assert [step.number for step in KNOWN] == list(range(1, len(KNOWN) + 1))
 
 
-async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+async def test_a_schema_that_needs_newer_code_is_refused(tmp_path: Path) -> None:
     connection = connect(parse_url(url_of(tmp_path / "jobs.db")))
-    migrate(connection, [*known_migrations(), Migration(9_999, "later", "CREATE TABLE later (a)")])
+    migrate(connection, [*KNOWN, Migration(9_999, "later", "-- needs: 9999\nCREATE TABLE later (a)")])
     connection.close()
     with pytest.raises(InvalidSetting, match="its schema is version 9999"):
         await opened(tmp_path / "jobs.db")

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
+from horarium.stores.migrations import known_migrations
 from horarium.stores.sqlite.connect import connect, parse_url
-from horarium.stores.sqlite.migrate import known_migrations, migrate
+from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import QUERIES, SIZES
 
 NOT_TABLES = ("carray", "json_each", "given", "wanted", "ready", "gated", "taken", "(subquery", "CONSTANT", "ROW")
@@ -46,7 +47,7 @@ INDEXES = {
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
     connection = connect(parse_url(f"sqlite:///{tmp_path_factory.mktemp('plans')}/jobs.db"))
-    migrate(connection, known_migrations())
+    migrate(connection, known_migrations(PACKAGE))
     yield connection
     connection.close()
 

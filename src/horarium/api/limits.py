@@ -24,7 +24,7 @@ WORKER_CHARS_MAX = 200
 QUERY_FIELDS_MAX = 100
 FAULTS_MAX = 20
 """Faults listed in one answer."""
-RETRY_AFTER_SECONDS = 5
+RETRY_AFTER_SECONDS = 1
 """What a client is told to wait when something that we depend on is down."""
 
 __all__ = [

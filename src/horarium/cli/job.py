@@ -48,6 +48,10 @@ job = Lazy(
 )
 
 NAME = click.argument("name", metavar="NAME")
+NAME_OR_LABELS = click.argument("name", metavar="[NAME]", required=False)
+LABELS = click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Every job with this label; repeatable: with all."
+)
 
 
 @click.command("list", help="List jobs by name.\n\n\b\nExample:\n  horarium job list --label team=billing --enabled")
@@ -73,6 +77,15 @@ def list_jobs(
         else:
             columns = ("name", "state", "next_fire_at", "trigger", "target")
             print_table(columns, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
+
+
+def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]:
+    """The names of the jobs that are meant: one by its name, or those with all of these labels."""
+    if (name is None) == (not labels):
+        raise click.UsageError("give the NAME of a job, or --label for every job that has it")
+    if name is not None:
+        return [name]
+    return [job.name for job in client.list_jobs(labels=pairs("--label", labels, "="))]
 
 
 def _rows(jobs: Iterator[JobView]) -> Iterator[tuple[Any, ...]]:
@@ -129,45 +142,63 @@ def print_job(job: JobView, as_json: bool) -> None:
 
 @click.command(
     help="Delete a job: its pending runs are cancelled, running ones asked to stop.\n\n"
-    "\b\nExample:\n  horarium job delete nightly"
+    "\b\nExamples:\n  horarium job delete nightly\n  horarium job delete --label team=billing"
 )
-@NAME
+@NAME_OR_LABELS
+@LABELS
 @server_options
-def delete(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+def delete(name: str | None, labels: tuple[str, ...], url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
-        client.delete_job(name)
+        for chosen in (names := _chosen(client, name, labels)):
+            client.delete_job(chosen)
     if as_json:
-        print_json({"deleted": name})
+        print_json({"deleted": name if name is not None else names})
     else:
-        click.echo(f"Job {name} is deleted.")
+        _tell([f"Job {chosen} is deleted." for chosen in names])
 
 
 @click.command(
     help="Let no later fire time run until the job is resumed.\n\n"
     '\b\nExample:\n  horarium job pause nightly --reason "database is moving"'
 )
-@NAME
+@NAME_OR_LABELS
+@LABELS
 @click.option("--reason", metavar="TEXT", help="Why; shown with the job.")
 @server_options
-def pause(name: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
+def pause(
+    name: str | None, labels: tuple[str, ...], reason: str | None, url: str, api_key: str | None, as_json: bool
+) -> None:
     with connect(url, api_key) as client:
-        job = client.pause_job(name, reason)
+        jobs = [client.pause_job(chosen, reason) for chosen in _chosen(client, name, labels)]
     if as_json:
-        print_json(in_full(job))
+        _print_jobs(jobs, name)
     else:
-        click.echo(f"Job {name} is paused.")
+        _tell([f"Job {job.name} is paused." for job in jobs])
 
 
 @click.command(help="Go on with the fire times from now on.\n\n\b\nExample:\n  horarium job resume nightly")
-@NAME
+@NAME_OR_LABELS
+@LABELS
 @server_options
-def resume(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+def resume(name: str | None, labels: tuple[str, ...], url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
-        job = client.resume_job(name)
+        jobs = [client.resume_job(chosen) for chosen in _chosen(client, name, labels)]
     if as_json:
-        print_json(in_full(job))
+        _print_jobs(jobs, name)
     else:
-        click.echo(f"Job {name} is enabled; it fires next at {_when(job)}.")
+        _tell([f"Job {job.name} is enabled; it fires next at {_when(job)}." for job in jobs])
+
+
+def _print_jobs(jobs: list[JobView], name: str | None) -> None:
+    """The one that was named, or the list of those with the labels."""
+    if name is not None:
+        print_json(in_full(jobs[0]))
+    else:
+        print_json_list(map(in_full, jobs))
+
+
+def _tell(lines: list[str]) -> None:
+    click.echo("\n".join(lines) if lines else "There are no such jobs.")
 
 
 def _when(job: JobView) -> str:

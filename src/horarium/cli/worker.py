@@ -1,14 +1,12 @@
 """`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
-`module:function` is called with each claimed run (see `client.worker`); `module:scheduler`, anything with a
-`run_forever`, runs by itself on its own store. `--allow-commands` starts the programs that the runs name (see
-`client.commands`).
+`module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
+store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see `client.commands`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import json
 import logging
@@ -20,7 +18,9 @@ from typing import Any
 
 import click
 
+from horarium.cli.app import is_scheduler, load_app, run_scheduler
 from horarium.cli.fields import DURATION
+from horarium.cli.reload import end_with, run_reloading
 from horarium.cli.shell import connect, server_options
 from horarium.errors import InvalidSetting
 
@@ -37,11 +37,15 @@ result, raising is a failure. On SIGTERM the worker finishes what runs and gives
 With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
 may define jobs then starts programs as the user that this worker runs as.
 \b
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
+--queue are needed, and --slots, --grace and --name stand in for what it was made with.
+\b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
   horarium worker --queue shell --allow-commands
   horarium worker --queue shell --allow-command pg_dump --allow-command '/opt/jobs/*'
   horarium worker --app myapp.main:scheduler
+  horarium worker --app myapp.main:scheduler --reload
 """
 )
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Queue to serve; repeatable.")
@@ -66,6 +70,8 @@ Examples:
     "--prefetch", type=click.IntRange(0, 1_000), default=0, show_default=True, help="Runs claimed ahead of a free slot."
 )
 @click.option("--grace", type=DURATION, default=30.0, metavar="DURATION", help="How long a stop waits. [default: 30s]")
+@click.option("--reload", is_flag=True, help="Development: start again when a .py file under this directory changes.")
+@click.option("--parent", type=int, hidden=True, help="The process that restarts this one; it ends with it.")
 @click.option("--name", metavar="NAME", help="Name of the worker; left out: host and process id.")
 @server_options
 def worker(
@@ -77,20 +83,27 @@ def worker(
     slots: int,
     prefetch: int,
     grace: float,
+    reload: bool,
+    parent: int | None,
     name: str | None,
     url: str,
     api_key: str | None,
     as_json: bool,
 ) -> None:
     _log(as_json)
+    if reload:
+        sys.exit(run_reloading(sys.argv[1:]))
+    if parent is not None:
+        end_with(parent)
     if app is not None and (allow_commands or programs):
         raise click.UsageError("give --app or --allow-commands, not both: start one worker for each")
     if app is None:
         performer = _commands(allow_commands, programs, kill_after)
     else:
         performer = load_app(app)
-        if getattr(performer, "run_forever", None) is not None:
-            asyncio.run(_run_scheduler(performer))
+        if is_scheduler(performer):
+            asked: dict[str, Any] = {"slots": slots, "grace": grace, "name": name}
+            run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
             return
         if not callable(performer):
             raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
@@ -138,24 +151,10 @@ def _end_with_us(kill_all: Callable[[], None]) -> None:
         signal.signal(number, on_signal)
 
 
-def load_app(app: str) -> Any:
-    """The object that `module:name` names, from the installed packages or the current directory."""
-    module_name, colon, path = app.partition(":")
-    if not colon or not module_name or not path:
-        raise InvalidSetting(f"--app: {app!r} is not MODULE:NAME, such as myapp.tasks:make_report", field="app")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise InvalidSetting(f"--app: there is no module {module_name!r} here or installed", field="app") from None
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise InvalidSetting(f"--app: module {module_name!r} has no {path!r}", field="app")
-        found = getattr(found, part)
-    return found
+def _is_given(option: str) -> bool:
+    """Whether it stands on the command line: a Scheduler has defaults of its own."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _blocking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,14 +162,6 @@ def _blocking(function: Callable[..., Any]) -> Callable[..., Any]:
     if not inspect.iscoroutinefunction(function):
         return function
     return lambda run: asyncio.run(function(run))
-
-
-async def _run_scheduler(scheduler: Any) -> None:
-    if hasattr(scheduler, "__aenter__"):
-        async with scheduler:
-            await scheduler.run_forever()
-    else:
-        await scheduler.run_forever()
 
 
 class JsonLines(logging.Formatter):

@@ -6,6 +6,8 @@ import asyncio
 from enum import Enum
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import LeaseLost
 from horarium.model import Job, Run
@@ -72,6 +74,8 @@ class Attempt:
             await self._dispatcher.beat([self], progress)
         if self.stop is not None:
             raise LeaseLost(f"the lease on run {self.run.id} is lost ({self.stop.value}); stop working on it")
+        if progress is not None:
+            self.run = replace(self.run, progress=progress)  # what settles the run later writes all of it
 
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         if self.stop is not None:

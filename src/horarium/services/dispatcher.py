@@ -232,17 +232,18 @@ class Dispatcher:
             if (run.lease_expires_at or 0) <= self._clock.now():
                 self._telemetry.lease_lost()
                 continue
-            outcome = await self._perform(run, job, task)
+            attempt = Attempt(self, run, job, task)
+            outcome = await self._perform(attempt, task)
             if outcome is not None:
-                self._collector.add(run, job, outcome)
+                self._collector.add(attempt.run, job, outcome)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
         self.wake()
 
-    async def _perform(self, run: Run, job: Job | None, task: asyncio.Task[None]) -> Outcome | None:
+    async def _perform(self, attempt: Attempt, task: asyncio.Task[None]) -> Outcome | None:
         """One attempt. None: it is not ours to settle."""
-        attempt = Attempt(self, run, job, task)
+        run, job = attempt.run, attempt.job
         self._attempts[run.id, run.token] = attempt
         if attempt.deadline is not None:
             self.keeper_wake()

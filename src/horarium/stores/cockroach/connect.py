@@ -33,7 +33,7 @@ def parse_cockroach_url(url: str) -> Location:
     netloc = f"{parts.netloc}:{PORT}" if address and _has_no_port(address) else parts.netloc
     location = parse_url(urlunsplit(("postgresql", netloc, parts.path, parts.query, "")))
     shown = urlunsplit((SCHEME, netloc.rpartition("@")[2], parts.path, "", ""))
-    return replace(location, shown=shown, product="CockroachDB", settings=_settings(location))
+    return replace(location, shown=shown, product="CockroachDB", isolation="serializable", settings=_settings(location))
 
 
 def _has_no_port(address: str) -> bool:

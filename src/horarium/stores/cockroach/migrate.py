@@ -8,10 +8,12 @@ applied is written down last.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from horarium.stores.cockroach.connect import PAUSES
+from horarium.stores.migrations import Migration, missing_migrations
 from horarium.stores.postgres.connect import Connection, driver
-from horarium.stores.postgres.migrate import Migration, known_migrations, missing_migrations
+from horarium.stores.postgres.migrate import applied
 
 PACKAGE = "horarium.stores.cockroach"
 
@@ -21,9 +23,12 @@ LOST_RACES = frozenset({"23505", "40001", "40P01", "42710", "42P06", "42P07", "X
 _FIRST = (
     "CREATE SCHEMA IF NOT EXISTS horarium",
     "CREATE TABLE IF NOT EXISTS horarium.migrations (number int8 PRIMARY KEY, name text NOT NULL,"
-    " checksum text NOT NULL)",
+    " checksum text NOT NULL, needs int8 NOT NULL)",
 )
-_DONE = "INSERT INTO horarium.migrations (number, name, checksum) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_EXISTS = (
+    "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = 'horarium' AND table_name = 'migrations'"
+)
+_DONE = "INSERT INTO horarium.migrations (number, name, checksum, needs) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
 
 
 def statements_of(migration: Migration) -> list[str]:
@@ -32,28 +37,28 @@ def statements_of(migration: Migration) -> list[str]:
     return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
 
 
-async def migrate(connection: Connection) -> int:
+async def migrate(connection: Connection, migrations: Sequence[Migration], shown: str) -> int:
     """Apply what is missing, outside of any transaction. The number applied. Raises InvalidSetting if the schema is
-    newer."""
+    too new."""
     for pause in PAUSES:
         try:
-            return await _once(connection)
+            return await _once(connection, migrations, shown)
         except driver().PostgresError as error:
             if error.sqlstate not in LOST_RACES:
                 raise
         await asyncio.sleep(pause)
-    return await _once(connection)
+    return await _once(connection, migrations, shown)
 
 
-async def _once(connection: Connection) -> int:
-    known = known_migrations(PACKAGE)
-    missing = await missing_migrations(connection, known)
-    if missing:
-        for statement in _FIRST:
-            await connection.execute(statement)
-        missing = await missing_migrations(connection, known)
+async def _once(connection: Connection, migrations: Sequence[Migration], shown: str) -> int:
+    exists = await connection.fetchval(_EXISTS)
+    if exists and not missing_migrations(await applied(connection), migrations, shown):
+        return 0
+    for statement in _FIRST:
+        await connection.execute(statement)
+    missing = missing_migrations(await applied(connection), migrations, shown)
     for migration in missing:
         for statement in statements_of(migration):
             await connection.execute(statement)
-        await connection.execute(_DONE, migration.number, migration.name, migration.checksum)
+        await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)
     return len(missing)

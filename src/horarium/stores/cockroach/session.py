@@ -86,6 +86,12 @@ class CockroachSession(Session):
             await self.change("file_runs", self.namespace_id, list(added))
         return added
 
+    async def enter_gates(self) -> None:
+        await self.one("lock_gates", self.namespace_id)
+
+    async def lock_gates(self, gates: Sequence[int]) -> None:
+        """All are locked already."""
+
     async def _queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
         found = await self.rows("queues_named", self.namespace_id, names)
         if len(found) < len(names):

@@ -14,8 +14,9 @@ from horarium.errors import InvalidRequest
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
-from horarium.stores.cockroach.migrate import migrate
+from horarium.stores.cockroach.migrate import PACKAGE, migrate
 from horarium.stores.cockroach.session import CockroachSession
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location
@@ -40,7 +41,8 @@ class CockroachStore(PostgresStore):
         return Pool(self.location, PAUSES)
 
     async def _migrate(self, pool: Pool) -> None:
-        await pool.call(migrate, transaction=False)
+        known, shown = known_migrations(PACKAGE), self.location.shown
+        await pool.call(lambda connection: migrate(connection, known, shown), transaction=False)
 
     async def _find_namespace(self, connection: Connection) -> int:
         number = await super()._find_namespace(connection)
@@ -73,8 +75,7 @@ class CockroachStore(PostgresStore):
         levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
-            given = queues, limit, worker, now, until
-            return await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            return await self._claim_exactly(queues, limit, worker, now, until)
         taken = await self._take_ready(due, limit, worker, now, until)
         if len(taken.runs) >= limit:
             return taken
@@ -86,7 +87,7 @@ class CockroachStore(PostgresStore):
             return Claimed()
 
         async def work(session: Session) -> Claimed:
-            rows = await claim.take(session, due, limit, worker, now, until)
+            rows, _ = await claim.take(session, due, limit, worker, now, until)
             return await claim.claimed(session, rows, until)
 
         return await self._call(work, transaction=True)

@@ -23,15 +23,17 @@ SCHEMES = ("mongodb", "mongodb+srv")
 DATABASE_DEFAULT = "horarium"
 HALF_MILLISECOND = 500
 WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
+ABANDONED_SECONDS = 1.0
+"""A transaction of ours from which nothing was heard for so long is nobody's: none of them ever waits for anything."""
 COMMITS_MAX = 3
 """How often a commit is asked for whose fate is unknown."""
 
 DEFAULTS: dict[str, Any] = {
     "serverSelectionTimeoutMS": 5_000,
     "connectTimeoutMS": 5_000,
-    "socketTimeoutMS": 15_000,
-    "waitQueueTimeoutMS": 10_000,
-    "wTimeoutMS": 10_000,
+    "socketTimeoutMS": 8_000,
+    "waitQueueTimeoutMS": 5_000,
+    "wTimeoutMS": 6_000,
     "heartbeatFrequencyMS": 5_000,
     "maxPoolSize": 20,
     "appname": "horarium",
@@ -224,6 +226,28 @@ async def commit(session: Any) -> None:
                 raise
         else:
             return
+
+
+async def end_abandoned(client: Any) -> bool:
+    """Have the server give up transactions that nodes of ours began and left: it keeps what they wrote from others for
+    a minute, whether the node that began them lives or not. If one was only slow, it begins again. Whether there were
+    any. A user may see and end what runs under its own name; where a server allows not even that, nothing is done."""
+    from pymongo.errors import OperationFailure
+
+    ours = {
+        "appName": client.options.pool_options.appname,
+        "transaction.timeInactiveMicros": {"$gte": round(ABANDONED_SECONDS * 1_000_000)},
+    }
+    try:
+        cursor = await client.admin.aggregate(
+            [{"$currentOp": {"idleSessions": True, "allUsers": False}}, {"$match": ours}, {"$project": {"lsid": True}}]
+        )
+        sessions = [{"id": document["lsid"]["id"]} for document in await cursor.to_list()]
+        if sessions:
+            await client.admin.command("killSessions", sessions)
+    except OperationFailure:
+        return False
+    return bool(sessions)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ JOBS_AND_RUNS = Migration(
             {**UNFINISHED, "job_id": PRESENT},
         ),
         Index(RUNS, "runs_finished", {"n": 1, "job_id": 1, "_id": 1}, {**FINISHED, "job_id": PRESENT}),
-        Index(RUNS, "runs_prunable", {"n": 1, "prune_at": 1}, {**FINISHED, "prune_at": PRESENT}),
+        Index(RUNS, "runs_prunable", {"n": 1, "prune_at": 1, "_id": 1}, {**FINISHED, "prune_at": PRESENT}),
         Index(NODES, "nodes_by_name", {"n": 1, "name": 1}, unique=True),
         Index(GATES, "gates_used", {"used_at": 1}, expire_seconds=GATES_KEPT_SECONDS),
         Index(SIGNALS, "signals_sent", {"sent_at": 1}, expire_seconds=SIGNALS_KEPT_SECONDS),

@@ -1,9 +1,10 @@
 """Jobs: what `ports.Store` says of them, as functions on a session.
 
 Plans are carried out in one transaction for the batch. First it is hoped that every job still has the version that was
-read and that no run is in the way: then nothing need be read at all. If that fails, nothing is written, and the batch
-is gone through plan by plan: what is stored is read in one snapshot, the effect of each plan is worked out in memory,
-and what came of it is written. Whatever others write meanwhile makes the transaction start again.
+read and that no run is in the way: then nothing need be read at all. If that fails, mostly since another node has
+planned the same jobs, nothing is written, and the batch is gone through plan by plan: what is stored is read in one
+snapshot, the effect of each plan is worked out in memory, and what came of it is written. Whatever others write
+meanwhile makes the transaction start again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import delete_many, duplicates, new_mark, replace_one
 from horarium.stores.mongo.rows import CHANGING, job_document, load_job, load_runs, run_document
 from horarium.stores.mongo.runs import insert
-from horarium.stores.mongo.session import Contended, Lost, Session
+from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
@@ -64,25 +65,30 @@ async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[J
 # ---- plans ------------------------------------------------------------------------------------------------------
 
 
-async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+TRIES_DIVIDED = 3
+"""How often a part of a batch is tried, when the whole was in vain."""
+
+
+async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tries: int = TRIES_MAX) -> list[bool]:
     """A job that somebody else is writing must not hinder the others: the batch is halved until it stands alone, and
     its plan loses."""
     try:
-        return await _commit_together(session, plans, now)
+        return await _commit_together(session, plans, now, tries)
     except Contended:
         if len(plans) == 1:
             return [False]
     half = len(plans) // 2
-    return [*await commit_plans(session, plans[:half], now), *await commit_plans(session, plans[half:], now)]
+    first = await commit_plans(session, plans[:half], now, TRIES_DIVIDED)
+    return [*first, *await commit_plans(session, plans[half:], now, TRIES_DIVIDED)]
 
 
-async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
     if _is_simple(plans):
         try:
-            return await session.transaction(lambda within: _commit_all(session, plans, within))
-        except Lost:
+            return await session.attempt(lambda within: _commit_all(session, plans, within))
+        except (Lost, Contended):
             pass
-    return await session.transaction(lambda within: _commit_each(session, plans, now, within))
+    return await session.transaction(lambda within: _commit_each(session, plans, now, within), tries=tries)
 
 
 def _is_simple(plans: Sequence[Plan]) -> bool:
@@ -124,7 +130,7 @@ def _job_id_of(plan: Plan) -> str:
 
 
 async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
-    jobs = await session.find(queries.get_jobs_by_id(session, (plan.job.id for plan in plans)), within=within)
+    jobs = await session.find(queries.job_versions(session, (plan.job.id for plan in plans)), within=within)
     versions = {document["_id"]: document["version"] for document in jobs}
     carried_out: list[Plan] = []
     answer: list[bool] = []

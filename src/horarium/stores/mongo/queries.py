@@ -43,6 +43,10 @@ def get_jobs_by_id(session: Session, ids: Iterable[str]) -> Query:
     return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}})
 
 
+def job_versions(session: Session, ids: Iterable[str]) -> Query:
+    return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}}, fields={"version": True})
+
+
 def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
     """The prefix bounds the walk at both ends. Of several labels one leads; the rest are looked at in each job."""
     name: Document = {"$gt": after or ""}
@@ -288,7 +292,8 @@ def next_start_by(session: Session, now: Instant) -> Query:
 
 def prune_runs(session: Session, now: Instant) -> Query:
     found = {"n": session.namespace, **FINISHED, "prune_at": {"$lte": now}}
-    return Query(collection=RUNS, index="runs_prunable", where=found, sort=[("prune_at", 1)], fields={"_id": True})
+    order = [("prune_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_prunable", where=found, sort=order, fields={"_id": True})
 
 
 def trim_runs(session: Session, job_id: str, *, newest_first: bool) -> Query:

@@ -2,7 +2,8 @@
 
 A transaction that the server gives up (another one wrote the same document first) is tried again from its beginning,
 later each time. Whoever writes first goes on, so one of several always gets through; writes are made in the order of
-`_id`, so that two batches can't stop each other again and again.
+`_id`, so that two batches can't stop each other again and again. One that a dead node left is ended by whoever it
+hinders.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from horarium.ports import BATCH_MAX
-from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, is_transient
+from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, end_abandoned, is_transient
 from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
 
 T = TypeVar("T")
@@ -50,8 +51,8 @@ class Grouping(Struct, frozen=True):
 
 
 class Contended(Exception):
-    """Others wrote the same document whenever it was tried; or one began to and died, which the server notices only
-    after a minute (`transactionLifetimeLimitSeconds`). Nothing is written. Never leaves the store."""
+    """Others wrote the same document whenever it was tried; or one began to and has not been heard of since, but not
+    for long enough to be taken for dead. Nothing is written. Never leaves the store."""
 
 
 class Lost(Exception):
@@ -129,26 +130,41 @@ class Session:
 
     # -- writing
 
-    async def transaction(self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False) -> T:
+    async def transaction(
+        self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False, tries: int = TRIES_MAX
+    ) -> T:
         """Carry out `work` as one transaction. `gate`: of this node's own only one at a time, since they would only
         stand in each other's way. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
         Contended."""
         if not gate:
-            return await self._transaction(work)
+            return await self._unhindered(work, tries)
         async with self._gate:
-            return await self._transaction(work)
+            return await self._unhindered(work, tries)
 
-    async def _transaction(self, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Carry out `work` as one transaction, or not at all if anybody is in the way. Raises Contended."""
+        return await self._transaction(work, 1)
+
+    async def _unhindered(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
+        try:
+            return await self._transaction(work, tries)
+        except Contended:
+            if not await end_abandoned(self.client):
+                raise
+        return await self._transaction(work, tries)
+
+    async def _transaction(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
         pause = PAUSE_SECONDS_MIN
-        for _ in range(TRIES_MAX):
+        for number in range(tries):
+            if number > 0:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
             try:
                 return await self._once(work)
             except Exception as error:
                 # A unique index that was met here was not seen in the snapshot: a new one shows it.
                 if not is_transient(error) and duplicates(error) is None:
                     raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
         raise Contended
 
     async def would_conflict(self, work: Callable[[Any], Awaitable[object]]) -> bool:

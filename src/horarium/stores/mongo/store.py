@@ -17,11 +17,14 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.mongo import claim, jobs, runs, stats
-from horarium.stores.mongo.connect import make_client, parse_url, server_time, translated, verify
+from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
 
 T = TypeVar("T")
+
+HINDERED_SECONDS = 2.0
+"""After so long a call may be waiting for a transaction that a dead node left."""
 
 
 class MongoStore:
@@ -62,17 +65,30 @@ class MongoStore:
         return self._session
 
     async def _call(self, call: Coroutine[Any, Any, T]) -> T:
+        loop = asyncio.get_running_loop()
+        task = self._start(call)
+        timer = loop.call_later(HINDERED_SECONDS, self._free, task)
+        task.add_done_callback(lambda _: timer.cancel())
+        with translated(self.location):
+            return await asyncio.shield(task)
+
+    def _start(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(call)
         self._calls.add(task)
         task.add_done_callback(self._ended)
-        with translated(self.location):
-            return await asyncio.shield(task)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
             # Read, so that a failure whose caller has gone is not reported as overlooked.
             task.exception()
+
+    def _free(self, hindered: asyncio.Task[Any]) -> None:
+        """Whoever writes without a transaction waits at the server, which does not say for what."""
+        if not hindered.done() and self._session is not None:
+            self._start(end_abandoned(self._session.client))
+            asyncio.get_running_loop().call_later(HINDERED_SECONDS, self._free, hindered)
 
     # -- jobs
 

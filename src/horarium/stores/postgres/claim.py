@@ -4,18 +4,21 @@ Waiting runs stand in two indexes, in claim order: `ready` ones, which nothing c
 concurrency key or the order of their job may. A level is one priority of one queue in one of the two. As long as no
 gated run is due, a claim is one statement that skips what others are taking (`claim_at_once`).
 
-The hard thing is the gated ones: claimers together must not exceed a maximum. Once any is due, the claim takes a lock
-of the namespace and, holding it, walks the levels exactly, highest priority first and merged by (due_at, id). Python
-counts what it took, since that counts for those that follow; each further chunk of a level is asked for with the counts
-so far, so that a full key is skipped inside the server.
+The hard thing is the gated ones: claimers together must not exceed a maximum. Once any is due, the claim walks the
+levels exactly, highest priority first and merged by (due_at, id). Python counts what it took, since that counts for
+those that follow; each further chunk of a level is asked for with the counts so far, so that a full key is skipped
+inside the server. Nothing is locked until it is known what is wanted. Then the gates of these runs are, in the order of
+their numbers, so that no two claimers wait for each other in a circle; and only then, under a newer snapshot, it shows
+which of them nobody was faster at. Claimers wait for each other only where they want runs of the same key or job.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 from typing import Any
+from zlib import crc32
 
 from horarium.clock import Instant
 from horarium.model import Run
@@ -27,6 +30,13 @@ from horarium.stores.postgres.session import Session
 
 CHUNK_MIN = 16
 """How many gated runs are looked at in one go at the least."""
+
+GATES = 128
+"""Keys and jobs share so many locks in a namespace, so that no claim holds more of them: a server has room for a few
+thousand in all."""
+
+ROUNDS_MAX = 8
+"""How often a claim looks again at once because others were faster at all that it wanted."""
 
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
@@ -51,11 +61,11 @@ async def claim_at_once(
 async def claim_exactly(
     session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed:
-    """The claim, gated runs included. In a transaction."""
-    await session.one("lock_gates", session.namespace_id)
-    rows = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
-    next_due_at = until if len(rows) >= limit else await next_after(session, queues, until)
-    return await claimed(session, rows, next_due_at)
+    """The claim, gated runs included. In a transaction. Where others were faster at some, `next_due_at` is `until`."""
+    await session.enter_gates()
+    rows, wanted = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
+    more = len(rows) >= limit or len(rows) < wanted
+    return await claimed(session, rows, until if more else await next_after(session, queues, until))
 
 
 async def levels_after(session: Session, queues: Sequence[str], instant: Instant) -> list[Level]:
@@ -71,12 +81,43 @@ async def next_after(session: Session, queues: Sequence[str], until: Instant) ->
 
 async def take(
     session: Session, levels: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant
-) -> list[Any]:
-    """The rows that were claimed from these levels. In a transaction; if any is gated, with the gates locked."""
+) -> tuple[list[Any], int]:
+    """The rows that were claimed from these levels, and how many were wanted. In a transaction."""
     chosen = await _Walk(session, limit, now, until).choose(sorted(level for level in levels if level[3] <= until))
-    if not chosen:
-        return []
-    return await session.rows("claim_runs", session.namespace_id, chosen, encode_text(worker), now)
+    admitted = await _admitted(session, chosen)
+    if not admitted:
+        return [], len(chosen)
+    return await session.rows("claim_runs", session.namespace_id, admitted, encode_text(worker), now), len(chosen)
+
+
+async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes]:
+    """The ids of those that nothing holds back, now that nobody else can claim beside them."""
+    gated = [candidate for candidate in chosen if len(candidate) > 3]
+    if not gated:
+        return [candidate[1] for candidate in chosen]
+    await session.lock_gates(sorted({gate for candidate in gated for gate in gates_of(candidate)}))
+    ids = [candidate[1] for candidate in gated]
+    rows = await session.rows("free_gates", session.namespace_id, ids)
+    free = {row[0]: row[1] for row in rows if row[2]}
+    counts: Counter[bytes] = Counter()
+    admitted = []
+    for candidate in chosen:
+        if len(candidate) > 3:
+            key = candidate[4]
+            if candidate[1] not in free or (key is not None and counts[key] >= free[candidate[1]]):
+                continue
+            counts[key] += key is not None
+        admitted.append(candidate[1])
+    return admitted
+
+
+def gates_of(candidate: Candidate) -> Iterator[int]:
+    """The locks under which a gated run may be claimed: of its key, and of its job if that wants order."""
+    _, _, owner, serial, key, _ = candidate
+    if key is not None:
+        yield crc32(key) % GATES
+    if serial and owner is not None:
+        yield owner % GATES
 
 
 async def claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | None) -> Claimed:
@@ -106,9 +147,9 @@ class _Walk:
         self._keys: Counter[bytes] = Counter()
         self._owners: set[int] = set()
 
-    async def choose(self, levels: Sequence[Level]) -> list[bytes]:
-        """The ids of the runs to take, from levels that are sorted by rank."""
-        chosen: list[bytes] = []
+    async def choose(self, levels: Sequence[Level]) -> list[Candidate]:
+        """The runs to take, from levels that are sorted by rank."""
+        chosen: list[Candidate] = []
         for _, group in groupby(levels, key=lambda level: level[0]):
             lanes = [
                 self._gated(queue_id, -rank) if is_gated else self._ready(queue_id, -rank)
@@ -121,7 +162,7 @@ class _Walk:
                     continue
                 if candidate[2] is not None:
                     self._owners.add(candidate[2])
-                chosen.append(candidate[1])
+                chosen.append(candidate)
         return chosen
 
     async def _ready(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:

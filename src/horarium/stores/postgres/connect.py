@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 
-CONNECT_SECONDS = 10.0
-QUERY_SECONDS = 15.0
+CONNECT_SECONDS = 5.0
+QUERY_SECONDS = 8.0
 CONNECTIONS_MAX = 10
 KEEPALIVE_SECONDS = 15
 KEEPALIVE_PROBES = 3
@@ -51,6 +51,8 @@ class Location(Struct, frozen=True):
     connect_seconds: float = CONNECT_SECONDS
     connections_max: int = CONNECTIONS_MAX
     product: str = "PostgreSQL"
+    isolation: str = "read_committed"
+    """Of transactions, in the driver's words: behind a pooler a connection has no default of its own."""
     settings: dict[str, str] | None = None
     """What a connection asks of its session; None: what PostgreSQL should be asked."""
 

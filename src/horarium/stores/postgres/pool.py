@@ -73,7 +73,7 @@ class Pool:
             if not transaction:
                 result = await work(connection)
             else:
-                async with connection.transaction():
+                async with connection.transaction(isolation=self.location.isolation):
                     result = await work(connection)
         except BaseException as error:
             self._after(connection, error)

@@ -288,8 +288,35 @@ SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_
 FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: lock_gates
--- From here to the end of the transaction nobody else claims gated runs of this namespace.
-SELECT pg_advisory_xact_lock(1752134259, $1);
+-- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
+SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + given.gate)
+FROM unnest($2::int4[]) AS given (gate);
+
+-- name: free_gates
+-- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back.
+WITH given AS MATERIALIZED (
+    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
+    FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
+    JOIN horarium.runs AS this ON this.namespace_id = wanted.namespace_id AND this.id = wanted.id
+    WHERE this.state = 0
+),
+busy (key, held) AS MATERIALIZED (
+    SELECT keys.key, (
+        SELECT count(*) FROM horarium.runs
+        WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
+    ) FROM (SELECT DISTINCT concurrency_key AS key FROM given WHERE concurrency_key IS NOT NULL) AS keys
+)
+SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = given.concurrency_key),
+    NOT given.serial OR given.owner_id IS NULL OR (
+        NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS earlier
+            WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = given.owner_id AND claimed.state > 0
+        )
+    )
+FROM given;
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level

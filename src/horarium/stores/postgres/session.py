@@ -72,6 +72,13 @@ class Session:
         """The ids, as bytes, of those that were inserted. No id comes twice."""
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
+    async def enter_gates(self) -> None:
+        """Before a claim looks at runs that may be held back."""
+
+    async def lock_gates(self, gates: Sequence[int]) -> None:
+        """Until the end of the transaction nobody else claims under these gates, which are sorted."""
+        await self.rows("lock_gates", self.namespace_id, gates)
+
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
         known = self.memory.queues
         if unknown := {number for number in numbers if number not in known}:

@@ -15,11 +15,12 @@ from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, jobs, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
 from horarium.stores.postgres.elsewhere import Placeholders, add_elsewhere, add_statement
-from horarium.stores.postgres.migrate import known_migrations, migrate
+from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
 
@@ -66,7 +67,8 @@ class PostgresStore:
         return Pool(self.location)
 
     async def _migrate(self, pool: Pool) -> None:
-        await pool.call(_migrate, transaction=True)
+        known, shown = known_migrations(PACKAGE), self.location.shown
+        await pool.call(lambda connection: migrate(connection, known, shown), transaction=True)
 
     async def _find_namespace(self, connection: Connection) -> int:
         session = self._session(connection)
@@ -149,8 +151,17 @@ class PostgresStore:
             return Claimed()
         given = queues, limit, worker, now, until
         claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
-        if claimed is None:
+        return await self._claim_exactly(*given) if claimed is None else claimed
+
+    async def _claim_exactly(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    ) -> Claimed:
+        given = queues, limit, worker, now, until
+        claimed = Claimed()
+        for _ in range(claim.ROUNDS_MAX):
             claimed = await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+            if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
+                break
         return claimed
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -190,10 +201,6 @@ class PostgresStore:
 
     async def stats(self, now: Instant) -> Stats:
         return await self._call(lambda session: _stats(session, now))
-
-
-async def _migrate(connection: Connection) -> int:
-    return await migrate(connection, known_migrations())
 
 
 async def _beat_node(session: Session, node: Node) -> None:

@@ -11,7 +11,8 @@ import logging
 
 from horarium.clock import SECOND, Clock, Instant, SystemClock
 from horarium.errors import StoreUnavailable
-from horarium.stores.redis.server import Server, parse_url
+from horarium.stores.redis.location import parse_url
+from horarium.stores.redis.server import Server
 
 log = logging.getLogger("horarium.redis")
 

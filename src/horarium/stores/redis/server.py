@@ -2,8 +2,11 @@
 
 A command that was sent is seen through, whoever waits for it: a caller that is cancelled leaves the command to its own
 task, so that no answer is ever taken for the answer to another command. Nothing is sent twice: a script whose answer
-did not come may have been carried out, and whoever called it knows what repeating it means. The one exception is a
-server that does not know a script (it was restarted, or its scripts were flushed): it has done nothing.
+did not come may have been carried out, and whoever called it knows what repeating it means. The two exceptions have
+done nothing: a server that does not know a script (it was restarted, or its scripts were flushed), and a node of a
+cluster that names the one that has our slot.
+
+The node is chosen at the first call, and again after one that was not served: see `location`.
 """
 
 from __future__ import annotations
@@ -11,29 +14,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import hiredis
-from msgspec import Struct
 from redis import exceptions as errors
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
 from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.stores.redis.location import PROTOCOL, Location, Node, find_node
 from horarium.stores.redis.scripts import script
 
 T = TypeVar("T")
 
-SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 CONNECTIONS_MAX = 8
-TIMEOUT_SECONDS = 5.0
-TIMEOUT_SECONDS_MAX = 300.0
-REPLICAS_MAX = 100
-PROTOCOL = 2
-"""RESP 2: the answers of scripts are the same on every server, and nothing is pushed in between."""
 
 _PASSING_ERRORS: dict[type[RedisError], str] = {
     errors.OutOfMemoryError: "its memory is full (maxmemory)",
@@ -43,7 +39,7 @@ _PASSING_ERRORS: dict[type[RedisError], str] = {
     errors.ClusterDownError: "its cluster is down",
     errors.TryAgainError: "its cluster is moving the slot",
     errors.AskError: "its cluster is moving the slot",
-    errors.MovedError: "another node of its cluster has the slot",
+    errors.MovedError: "another node of its cluster has the slot, and yet another after that",
     errors.NoPermissionError: "the user lacks a permission",
     errors.AuthenticationError: "it refuses the login",
 }
@@ -56,64 +52,61 @@ _PASSING_CODES = {
     "UNKILLABLE": "it is busy with a script",
 }
 """What the server may refuse for now, by redis-py's error or by how the text of the error begins."""
-
-
-class Location(Struct, frozen=True):
-    """What a store's URL says. `replicas`: how many must have a write before it counts."""
-
-    url: str
-    shown: str
-    replicas: int
-    timeout_seconds: float
-
-
-def parse_url(url: str) -> Location:
-    """`redis[s]://[user:password@]host[:port][/db]`, or `valkey[s]://`; `?wait=N` replicas, `?timeout=SECONDS`. Other
-    parameters are redis-py's. Raises InvalidSetting."""
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise InvalidSetting(f"store: {parts.scheme or url!r} is not one of {known}", field="store")
-    query = dict(parse_qsl(parts.query))
-    replicas = _number(query.pop("wait", "0"), "wait", 0, REPLICAS_MAX)
-    seconds = _number(query.pop("timeout", str(TIMEOUT_SECONDS)), "timeout", 0.05, TIMEOUT_SECONDS_MAX)
-    try:
-        shown = f"{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
-    except ValueError as error:
-        raise InvalidSetting(f"store: the port of the URL can't be used: {error}", field="store") from error
-    rest = urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(query)))
-    return Location(rest, shown, int(replicas), seconds)
-
-
-def _number(text: str, name: str, least: float, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise InvalidSetting(f"store: ?{name}={text} is not a number from {least:g} to {most:g}", field="store")
-    return value
+_ELSEWHERE = (errors.ReadOnlyError, errors.ClusterDownError, errors.AskError, errors.MovedError, errors.MasterDownError)
+"""Refusals after which another node may be the one to talk to."""
 
 
 class Server:
-    """A pool of connections, and calls over it."""
+    """A pool of connections to the node that is talked to, and calls over it."""
 
     def __init__(self, location: Location, connections: int = CONNECTIONS_MAX) -> None:
         self.location = location
+        self._connections = connections
         self._calls: set[asyncio.Future[Any]] = set()
+        self._finding = asyncio.Lock()
+        self._node = location.nodes[0]
+        self._pool = self._pool_of(self._node)
+        self._settled = len(location.nodes) == 1 and location.sentinel is None
+
+    def _pool_of(self, node: Node) -> BlockingConnectionPool:
+        seconds = self.location.timeout_seconds
         try:
-            self._pool = BlockingConnectionPool.from_url(
-                location.url,
-                max_connections=connections,
-                timeout=location.timeout_seconds,
-                socket_timeout=location.timeout_seconds,
-                socket_connect_timeout=location.timeout_seconds,
+            return BlockingConnectionPool.from_url(
+                self.location.url(node),
+                max_connections=self._connections,
+                timeout=seconds,
+                socket_timeout=seconds,
+                socket_connect_timeout=seconds,
                 protocol=PROTOCOL,
                 retry=Retry(NoBackoff(), 0),
                 decode_responses=False,
             )
         except (ValueError, TypeError) as error:
-            raise InvalidSetting(f"store: the URL of {location.shown} can't be used: {error}", field="store") from error
+            shown = self.location.shown
+            raise InvalidSetting(f"store: the URL of {shown} can't be used: {error}", field="store") from error
+
+    async def node_url(self) -> str:
+        """The URL of the node that is talked to. Raises StoreUnavailable."""
+        await self._settle()
+        return self.location.url(self._node)
+
+    async def _settle(self) -> None:
+        """Choose a node, unless one is chosen."""
+        if self._settled:
+            return
+        async with self._finding:
+            if not self._settled:
+                await self._move_to(await find_node(self.location))
+
+    async def _move_to(self, node: Node) -> None:
+        left, self._settled = self._pool, True
+        if node != self._node:
+            self._node, self._pool = node, self._pool_of(node)
+            await left.disconnect(inuse_connections=False)
+
+    def look_again(self) -> None:
+        """What was asked was not served: look again before the next call."""
+        self._settled = False
 
     async def close(self) -> None:
         """See what was sent through, then disconnect."""
@@ -151,15 +144,22 @@ class Server:
         after: list[tuple[Any, ...]] = []
         if replicas:
             after = [("WAIT", replicas, int(self.location.timeout_seconds * 500))]
+        called = [("EVALSHA", known.digest, 1, prefix, *arguments), *after]
+        sent = [("EVAL", known.text, 1, prefix, *arguments), *after]
         try:
-            return await self._commands([("EVALSHA", known.digest, 1, prefix, *arguments), *after])
+            return await self._commands(called)
+        except MovedError as moved:
+            await self._move_to((moved.host or self._node[0], int(moved.port)))
+            return await self._commands(sent)
         except NoScriptError:
-            return await self._commands([("EVAL", known.text, 1, prefix, *arguments), *after])
+            return await self._commands(sent)
 
     async def _commands(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         """Send these over one connection; the answer to the first."""
+        await self._settle()
+        pool = self._pool
         # Its deprecation decorator is untyped.
-        connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             await connection.send_packed_command(b"".join(map(hiredis.pack_command, commands)), check_health=False)
             answers = [await _answer(connection) for _ in commands]
@@ -167,7 +167,9 @@ class Server:
             await self._drop_idle()
             raise
         finally:
-            await self._pool.release(connection)
+            await pool.release(connection)
+            if pool is not self._pool:
+                await pool.disconnect(inuse_connections=False)
         if isinstance(answers[0], Exception):
             raise answers[0]
         if len(answers) > 1:
@@ -194,10 +196,13 @@ class Server:
         try:
             return await call
         except (errors.TimeoutError, TimeoutError) as error:
+            self.look_again()
             seconds = self.location.timeout_seconds
             raise StoreUnavailable(f"{where} gave no answer within {seconds:g} s") from error
         except (RedisError, OSError) as error:
             meaning = _meaning(error)
+            if not isinstance(error, ResponseError) or isinstance(error, _ELSEWHERE):
+                self.look_again()
             if meaning is not None:
                 raise StoreUnavailable(f"{where} refuses: {meaning} ({error})") from error
             if isinstance(error, ResponseError):
@@ -206,6 +211,7 @@ class Server:
         except RuntimeError as error:
             if not is_hangup(error):
                 raise
+            self.look_again()
             raise StoreUnavailable(f"{where} is not reachable: it hung up while we connected") from error
 
 

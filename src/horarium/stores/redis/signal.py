@@ -19,7 +19,8 @@ from redis.exceptions import RedisError
 
 from horarium.errors import StoreUnavailable
 from horarium.signals import SharedSignal
-from horarium.stores.redis.server import PROTOCOL, Server, is_hangup, parse_url
+from horarium.stores.redis.location import PROTOCOL, parse_url
+from horarium.stores.redis.server import Server, is_hangup
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
@@ -32,7 +33,7 @@ class RedisSignal(SharedSignal):
         super().__init__()
         location = parse_url(url)
         self._server = Server(location, connections=1)
-        self._url, self._timeout_seconds = location.url, location.timeout_seconds
+        self._timeout_seconds = location.timeout_seconds
         self._channel = f"horarium:{{{quote(namespace, safe='')}}}:wake"
         self._quiet_seconds = quiet_seconds
         self._own = os.urandom(8).hex()
@@ -49,7 +50,7 @@ class RedisSignal(SharedSignal):
 
     async def _listen(self, went_well: asyncio.Event) -> None:
         client = Redis.from_url(
-            self._url,
+            await self._server.node_url(),
             protocol=PROTOCOL,
             socket_timeout=self._timeout_seconds,
             socket_connect_timeout=self._timeout_seconds,
@@ -61,10 +62,12 @@ class RedisSignal(SharedSignal):
                 await channel.subscribe(self._channel)
                 await self._hear(channel, went_well)
         except (RedisError, OSError, TimeoutError) as error:
+            self._server.look_again()
             raise StoreUnavailable(f"no wake-ups from other nodes for now: {error}") from error
         except RuntimeError as error:
             if not is_hangup(error):
                 raise
+            self._server.look_again()
             raise StoreUnavailable("no wake-ups from other nodes for now: the server hung up") from error
 
     async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:

@@ -1,8 +1,8 @@
 """`ports.Store` over one Redis or Valkey.
 
-Every method is one script, called once for each thousand items at the most, so that no call holds the server up for
-long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with a hash tag:
-all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
+Every method is one script, called once for each thousand items or four mebibytes at the most, so that no call holds the
+server up for long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with
+a hash tag: all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
 
 How durable an answered write is depends on the server's settings: see docs/redis.md.
 """
@@ -10,7 +10,7 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from horarium.errors import InvalidSetting
 from horarium.model import Job, Node, Plan, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
 from horarium.stores.encoding import STATE_NUMBERS
+from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
     decode_job,
@@ -33,7 +34,7 @@ from horarium.stores.redis.rows import (
     pack_all,
     run_change,
 )
-from horarium.stores.redis.server import Server, parse_url
+from horarium.stores.redis.server import Server
 
 log = logging.getLogger("horarium.redis")
 
@@ -43,6 +44,9 @@ LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""Payloads, results and progress that one call writes, and that a claim brings: beyond this another call is made. (One
+item, or one plan, is never divided.)"""
 SCAN_STRETCH = 1_000
 """How many ids a filtered list looks at in one call."""
 JOBS_OF_RUNS = 100
@@ -53,7 +57,7 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 
 class RedisStore:
-    """A store in Redis or Valkey. For its methods see `ports.Store`; for the forms of `url`, `server.parse_url`."""
+    """A store in Redis or Valkey. For its methods see `ports.Store`; for the forms of `url`, `location.parse_url`."""
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace
@@ -62,8 +66,9 @@ class RedisStore:
 
     async def open(self) -> None:
         try:
-            await self._check_settings()
+            # First what finds the node of a cluster that has our slot: it is that one's settings that count.
             await self._check_layout()
+            await self._check_settings()
         except BaseException:
             await self._server.close()
             raise
@@ -144,11 +149,12 @@ class RedisStore:
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in _plan_parts(plans):
+        for part in _weighed_parts(plans, _weight_of_plan):
             arguments = Arguments(before=4)
             batch = [value for plan in part for value in _plan(plan, arguments)]
             ids = [run_id for plan in part for run_id in _ids_of(plan)]
-            values = (now, len(part), pack_all(ids), pack_all(batch), *arguments.values)
+            job_ids = [plan.job.id for plan in part]
+            values = (now, pack_all(job_ids), pack_all(ids), pack_all(batch), *arguments.values)
             answers.extend(map(bool, await self._write("commit_plans", *values)))
         return answers
 
@@ -156,7 +162,7 @@ class RedisStore:
 
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
         answers: list[bool] = []
-        for part in _parts(runs):
+        for part in _weighed_parts(runs, _weight_of_run):
             arguments = Arguments(before=2)
             batch = [value for run in part for value in new_run(run, arguments)]
             ids = pack_all([run.id for run in part])
@@ -196,14 +202,14 @@ class RedisStore:
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
             return Claimed()
-        asked = (now, until, min(limit, BATCH_MAX), worker, *sorted(set(queues)))
+        asked = (now, until, min(limit, BATCH_MAX), CALL_BYTES_MAX, worker, *sorted(set(queues)))
         next_due_at, ids, loaded, job_ids, rows = await self._write("claim_runs", *asked)
         jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
         return Claimed(tuple(found_runs(ids, loaded)), jobs, int(next_due_at) if next_due_at else None)
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in _parts(changes):
+        for part in _weighed_parts(changes, _weight_of_change):
             arguments = Arguments(before=3)
             batch = [value for change in part for value in run_change(change, arguments)]
             ids = pack_all([change.run.id for change in part])
@@ -254,19 +260,32 @@ def _parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-def _plan_parts(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
-    """Plans together as long as they move no more than a batch."""
-    part: list[Plan] = []
-    size = 0
-    for plan in plans:
-        weight = 1 + len(plan.runs) + len(plan.changes) + len(plan.withdrawals)
-        if part and size + weight > BATCH_MAX:
-            yield part
-            part, size = [], 0
-        part.append(plan)
-        size += weight
-    if part:
-        yield part
+def _weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
+    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
+    first = rows = size = 0
+    for place, item in enumerate(items):
+        its_rows, its_size = weigh(item)
+        if place > first and (rows + its_rows > BATCH_MAX or size + its_size > CALL_BYTES_MAX):
+            yield items[first:place]
+            first, rows, size = place, 0, 0
+        rows += its_rows
+        size += its_size
+    if items:
+        yield items[first:]
+
+
+def _weight_of_run(run: Run) -> tuple[int, int]:
+    return 1, len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
+
+
+def _weight_of_change(change: RunChange) -> tuple[int, int]:
+    run = change.run
+    return 1, len(run.result or b"") + len(run.progress or b"")
+
+
+def _weight_of_plan(plan: Plan) -> tuple[int, int]:
+    weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
+    return 1 + len(weights) + len(plan.withdrawals), sum(size for _, size in weights)
 
 
 def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:

@@ -355,7 +355,7 @@ SELECT min(instant) FROM (
 
 -- name: prune_runs
 DELETE FROM runs WHERE num IN (
-    SELECT num FROM runs WHERE namespace_id = ?1 AND state > 2 AND prune_at <= ?2 ORDER BY prune_at LIMIT ?3
+    SELECT num FROM runs WHERE namespace_id = ?1 AND state > 2 AND prune_at <= ?2 ORDER BY prune_at, id LIMIT ?3
 );
 
 -- name: orphaned_jobs

@@ -15,9 +15,10 @@ import msgspec
 from horarium.clock import DAY, Instant
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.stores.migrations import known_migrations
 from horarium.stores.sqlite import claim, jobs, runs, stats
 from horarium.stores.sqlite.connect import connect, parse_url
-from horarium.stores.sqlite.migrate import known_migrations, migrate
+from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import Session
 from horarium.stores.sqlite.writer import GROUP_MAX, Lane
 
@@ -40,7 +41,7 @@ class SqliteStore:
     def _open_writer(self) -> Session:
         session = Session(connect(self.location), self.namespace)
         try:
-            migrate(session.connection, known_migrations())
+            migrate(session.connection, known_migrations(PACKAGE))
             session.find_namespace()
         except BaseException:
             session.close()

@@ -1,10 +1,11 @@
 -- uses: shared_runs
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
--- ARGV: now, until, limit, worker, then the queues (each once). Answers when the next run is due ('' for none), the ids
--- taken, what `load_runs` does, and ids and rows of their jobs.
-local now, until_, limit, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local queues = {unpack(ARGV, 5)}
+-- ARGV: now, until, limit, after how many bytes of payloads and the like it ends too, worker, then the queues (each
+-- once). Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
+-- jobs.
+local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local queues = {unpack(ARGV, 6)}
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
 
@@ -27,6 +28,9 @@ local function take(id, run)
   put(id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
+  if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
+  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) end
+  if bytes <= 0 then limit = taken end
 end
 
 -- Held back, as the indexes do not show: by the time, or by what this claim took.
@@ -45,6 +49,7 @@ local function take_from_lane(lane)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
       local run = read_run(row)
       if may_be_taken(run) then take(part[place], run) end
+      if taken == limit then return end
     end
     if #part < wanted then return end
     offset = offset + wanted

@@ -1,0 +1,138 @@
+"""A node that died in the middle of a transaction: what it was writing is free again within seconds, not a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.model import Plan
+from horarium.stores.mongo import MongoStore, connect
+from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
+from tests.blackbox.outside import environment
+from tests.servers.mongo import Mongo
+
+pytestmark = pytest.mark.slow
+
+JOBS = 40
+WAIT_SECONDS = 20
+"""Long before the server would notice by itself."""
+
+
+@pytest.fixture(scope="module", params=["anybody", "a user"])
+def mongo(request: pytest.FixtureRequest) -> Iterator[Mongo]:
+    server = Mongo(private=request.param == "a user")
+    server.start()
+    yield server
+    server.stop()
+
+
+async def opened(url: str, namespace: str) -> MongoStore:
+    store = MongoStore(url, namespace)
+    await store.open()
+    return store
+
+
+PLANNER = """
+import asyncio, sys
+from msgspec.structs import replace
+from horarium.model import Plan
+from horarium.stores.mongo import MongoStore, session
+from horarium.testing.values import NOW, a_job, a_run
+
+async def stop_before_commit(within):
+    print("written", flush=True)
+    await asyncio.sleep(600)
+
+async def main(url, namespace, count):
+    store = MongoStore(url, namespace)
+    await store.open()
+    jobs = [a_job(f"job-{number}", next_fire_at=NOW) for number in range(count)]
+    await store.add_jobs(jobs)
+    session.commit = stop_before_commit
+    await store.commit_plans([Plan(replace(job, next_fire_at=None), (a_run(1, of=job),)) for job in jobs], NOW)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def die_while_planning(url: str, namespace: str) -> None:
+    """Another node writes plans of all jobs, and is killed before it commits them."""
+    arguments = [sys.executable, "-c", PLANNER, url, namespace, str(JOBS)]
+    node = subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, text=True)
+    assert node.stdout is not None
+    try:
+        assert node.stdout.readline() == "written\n"
+    finally:
+        node.kill()
+        node.wait(20)
+        node.stdout.close()
+
+
+async def test_jobs_that_a_dead_node_was_planning_are_planned_by_others(mongo: Mongo) -> None:
+    await asyncio.to_thread(die_while_planning, mongo.url, "killed")
+    store = await opened(mongo.url, "killed")
+
+    async def plan_all() -> None:
+        while jobs := (await store.due_jobs(NOW, JOBS))[0]:
+            await store.commit_plans([Plan(replace(job, next_fire_at=None), (a_run(1, of=job),)) for job in jobs], NOW)
+
+    await asyncio.wait_for(plan_all(), WAIT_SECONDS)
+    found = await store.get_runs([a_run(1, of=a_job(f"job-{number}")).id for number in range(JOBS)])
+    assert None not in found
+    await store.close()
+
+
+@asynccontextmanager
+async def left_behind(dead: MongoStore, collection: str, key: str) -> Any:
+    """A transaction that has written one document and goes no further."""
+    session = dead._session
+    assert session is not None
+    async with session.client.start_session() as dying:
+        await dying.start_transaction()
+        where = {"_id": session.key(key)}
+        await session.database[collection].update_one(where, {"$inc": {"x": 1}}, upsert=True, session=dying)
+        yield
+
+
+async def test_an_outcome_waits_for_a_dead_node_for_seconds_only(mongo: Mongo) -> None:
+    store, dead = await opened(mongo.url, "settled"), await opened(mongo.url, "settled")
+    await store.add_runs([a_run(1), a_run(2)])
+    claimed = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs
+    async with left_behind(dead, "horarium_runs", a_run(1).id):
+        settling = store.settle_runs([completed(run) for run in claimed], NOW)
+        assert await asyncio.wait_for(settling, WAIT_SECONDS) == [True, True]
+    await store.close()
+    await dead.close()
+
+
+async def test_a_claim_waits_for_a_dead_node_for_seconds_only(mongo: Mongo) -> None:
+    store, dead = await opened(mongo.url, "claimed"), await opened(mongo.url, "claimed")
+    await store.add_runs([a_run(1, concurrency_key="a", concurrency_max=1)])
+    async with left_behind(dead, "horarium_gates", "key/a"):
+
+        async def claim() -> None:
+            while not (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs:
+                pass
+
+        await asyncio.wait_for(claim(), WAIT_SECONDS)
+    await store.close()
+    await dead.close()
+
+
+async def test_other_programs_transactions_are_left_alone(mongo: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "ABANDONED_SECONDS", 0.0)
+    store, other = await opened(mongo.url, "alone"), await opened(mongo.url + "&appName=other", "alone")
+    assert store._session is not None
+    async with left_behind(other, "horarium_gates", "key/b"):
+        assert not await connect.end_abandoned(store._session.client)
+    async with left_behind(store, "horarium_gates", "key/b"):
+        assert await connect.end_abandoned(store._session.client)
+    await store.close()
+    await other.close()

@@ -1,0 +1,165 @@
+"""Claims of runs that a concurrency key or their job's order may hold back: claimers wait for each other only where
+they want the same, and whoever comes later sees what the earlier one took."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from horarium.model import Run, State
+from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres.claim import GATES, gates_of
+from horarium.stores.postgres.rows import encode_text
+from horarium.stores.postgres.session import QUERIES
+from horarium.testing.contract.base import ids, take
+from horarium.testing.values import NOW, a_change, a_job, a_run, completed
+from tests.servers.postgres import Postgres
+from tests.stores.postgres_server import new_database
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(postgres_server: Postgres) -> str:
+    return new_database(postgres_server)
+
+
+@pytest_asyncio.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture
+async def other(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Another claimer, half-way through."""
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+def gate(key: str) -> int:
+    (number,) = gates_of((0, b"", None, False, encode_text(key), 1))
+    return number
+
+
+def keyed(number: int, key: str, maximum: int = 1, **more: object) -> Run:
+    return a_run(number, concurrency_key=key, concurrency_max=maximum, **more)
+
+
+async def hold(connection: asyncpg.Connection, store: PostgresStore, key: str) -> None:
+    await connection.fetch(QUERIES["lock_gates"], store._namespace_id, [gate(key)])
+
+
+async def waiting(url: str) -> None:
+    """Return once somebody waits for a lock."""
+    watcher = await asyncpg.connect(url)
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(10):
+        while not await watcher.fetchval(asked):
+            pass
+    await watcher.close()
+
+
+def test_every_key_has_a_gate() -> None:
+    assert {gate(f"key-{n}") for n in range(2_000)} == set(range(GATES))
+
+
+async def test_claims_under_different_keys_do_not_wait_for_each_other(
+    store: PostgresStore, other: asyncpg.Connection, url: str
+) -> None:
+    mine, theirs = "mine", next(f"k{n}" for n in range(99) if gate(f"k{n}") != gate("mine"))
+    await store.add_runs([keyed(1, mine, queue="pull/mine"), keyed(2, theirs, queue="pull/theirs")])
+    async with other.transaction():
+        await hold(other, store, theirs)
+        assert ids((await take(store, queues=["pull/mine"])).runs) == [a_run(1).id]
+        claiming = asyncio.ensure_future(take(store, queues=["pull/theirs"]))
+        await waiting(url)
+        assert not claiming.done()
+    assert ids((await claiming).runs) == [a_run(2).id]
+
+
+async def test_whoever_waited_sees_what_was_taken_meanwhile_and_takes_the_rest(
+    store: PostgresStore, other: asyncpg.Connection, url: str
+) -> None:
+    await store.add_runs([*(keyed(n, "k", 2) for n in range(3)), a_run(9)])
+    transaction = other.transaction()
+    await transaction.start()
+    await hold(other, store, "k")
+    claiming = asyncio.ensure_future(take(store))
+    await waiting(url)
+    await other.execute(
+        "UPDATE horarium.runs SET state = 1, token = 1, lease_expires_at = $2 WHERE fire_at = $1",
+        a_run(1).fire_at,
+        NOW + 10**9,
+    )
+    await transaction.commit()
+    claimed = await claiming
+    assert ids(claimed.runs) == ids([a_run(0), a_run(9)])
+    assert claimed.next_due_at == NOW
+    assert (await take(store)).runs == ()
+
+
+async def test_an_earlier_run_that_was_claimed_meanwhile_holds_a_serial_one_back(
+    store: PostgresStore, other: asyncpg.Connection, url: str
+) -> None:
+    job = a_job()
+    await store.add_runs([a_run(5, of=job, serial=True)])
+    owner = await other.fetchval("SELECT owner_id FROM horarium.runs")
+    transaction = other.transaction()
+    await transaction.start()
+    await other.fetch(QUERIES["lock_gates"], store._namespace_id, [owner % GATES])
+    claiming = asyncio.ensure_future(take(store))
+    await waiting(url)
+    await store.add_runs_in(other, [a_run(4, of=job, serial=True)])
+    await transaction.commit()
+    assert ids((await claiming).runs) == [a_run(4, of=job).id]
+
+
+async def test_many_claimers_share_many_keys_and_jobs_without_a_deadlock(store: PostgresStore, url: str) -> None:
+    """Each key admits two, each job one at a time; all is done in the end, and never more at once."""
+    jobs = [a_job(f"job-{n}") for n in range(4)]
+    runs = [keyed(n, f"key-{n % 5}", 2) for n in range(60)]
+    runs += [
+        a_run(100 + n, of=jobs[n % 4], serial=True, concurrency_key=f"key-{n % 5}", concurrency_max=2)
+        for n in range(40)
+    ]
+    await store.add_runs(runs)
+    stores = [PostgresStore(url) for _ in range(4)]
+    held: dict[str, Run] = {}
+    order: dict[str | None, list[int]] = {}
+    done: list[str] = []
+
+    async def work(node: PostgresStore) -> None:
+        while len(done) < len(runs):
+            for run in (await take(node, 7)).runs:
+                held[run.id] = run
+                order.setdefault(run.job_id, []).append(run.fire_at)
+            keys = [run.concurrency_key for run in held.values()]
+            assert all(keys.count(key) <= 2 for key in keys)
+            mine = [run for run in list(held.values()) if held.pop(run.id, None)]
+            settled = await node.settle_runs([completed(run) for run in mine], NOW)
+            assert all(settled)
+            done.extend(run.id for run in mine)
+
+    for node in stores:
+        await node.open()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(work, stores))
+    assert sorted(done) == sorted(ids(runs))
+    assert all(order[job.id] == sorted(order[job.id]) for job in jobs)
+    for node in stores:
+        await node.close()
+
+
+async def test_a_retry_keeps_its_place_under_its_key(store: PostgresStore) -> None:
+    await store.add_runs([keyed(1, "k"), keyed(2, "k")])
+    (first,) = (await take(store)).runs
+    assert await store.settle_runs([a_change(first, state=State.PENDING, lease_expires_at=None)], NOW) == [True]
+    assert ids((await take(store)).runs) == [first.id]

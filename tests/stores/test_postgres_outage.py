@@ -1,0 +1,237 @@
+"""PostgreSQL fails under a running server of ours: it says so once, in /readyz and in its log, and goes on by itself
+where it stopped. And a disk that is full refuses writes, loses nothing, and is used again once there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horarium.errors import StoreUnavailable
+from horarium.ports import RunFilter
+from horarium.stores.postgres import PostgresStore
+from horarium.testing.contract.base import ids, take
+from horarium.testing.values import NOW, a_run, completed
+from tests.servers.postgres import Postgres
+from tests.stores.postgres_server import execute, new_database, ready
+
+pytestmark = pytest.mark.slow
+
+PAUSED_SECONDS = 6.0
+"""How long the server stands still; each call of ours gives up after one."""
+SOON_SECONDS = 30.0
+DISK_BYTES = 24 * 1024 * 1024
+RUNS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    """One that may be stopped, unlike the shared one."""
+    server = Postgres()
+    try:
+        server.start()
+        asyncio.run(ready(server.url))
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def url(server: Postgres) -> str:
+    return new_database(server)
+
+
+class Served:
+    """`horarium serve`, and its log."""
+
+    def __init__(self, store: str, log: Path) -> None:
+        self.log = log
+        command = [sys.executable, "-m", "horarium", "serve", "--port", "0", "--store", store]
+        with log.open("w") as written:
+            self._process = subprocess.Popen(command, stdout=written, stderr=written)
+        self.url = until(self._address, "an address in the log")
+
+    def _address(self) -> str | None:
+        return next((word for word in self.log.read_text().split() if word.startswith("http://")), None)
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data, {"Content-Type": "application/json"} if data else {}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.loads(refused.read() or b"null")
+
+    def told(self, text: str) -> list[str]:
+        """Who said so in the log, once for each time."""
+        return [line.split(text)[0].split()[-1] for line in self.log.read_text().splitlines() if text in line]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+@contextmanager
+def served(store: str, log: Path) -> Iterator[Served]:
+    node = Served(store, log)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = SOON_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.05)
+    return found
+
+
+def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
+    server: Postgres, url: str, tmp_path: Path
+) -> None:
+    with served(url + "?query_seconds=1&connect_seconds=1", tmp_path / "log") as node:
+        until(lambda: node.ask("/readyz")[0] == 200, "ready")
+        job = {
+            "name": "tick",
+            "trigger": {"type": "interval", "every_seconds": 1},
+            "target": {"type": "queue", "queue": "nobody"},
+            "catch_up": {"policy": "all"},
+        }
+        assert node.ask("/api/v1/jobs", "POST", job)[0] == 201
+        until(lambda: len(fires(node)) >= 2, "the first runs")
+        server.pause()
+        stopped = time.monotonic()
+        try:
+            status, said = until(lambda: (answer := node.ask("/readyz"))[0] == 503 and answer, "/readyz to say so")
+            assert status == 503
+            assert "did not answer in time" in json.dumps(said)
+            assert node.ask("/healthz")[0] == 200
+            until(lambda: time.monotonic() > stopped + PAUSED_SECONDS, "the end of the pause")
+        finally:
+            server.resume()
+        until(lambda: node.ask("/readyz")[0] == 200, "ready again")
+        before = len(fires(node))
+        until(lambda: len(fires(node)) >= before + 2, "further runs")
+        times = fires(node)
+    assert times == [times[0] + number for number in range(len(times))]
+    assert len(times) > PAUSED_SECONDS
+    silent = node.told("can't work")
+    assert "planner" in silent
+    assert sorted(silent) == sorted(set(silent)), "each part says once that it can't work"
+    assert sorted(node.told("works again")) == sorted(silent)
+
+
+def fires(node: Served) -> list[int]:
+    """The fire times of all runs, in seconds, earliest first."""
+    status, answer = node.ask("/api/v1/runs?limit=200&job=tick")
+    assert status == 200
+    stamps = [item["fire_at"].replace("Z", "+00:00") for item in answer["items"]]
+    return sorted(round(datetime.fromisoformat(stamp).timestamp()) for stamp in stamps)
+
+
+# -- a full disk
+
+
+class SmallDisk:
+    """A tablespace with little room: a file system of its own where one may be mounted. Where not, the server itself
+    answers as if it were full."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+        self.mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        if os.getuid() == 0:
+            owner = pwd.getpwnam("postgres")
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+
+    async def fill(self, url: str) -> None:
+        if not self.mounted:
+            return await execute(url, REFUSE)
+        with (self.folder / "ballast").open("wb", buffering=0) as ballast:
+            for size in (65_536, 512):
+                try:
+                    while True:
+                        ballast.write(b"x" * size)
+                except OSError:
+                    continue
+        return None
+
+    async def free(self, url: str) -> None:
+        if self.mounted:
+            (self.folder / "ballast").unlink()
+        else:
+            await execute(url, "DROP FUNCTION public.refuse CASCADE")
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
+
+REFUSE = """
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON horarium.runs EXECUTE FUNCTION public.refuse()
+"""
+
+
+@pytest.fixture
+def disk(server: Postgres) -> Iterator[SmallDisk]:
+    folder = server.folder / "small"
+    folder.mkdir()
+    disk = SmallDisk(folder)
+    yield disk
+    name = "small_db"
+    asyncio.run(execute(server.url, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "DROP TABLESPACE IF EXISTS small"))
+    disk.close()
+
+
+@pytest.fixture
+def small_url(server: Postgres, disk: SmallDisk) -> str:
+    tablespace = f"CREATE TABLESPACE small LOCATION '{disk.folder}'"
+    asyncio.run(execute(server.url, tablespace, "CREATE DATABASE small_db TABLESPACE small"))
+    return server.url.removesuffix("/postgres") + "/small_db"
+
+
+async def test_a_full_disk_refuses_writes_and_is_used_again_once_there_is_room(small_url: str, disk: SmallDisk) -> None:
+    store = PostgresStore(small_url)
+    await store.open()
+    await store.add_runs([a_run(n) for n in range(10)])
+    claimed = (await take(store, 5)).runs
+    await disk.fill(small_url)
+    acknowledged: list[str] = []
+    why = ""
+    for number in range(100, 100 + RUNS_MAX):
+        run = a_run(number, payload=json.dumps(os.urandom(50_000).hex()).encode())
+        try:
+            assert await store.add_runs([run]) == [True]
+            acknowledged.append(run.id)
+        except StoreUnavailable as error:
+            why = str(error)
+            break
+    assert "No space left on device" in why
+    assert "53100" in why
+    assert len((await store.list_runs(RunFilter(), None, 200)).items) == 10 + len(acknowledged), "reading goes on"
+    await disk.free(small_url)
+    assert await store.add_runs([a_run(500)]) == [True]
+    assert await store.settle_runs([completed(run) for run in claimed], NOW) == [True] * 5
+    assert None not in await store.get_runs([*ids(claimed), *acknowledged, a_run(500).id])
+    await store.check()
+    await store.close()

@@ -115,7 +115,13 @@ class RabbitWorkers:
                 self._connection, self._channels = await aio_pika.connect(self.url), {}
             channel = self._channels.get(purpose)
             if channel is None or channel.is_closed:
-                channel = self._channels[purpose] = await self._connection.channel()
+                try:
+                    channel = await self._connection.channel()
+                except BaseException:
+                    # aio-pika does not call a connection closed whose transport was lost.
+                    await self.hang_up()
+                    raise
+                self._channels[purpose] = channel
             return channel
 
     async def receive(self, job: str) -> bytes:

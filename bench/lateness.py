@@ -42,6 +42,8 @@ from horarium.signals import LocalSignal
 from horarium.telemetry import Telemetry
 
 BURST, JOBS = 10_000, 1_000
+LATE_SECONDS = 5
+"""How late a start of `recurring` may be and still be seen."""
 
 
 def quantile(values: list[float], part: float) -> float:
@@ -93,7 +95,7 @@ async def recurring(url: str, seconds: float, processes: int) -> None:
         before = [cpu_seconds(worker.pid) for worker in workers]
         await asyncio.sleep(first + seconds - time.time())
         cores = [(cpu_seconds(worker.pid) - cpu) / seconds for worker, cpu in zip(workers, before, strict=True)]
-        await asyncio.sleep(1)
+        await asyncio.sleep(LATE_SECONDS)
         said = [worker.communicate("stop\n", timeout=60)[0] for worker in workers]
     finally:
         for worker in workers:

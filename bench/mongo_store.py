@@ -1,11 +1,12 @@
 """The MongoDB store beside bare pymongo, in the same run, on the same server, turn by turn.
 
-    PYTHONPATH=src:. python bench/mongo_store.py [--url URL] [--rounds N] [--runs N]
+    python -m bench.mongo_store [--url URL] [--rounds N] [--runs N] [--size]
 
 Without --url a mongod is started for it. Bare pymongo is what anybody would write by hand for a queue: one collection,
 one partial index on what waits, durable majority writes, and for each batch of 100: find, claim (update_many), read
 back, complete. It completes in two ways: all of a batch alike by one update_many, or each run by an update of its own
 in one bulk_write, as it must who has a result to write with each. Every figure is the median over the rounds.
+--size: what 100,000 pending runs take on disk, instead.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ import asyncio
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 from pymongo import AsyncMongoClient, UpdateOne
 
+from bench.stores import a_store
 from horarium.model import Cause, Disposition, HandlerTarget, Job, Plan, Run, RunChange, State, run_id, uuid7
 from horarium.stores.mongo import MongoStore
 
 NOW = 1_800_000_000_000_000
 QUEUE = "handler/report"
 PAYLOAD = b'{"to": "somebody", "number": 1234567890}'
-BATCH, ADD_BATCH = 100, 1_000
+BATCH, ADD_BATCH, SIZED = 100, 1_000, 100_000
 JOB_ID = "0198c0de-0000-7000-8000-000000000001"
 JOB = Job(id=JOB_ID, name="nightly", trigger={"type": "interval"}, target=HandlerTarget(name="report"))
 
@@ -206,23 +210,31 @@ async def measure(url: str, rounds: int, count: int) -> None:
     print(meter.ratio("raw: drain, each completed", "store: drain, settled alike"))
 
 
+async def size(url: str) -> None:
+    """Bytes on disk, compressed as the server does it, of a pending run and of its place in the indexes."""
+    for name, of_job in (("one-off", False), ("of a job", True)):
+        store = MongoStore(url.replace("/horarium", f"/size_{of_job:d}"))
+        await store.open()
+        await store.add_jobs([JOB])
+        await store_add(store, new_runs(SIZED, 0, of_job=of_job))
+        assert store._session is not None
+        await store._session.client.admin.command("fsync")
+        said = await store._session.database.command("collStats", "horarium_runs")
+        document, indexes = said["storageSize"] / SIZED, said["totalIndexSize"] / SIZED
+        print(f"{name}: {document + indexes:.0f} bytes a pending run: document {document:.0f}, indexes {indexes:.0f}")
+        await store._session.client.drop_database(store.location.database)
+        await store.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default=None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=2_000)
+    parser.add_argument("--size", action="store_true")
     options = parser.parse_args()
-    if options.url is not None:
-        asyncio.run(measure(options.url, options.rounds, options.runs))
-        return
-    from tests.servers.mongo import Mongo
-
-    server = Mongo()
-    server.start()
-    try:
-        asyncio.run(measure(server.url, options.rounds, options.runs))
-    finally:
-        server.stop()
+    with tempfile.TemporaryDirectory() as folder, a_store(options.url or "mongo", Path(folder)) as url:
+        asyncio.run(size(url) if options.size else measure(url, options.rounds, options.runs))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,13 @@ def build(store: str) -> Scheduler:
         print(f"charged {customer} {cents} cents, attempt {run.attempt}, key {run.idempotency_key[:8]}...", flush=True)
         return {"charged": cents}
 
-    @scheduler.handler("compress")
+    @scheduler.handler("compress", concurrency=2)
     def compress(run: RunContext, megabytes: int) -> None:
-        # A plain function runs in a thread: the event loop is not blocked.
+        # A plain function runs in a thread: the event loop is not blocked. Two of them at one time, no more.
+        for done in range(megabytes):
+            run.progress({"megabytes": done})
+            if run.cancelled.wait(0.05):
+                return
         print(f"compressed {megabytes} MB", flush=True)
 
     return scheduler

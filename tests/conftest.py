@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
-SECOND_TRY_FOLDERS = {"blackbox", "proof", "examples", "remote"}
+SECOND_TRY_FOLDERS = {"blackbox", "examples", "remote"}
 SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
 SLOW_MODULES = {
     "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from functools import update_wrapper
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -31,6 +32,9 @@ from horarium.errors import Conflict, InvalidRequest
 from horarium.ports import Store
 from horarium.scheduler import Scheduler
 from horarium.stopping import on_signals
+
+_OPEN: set[SyncScheduler] = set()
+_AT_EXIT: list[Callable[[], None]] = []
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,7 +136,7 @@ class SyncScheduler:
             thread, self._thread, self._closed = self._thread, None, True
         if thread is None or self._pid != os.getpid():
             return
-        atexit.unregister(self.close)
+        _OPEN.discard(self)
         try:
             self._wait(thread.loop, self._scheduler.close)
         finally:
@@ -203,7 +207,7 @@ class SyncScheduler:
                     return self._scheduler.loop
                 self._thread = LoopThread()
                 self._pid = os.getpid()
-                atexit.register(self.close)
+                _close_at_exit(self)
             if self._pid != os.getpid():
                 raise Conflict(
                     "this process was forked after the scheduler was opened, and its thread stayed behind; "
@@ -232,3 +236,19 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _close_at_exit(scheduler: SyncScheduler) -> None:
+    """Have it closed at the end of the program, if nobody did before."""
+    _OPEN.add(scheduler)
+    if not _AT_EXIT:
+        _AT_EXIT.append(_close_open)
+        # The pools of threads that stores use are ended before `atexit` has its turn, by what they registered when they
+        # were imported; what is registered after them comes before them.
+        import_module("concurrent.futures.thread")
+        getattr(threading, "_register_atexit", atexit.register)(_close_open)
+
+
+def _close_open() -> None:
+    for scheduler in list(_OPEN):
+        scheduler.close()

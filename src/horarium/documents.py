@@ -8,6 +8,7 @@ one place that parses it. Nothing here builds objects from tags, and a key that 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
@@ -15,6 +16,17 @@ from horarium.errors import CallerError
 
 TEXT_CHARS_MAX = 64 * 1024 * 1024
 """The longest text that is read, in characters."""
+
+
+class Mapped(dict[Any, Any]):
+    """A mapping of a YAML text, and the line (counted from 1) in which it begins."""
+
+    line = 0
+
+
+def line_of(value: Any) -> int | None:
+    """The line in which a mapping that was read from YAML begins; None for anything else."""
+    return value.line if isinstance(value, Mapped) else None
 
 
 def read_json(text: str, source: str, error: type[CallerError]) -> Any:
@@ -68,9 +80,16 @@ def _loader() -> Any:
     from ruamel.yaml.constructor import SafeConstructor
 
     class Constructor(SafeConstructor):
-        """Leaves dates and times as they were written."""
+        """Leaves dates and times as they were written, and keeps the lines of mappings."""
+
+        def construct_mapped(self, node: Any) -> Iterator[Mapped]:
+            data = Mapped()
+            data.line = node.start_mark.line + 1
+            yield data
+            data.update(self.construct_mapping(node))
 
     Constructor.add_constructor("tag:yaml.org,2002:timestamp", Constructor.construct_yaml_str)
+    Constructor.add_constructor("tag:yaml.org,2002:map", Constructor.construct_mapped)
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = Constructor
     return yaml

@@ -6,8 +6,10 @@ reads again. Signals are published after the write, so that whoever waits need n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -18,7 +20,10 @@ from horarium.definitions import JobDefinition, TargetCheck, define, definition_
 from horarium.editing import backfill_fires, delete, pause, plan_backfill, plan_now, resume, revise
 from horarium.errors import (
     AlreadyExists,
+    CallerError,
     Conflict,
+    HorariumError,
+    InvalidJob,
     InvalidRequest,
     NotFound,
 )
@@ -34,13 +39,25 @@ from horarium.model import (
 from horarium.model import run_id as run_id_of
 from horarium.planning import next_fire, plan, trigger_of
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.spreading import spread
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 
 RACES_MAX = 50
 """How often an operation that lost a race reads again before it gives up."""
 
+YIELD_EVERY = 50
+"""After so many jobs of a batch, others have their turn."""
+
 Entropy = Callable[[int], bytes]
 """So many random bytes."""
+
+
+class Put(StrEnum):
+    """What became of a job that was put."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
 
 
 class JobOperations:
@@ -106,6 +123,74 @@ class JobOperations:
                 continue
         raise contended(definition.name)
 
+    async def put_jobs(
+        self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
+    ) -> list[Put | HorariumError]:
+        """Put many jobs, `BATCH_MAX` at the most, each for itself: what became of it, or why nothing did. Jobs of an
+        interval that are new, or get a new trigger, begin spread over it. `dry_run`: says so, and writes nothing."""
+        now = self.clock.now()
+        answers: list[Put | HorariumError] = [Put.UNCHANGED] * len(definitions)
+        created: dict[int, Job] = {}
+        changed: dict[int, Job] = {}
+        stored = await self.store.get_jobs([definition.name for definition in definitions])
+        names: set[str] = set()
+        for index, (definition, job) in enumerate(zip(definitions, stored, strict=True)):
+            if index % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+            try:
+                if definition.name in names:
+                    raise InvalidJob(f"name: {definition.name!r} stands here twice", field="name")
+                names.add(definition.name)
+                if job is None:
+                    created[index] = self._define(definition, now)
+                elif redefine(job, definition, now=now, check_target=self._check_target) != job:
+                    changed[index] = job
+            except CallerError as error:
+                answers[index] = error
+        for index in (*created, *changed):
+            answers[index] = Put.CREATED if index in created else Put.UPDATED
+        if not dry_run:
+            left = await self._add_spread(created, now) + await self._revise_spread(changed, definitions, now)
+            for index in left:
+                try:
+                    answers[index] = Put.CREATED if (await self.put_job(definitions[index]))[1] else Put.UPDATED
+                except (CallerError, Conflict) as error:
+                    answers[index] = error
+        return answers
+
+    async def _add_spread(self, jobs: Mapping[int, Job], now: Instant) -> list[int]:
+        """Add new jobs. Those whose name was taken meanwhile."""
+        if not jobs:
+            return []
+        added = await self.store.add_jobs(spread(list(jobs.values()), now))
+        self.signal.publish("jobs")
+        return [index for index, new in zip(jobs, added, strict=True) if not new]
+
+    async def _revise_spread(
+        self, jobs: Mapping[int, Job], definitions: Sequence[JobDefinition], now: Instant
+    ) -> list[int]:
+        """Change jobs in one go. Those left that need more than one look: paused or to be paused, due, or changed by
+        somebody else meanwhile."""
+        simple = {
+            index: job
+            for index, job in jobs.items()
+            if job.enabled and definitions[index].enabled is not False
+            if job.next_fire_at is None or job.next_fire_at > now
+        }
+        unfinished = await self.store.unfinished_runs([job.id for job in simple.values()]) if simple else {}
+        plans = {
+            index: self._revised(job, definitions[index], unfinished[job.id], now) for index, job in simple.items()
+        }
+        wanted = {index: planned for index, planned in plans.items() if planned is not None}
+        retimed = [index for index, planned in wanted.items() if planned.job.trigger != simple[index].trigger]
+        for index, job in zip(retimed, spread([wanted[index].job for index in retimed], now), strict=True):
+            wanted[index] = replace(wanted[index], job=job)
+        done = await self.store.commit_plans(list(wanted.values()), now) if wanted else []
+        if any(done):
+            self.signal.publish("jobs")
+        settled = {index for index, ok in zip(wanted, done, strict=True) if ok}
+        return [index for index in jobs if index not in settled]
+
     async def patch_job(self, name: str, changes: Mapping[str, Any]) -> Job:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
         if changes.get("name", name) != name:
@@ -122,22 +207,26 @@ class JobOperations:
 
     async def _revise(self, name: str, wanted: Callable[[Job], JobDefinition]) -> Job:
         async def change(job: Job, unfinished: list[Run], now: Instant) -> Plan | None:
-            revised = redefine(job, wanted(job), now=now, check_target=self._check_target)
-            if revised == job:
-                return None
-            enabled = revised.enabled
-            changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
-            if enabled == job.enabled:
-                return changed
-            if enabled:
-                switched = resume(changed.job, now)
-                return replace(changed, job=switched.job, runs=(*changed.runs, *switched.runs))
-            # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
-            paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
-            return replace(paused, runs=changed.runs)
+            return self._revised(job, wanted(job), unfinished, now)
 
         job, planned = await self._change_job(name, change)
         return job if planned is None or job.enabled else await self._withdraw_rest(job, planned)
+
+    def _revised(self, job: Job, wanted: JobDefinition, unfinished: Sequence[Run], now: Instant) -> Plan | None:
+        """The plan that brings the job to this content; None where it is as it shall be."""
+        revised = redefine(job, wanted, now=now, check_target=self._check_target)
+        if revised == job:
+            return None
+        enabled = revised.enabled
+        changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
+        if enabled == job.enabled:
+            return changed
+        if enabled:
+            switched = resume(changed.job, now)
+            return replace(changed, job=switched.job, runs=(*changed.runs, *switched.runs))
+        # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
+        paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
+        return replace(paused, runs=changed.runs)
 
     async def get_job(self, name: str) -> Job:
         """The job of that name. Raises NotFound."""

@@ -38,7 +38,12 @@ def keep_secrets(target: Target, stored: Target | None) -> Target:
     known = stored if isinstance(stored, HttpTarget) else HttpTarget(target.url)
     values = {name.lower(): text for name, text in known.headers.items()}
     headers = {name: _kept(name, text, values) for name, text in target.headers.items()}
-    masked = target.signing_secret == SECRET_SHOWN and known is stored
+    masked = target.signing_secret == SECRET_SHOWN
+    if masked and known is not stored:
+        raise InvalidJob(
+            "target.signing_secret is masked, as exports are; put the secret in its place",
+            field="target.signing_secret",
+        )
     return replace(target, headers=headers, signing_secret=known.signing_secret if masked else target.signing_secret)
 
 

@@ -77,7 +77,7 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (os_signal.SIGINT, os_signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, lambda: runtime.hurry() if stop.is_set() else stop.set())
     if not await _open(runtime, stop):
         return
     try:

@@ -119,7 +119,8 @@ async def test_every_example_is_accepted(api: Api) -> None:
     for example in examples.PATCHES:
         assert (await api.send("PATCH", "/jobs/job", example.value)).status == 200
     for path, several in {
-        "/jobs/job/backfill": examples.BACKFILLS, "/preview": examples.PREVIEWS, "/runs/settle": examples.SETTLEMENTS,
+        "/jobs/job/backfill": examples.BACKFILLS, "/import": examples.IMPORTS,
+        "/preview": examples.PREVIEWS, "/runs/settle": examples.SETTLEMENTS,
     }.items():  # fmt: skip
         for example in several:
             assert (await api.post(path, example.value)).status in (200, 201)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
 
 from horarium.buses.rabbitmq import RabbitBus
+from horarium.errors import BusUnavailable
 from horarium.ports import Bus
 from horarium.testing.bus_contract import BusContract
 from tests.buses.brokers import RabbitWorkers
@@ -25,3 +27,54 @@ class TestRabbitBus(BusContract):
 
     def make_bus(self, broker: RabbitWorkers, confirm_seconds: float) -> Bus:  # type: ignore[override]
         return RabbitBus(broker.url, confirm_seconds)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def _publish_on(bus: RabbitBus, job: str) -> None:
+    """The broker says that it takes nothing when it is sent something."""
+    for _ in range(50):
+        await bus.publish(job, b"during", 60)
+
+
+async def test_a_broker_short_of_memory_is_not_sent_to_and_says_so(rabbitmq: RabbitMQ, job: str) -> None:
+    workers = RabbitWorkers(rabbitmq)
+    bus = RabbitBus(rabbitmq.url, confirm_seconds=2.0)
+    bus.open(lambda: None)
+    await bus.publish(job, b"before", 60)
+    await asyncio.to_thread(rabbitmq.control, "set_vm_memory_high_watermark", "absolute", "1")
+    try:
+        with pytest.raises(BusUnavailable):
+            await _publish_on(bus, job)
+        await _until(lambda: "alarm" in (bus.problem or ""))
+        with pytest.raises(BusUnavailable, match="takes no messages"):
+            await bus.publish(job, b"refused at once", 60)
+    finally:
+        await asyncio.to_thread(rabbitmq.control, "set_vm_memory_high_watermark", "0.4")
+    await _until(lambda: bus.problem is None)
+    await bus.publish(job, b"after", 60)
+    async with asyncio.timeout(30):
+        received = {await workers.receive(job)}
+        while b"after" not in received:
+            received.add(await workers.receive(job))
+    assert b"refused at once" not in received
+    await bus.close()
+    await workers.hang_up()
+
+
+@pytest.mark.parametrize(
+    ("user", "host", "words"),
+    [("guest:wrong", "/", "user name or password"), ("guest:guest", "/nowhere", "virtual host 'nowhere'")],
+)
+async def test_who_is_not_let_in_is_told_why(rabbitmq: RabbitMQ, user: str, host: str, words: str) -> None:
+    bus = RabbitBus(f"amqp://{user}@127.0.0.1:{rabbitmq.port}{host}")
+    bus.open(lambda: None)
+    await _until(lambda: bus.problem is not None)
+    with pytest.raises(BusUnavailable, match=words) as refused:
+        await bus.publish("job", b"{}", 60)
+    assert "wrong" not in str(refused.value)
+    await bus.close()

@@ -168,6 +168,26 @@ def test_a_job_is_paused_resumed_previewed_and_deleted(call: Call) -> None:
     assert call("job", "delete", "life", status=1).stderr == "Error: there is no job named 'life'\n"
 
 
+def test_jobs_are_paused_resumed_and_deleted_by_label(call: Call) -> None:
+    for name, team in (("lab-a", "red"), ("lab-b", "red"), ("lab-c", "blue")):
+        call("job", "add", name, "--every", "1h", "--queue", "q", "--label", f"team={team}")
+    red = ("--label", "team=red")
+    assert call("job", "pause", *red).stdout == "Job lab-a is paused.\nJob lab-b is paused.\n"
+    assert [job["enabled"] for job in as_json(call("job", "list", "--prefix", "lab-", "--json"))] == [
+        False,
+        False,
+        True,
+    ]
+    assert [job["name"] for job in as_json(call("job", "resume", *red, "--json"))] == ["lab-a", "lab-b"]
+    assert as_json(call("job", "delete", *red, "--json")) == {"deleted": ["lab-a", "lab-b"]}
+    assert call("job", "delete", *red).stdout == "There are no such jobs.\n"
+    assert [job["name"] for job in as_json(call("job", "list", "--label", "team=blue", "--json"))] == ["lab-c"]
+    for args in ((), ("lab-c", "--label", "team=blue")):
+        assert "give the NAME of a job, or --label" in call("job", "delete", *args, status=2).stderr
+    assert "NAME=VALUE" in call("job", "delete", "--label", "team", status=2).stderr
+    call("job", "delete", "lab-c")
+
+
 def test_runs_are_made_shown_cancelled_and_retried(call: Call) -> None:
     call("job", "add", "runs", "--every", "1h", "--queue", "runs")
     run = as_json(call("job", "trigger", "runs", "--payload", '{"a": 1}', "--key", "k1", "--json"))

@@ -49,7 +49,7 @@ def test_every_command_stands_in_the_docs_and_shows_an_example(path: tuple[str, 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
 def test_every_command_prints_json_and_every_option_has_a_help(path: tuple[str, ...], command: click.Command) -> None:
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     assert "--json" in {flag for option in options for flag in option.opts}
     assert all(option.help for option in options)
     assert all(f"`{option.opts[0]}" in DOCS for option in options if not option.hidden)

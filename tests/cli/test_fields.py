@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from horarium.cli.crontab import jobs_of_crontab
+from horarium.cli.crontab import NAME_CHARS_MAX, Crontab
 from horarium.cli.fields import (
     attempts_of,
     body_of,
@@ -19,7 +19,6 @@ from horarium.cli.fields import (
     target_of,
     trigger_of,
 )
-from horarium.errors import InvalidJob
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,14 @@ CRON_TZ=Europe/Berlin
 """
 
 
+def jobs_of(text: str, **how: Any) -> list[dict[str, Any]]:
+    entries = list(Crontab("crontab", "shell", "UTC", **how).read(text))
+    assert [entry.error for entry in entries] == [None] * len(entries)
+    return [entry.definition for entry in entries if entry.definition is not None]
+
+
 def test_a_crontab_becomes_jobs() -> None:
-    backup, poll, hourly, stdin = jobs_of_crontab(CRONTAB, "crontab", "shell", "UTC")
+    backup, poll, hourly, stdin = jobs_of(CRONTAB)
     assert backup == {
         "name": "usr-bin-backup-all",
         "trigger": {"type": "cron", "expression": "0 3 * * *", "timezone": "UTC"},
@@ -197,9 +202,53 @@ def test_a_crontab_becomes_jobs() -> None:
         ("@reboot /bin/x", "crontab:1: @reboot has no fire time"),
         ("0 3 * * *", "crontab:1: '0 3 * * *' is not `minute hour day month weekday command`"),
         ("every day /bin/x and more words", "crontab:1:"),
+        ("RANDOM_DELAY=soon", "crontab:1: RANDOM_DELAY=soon is no number of minutes"),
     ],
 )
-def test_a_line_that_is_none_of_a_crontab_is_named(line: str, words: str) -> None:
-    with pytest.raises(InvalidJob) as caught:
-        jobs_of_crontab(line, "crontab", "q", "UTC")
-    assert words in caught.value.message
+def test_a_line_that_is_none_of_a_crontab_is_named_and_the_others_are_read(line: str, words: str) -> None:
+    bad, good = Crontab("crontab", "q", "UTC").read(f"{line}\n# a comment\n\n@daily /bin/true")
+    assert f"{bad.place}: {bad.error}".startswith(words)
+    assert (good.place, good.name) == ("crontab:4", "bin-true")
+
+
+def test_the_variables_of_a_crontab_that_cron_knows_keep_their_meaning() -> None:
+    text = "SHELL = /bin/bash\nHOME=\"/srv/my app\"\n'RANDOM_DELAY'=5\nPATH=/opt/bin:/usr/bin\n0 3 * * * work\n"
+    (job,) = jobs_of(text)
+    payload = job["target"]["payload"]
+    assert (payload["command"], payload["cwd"]) == (["/bin/bash", "-c", "work"], "/srv/my app")
+    assert payload["env"] == {"SHELL": "/bin/bash", "HOME": "/srv/my app", "PATH": "/opt/bin:/usr/bin"}
+    assert job["jitter_seconds"] == 300
+
+
+def test_a_variable_is_for_the_lines_below_it() -> None:
+    before, after = jobs_of("@daily a\nA=1\n@daily b\n")
+    assert "env" not in before["target"]["payload"]
+    assert after["target"]["payload"]["env"] == {"A": "1"}
+
+
+def test_a_system_crontab_names_users() -> None:
+    (job,) = jobs_of("17 * * * *\troot\tcd / && run-parts /etc/cron.hourly\n", with_user=True)
+    assert (job["labels"], job["name"]) == ({"crontab-user": "root"}, "cd-run-parts-etc-cron-hourly")
+    assert job["target"]["payload"]["command"][2] == "cd / && run-parts /etc/cron.hourly"
+    (entry,) = Crontab("c", "q", "UTC", with_user=True).read("0 3 * * * work")
+    assert "weekday user command" in (entry.error or "")
+
+
+def test_names_follow_from_commands_whatever_stands_around_them() -> None:
+    long = "/usr/bin/backup --all --to s3://bucket/a/very/long/path/that/goes/on/and/on"
+    lines = [f"0 3 * * * {long}/one", f"0 3 * * * {long}/two", "@daily a b", "@daily a  c", "@daily *"]
+    names = {job["target"]["payload"]["command"][2]: job["name"] for job in jobs_of("\n".join(lines))}
+    turned = {job["target"]["payload"]["command"][2]: job["name"] for job in jobs_of("\n".join(reversed(lines)))}
+    assert names == turned
+    assert len(set(names.values())) == 5
+    assert max(map(len, names.values())) == NAME_CHARS_MAX
+    assert names["*"] == "command"
+
+
+def test_commands_that_look_alike_are_told_apart_by_their_hash() -> None:
+    first, second, again = jobs_of("@daily a-b\n@daily a b\n@hourly a b")
+    assert (first["name"], second["name"][:4], again["name"]) == ("a-b", "a-b-", f"{second['name']}-2")
+
+
+def test_names_may_begin_with_a_prefix() -> None:
+    assert [job["name"] for job in jobs_of("@daily a", prefix="host1.")] == ["host1.a"]

@@ -53,6 +53,20 @@ def test_putting_the_same_twice_changes_nothing(client: Client) -> None:
     assert again == first
 
 
+def test_jobs_are_imported_as_they_come(client: Client) -> None:
+    given = (job(f"import-{number}") for number in range(3))
+    assert [(done.name, done.outcome) for done in client.import_jobs(given, dry_run=True)] == [
+        ("import-0", "created"), ("import-1", "created"), ("import-2", "created")
+    ]  # fmt: skip
+    client.put_job(job("import-1"))
+    odd: list[Any] = [job("import-0"), {"name": "x", "y": object()}, job("import-1"), job("import-2", trigger={})]
+    done = list(client.import_jobs(odd))
+    assert [each.outcome for each in done] == ["created", "failed", "unchanged", "failed"]
+    assert isinstance(done[1].error, errors.InvalidRequest)
+    assert isinstance(done[3].error, errors.InvalidTrigger)
+    assert list(client.import_jobs([])) == []
+
+
 def test_a_job_that_is_refused_names_its_field(client: Client) -> None:
     with pytest.raises(errors.InvalidJob) as caught:
         client.create_job(job("x", priority="high"))

@@ -127,6 +127,23 @@ def test_retry_after_is_honoured() -> None:
         assert waits == [3.0]
 
 
+@pytest.mark.parametrize(
+    ("status", "repeatable", "repeated"),
+    [(429, False, True), (429, True, True), (502, True, True), (504, True, True), (502, False, False),
+     (503, False, False), (504, False, False), (500, True, False)],
+)  # fmt: skip
+def test_what_is_repeated_of_what_a_proxy_says(status: int, repeatable: bool, repeated: bool) -> None:
+    with scripted(answer(status, b"<html>", {"Retry-After": "2"}), OK) as server:
+        sent, waits = transport(server.url)
+        if repeated:
+            assert sent.request("POST", "/x", body={}, repeatable=repeatable).status == 200
+            assert waits == [2.0]
+        else:
+            with pytest.raises(errors.Outage):
+                sent.request("POST", "/x", body={}, repeatable=repeatable)
+            assert waits == []
+
+
 def test_retry_after_has_a_bound_and_nonsense_is_ignored() -> None:
     long = problem(503, "outage", headers={"Retry-After": "9999"})
     odd = problem(503, "outage", headers={"Retry-After": "soon"})

@@ -10,6 +10,7 @@ A fault is a function that returns when it is over. All of them strike every nod
     silent        a network that swallows everything for a while; the connections of before are dead for good
     ended         (PostgreSQL) every session is terminated by an administrator
     power loss    (Redis, everysec) a crash that loses what the log had not brought to the disk: the last second
+    always from now on   (Redis, everysec) no fault: from now on the log is synced at every write
     held          (SQLite) another process holds the file
 """
 
@@ -33,6 +34,7 @@ from tests.servers.process import ServerProcess
 from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
 
+ALWAYS = "always from now on"
 DOWN_SECONDS = 1.0
 KINDS = ("sqlite", "postgres", "redis", "redis-always", "valkey", "valkey-always", "mongo")
 """`redis` and `valkey` sync their log every second, `-always` at every write."""
@@ -83,6 +85,7 @@ def _redis(kind: str, stack: ExitStack) -> Backend:
     if not sync:
         server.watch_log()
         faults[POWER_LOSS] = lambda seconds: server.lose_power()
+        faults[ALWAYS] = lambda seconds: server.sync_always()
     return Backend(kind, f"redis://127.0.0.1:{proxy.port}/0", faults)
 
 

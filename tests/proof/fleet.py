@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.proof.backends import Backend
+from tests.proof.backends import ALWAYS, Backend
 from tests.proof.harness import Process, World, let_pass, wait_until
 from tests.proof.jobs import SECOND, Backlog, Plan, fleet_plan, http, queue, soon
 from tests.proof.ledger import Ledger
@@ -20,7 +20,7 @@ from tests.proof.receiver import micros
 from tests.proof.verdict import Verdict
 from tests.proof.worker import read_log, read_work
 
-PAUSE_SECONDS = 5.5
+PAUSE_SECONDS = 4.5
 """Longer than the leases: who wakes up from it has lost all it had."""
 DEAD_SECONDS = 10.0
 """Within this every call that waits on a connection which is dead for good must have given up."""
@@ -44,7 +44,7 @@ class Fleet:
         self.random = Random(self.seed)
         self.world.start_nodes(2)
         first, second = self.world.nodes
-        self._workers = [
+        self.workers = [
             self.world.worker("worker-1", "--slots", str(SLOTS), log=self.log, nodes=(first, second)),
             self.world.worker("worker-2", "--slots", str(SLOTS), "--client", log=self.log, nodes=(second,)),
         ]
@@ -73,7 +73,7 @@ class Fleet:
 
     def strike(self, kind: str, victim: Process | None = None) -> str:
         """One fault of one process (any of the four), and its end."""
-        processes: list[Process] = [*self.world.nodes, *self._workers]
+        processes: list[Process] = [*self.world.nodes, *self.workers]
         chosen = self.random.choice(processes) if victim is None else victim
         let_pass(self.random.uniform(0.2, 1.2))
         if kind == "pause":
@@ -96,7 +96,10 @@ class Fleet:
             node.start()
 
     def strike_store(self, kind: str, seconds: float) -> str:
-        """One fault of the store, and its end."""
+        """One fault of the store, and its end; or what is no fault, but makes the next one stricter."""
+        if kind == ALWAYS:
+            self.backend.faults[kind](seconds)
+            return kind
         lingers = DEAD_SECONDS if kind == "silent" else 0.0
         self.world.outage(kind, lambda: self.backend.faults[kind](seconds), lingers)
         return kind
@@ -124,6 +127,7 @@ class Fleet:
             {run: promise for backlog in self.backlogs for run, promise in backlog.acknowledged.items()},
             list(self._observer.seen.values()),
             {"worker-1": nodes, "worker-2": nodes},
+            self.plan.lease_seconds,
         ).judge()
 
     def _nobody_reports(self) -> bool:

@@ -26,7 +26,7 @@ import psutil
 
 from tests.proof.receiver import Receiver, micros
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 POLL_SECONDS = 0.05
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from horarium import cron, rrule
@@ -28,16 +29,20 @@ def whole_second(ahead_seconds: int) -> int:
 
 
 LATER = {"type": "once", "at": "2199-01-01T00:00:00Z"}
-PACE_JOBS = 4
+PACE_JOBS = 6
 
 
 def soon(api: Api, definitions: int) -> int:
-    """A whole second by which so many jobs will be defined, at three times as long as the server takes for each now."""
+    """A whole second by which so many jobs will be defined, at four times as long as the server takes for each now."""
+    return whole_second(2 + ceil(4 * pace_seconds(api) * definitions))
+
+
+def pace_seconds(api: Api) -> float:
+    """How long the server takes for one write, as busy as the machine is now."""
     began = time.monotonic()
     for number in range(PACE_JOBS):
         api.must("PUT", f"/jobs/pace-{number}", {"name": f"pace-{number}", "trigger": LATER, "target": queue("none")})
-    pace = (time.monotonic() - began) / PACE_JOBS
-    return whole_second(2 + round(3 * pace * definitions))
+    return (time.monotonic() - began) / PACE_JOBS
 
 
 @dataclass
@@ -133,7 +138,7 @@ MIXED_JOBS = 40
 """Those of a mixed plan, without the single runs."""
 
 
-FLEET_LEASE_SECONDS = 4.0
+FLEET_LEASE_SECONDS = 3.0
 
 
 def fleet_plan(url: str, start: int, seconds: int) -> Plan:

@@ -69,6 +69,7 @@ class Ledger:
     acknowledged: Mapping[str, Promise] = field(default_factory=dict)
     seen: Sequence[Mapping[str, Any]] = ()
     relies_on: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lease_seconds: float = 2.0
 
     def judge(self) -> Verdict:
         verdict = Verdict()
@@ -89,12 +90,17 @@ class Ledger:
         self._seen(verdict)
         return verdict
 
-    def _forgot(self, promised_at: int) -> bool:
-        """Whether the store may have forgotten what it promised then."""
+    def _forgot(self, promised_at: int, used_within_seconds: float = 0.0) -> bool:
+        """Whether the store may have forgotten what it promised then, or so long before."""
         return any(
-            fault.kind == POWER_LOSS and fault.at - FORGETS_SECONDS * SECOND <= promised_at <= fault.until
+            fault.at - FORGETS_SECONDS * SECOND <= promised_at <= fault.until + used_within_seconds * SECOND
             for fault in self.faults
+            if fault.kind == POWER_LOSS
         )
+
+    def _forgot_claim(self, delivered_at: int) -> bool:
+        """Whether the claim behind a delivery may be one of those: it is used for as long as its lease stands."""
+        return self._forgot(delivered_at, self.lease_seconds)
 
     # ---- every fire time exactly once
 
@@ -164,13 +170,17 @@ class Ledger:
 
     def _redelivery(self, verdict: Verdict, run: Mapping[str, Any], before: Arrival, again: Arrival) -> None:
         """A second delivery must have a reason, and a larger token."""
-        if before.token and int(again.token) <= int(before.token) and not self._forgot(before.at):
+        if before.token and int(again.token) <= int(before.token) and not self._forgot_claim(before.at):
             verdict.dup_start.append(f"{run['id']}: token {again.token} came after token {before.token}")
         if before.status is not None and before.status >= 300:
             verdict.again["asked for by its endpoint"] += 1
             return
         owner = _owner(run, before.attempt)
         hits = [fault for fault in self.faults if self._hits(fault, owner, before)]
+        forgot = self._forgot_claim(before.at)
+        if not hits and forgot:
+            verdict.again[POWER_LOSS] += 1
+            return
         if not hits:
             verdict.dup_start.append(
                 f"{run['id']} ({run['job']}) came again as attempt {again.attempt} at {again.at / SECOND:.2f},"
@@ -178,8 +188,8 @@ class Ledger:
                 f" hit until {(before.answered_at or 0) / SECOND:.2f}"
             )
             return
-        released = any(fault.kind in ("terminate", POWER_LOSS) for fault in hits)
-        if again.attempt <= before.attempt and not released:
+        released = any(fault.kind == "terminate" for fault in hits)
+        if again.attempt <= before.attempt and not released and not forgot:
             verdict.dup_start.append(f"{run['id']}: attempt {again.attempt} came after attempt {before.attempt}")
         verdict.again[next((f"{hit.kind} of its owner" for hit in hits if hit.node == owner), hits[0].kind)] += 1
         verdict.recovery_seconds.append((again.at - hits[0].at) / SECOND)
@@ -236,7 +246,8 @@ class Ledger:
             verdict.refusals["its lease had passed on"] += 1
         elif run is not None and _token_of(run) == report.token and report.tries > 1:
             verdict.refusals["taken before, its answer was lost"] += 1
-        elif self._forgot(report.at) or self._forgot(report.began_at):
+        elif any(self._forgot_claim(arrival.at) for arrival in self._arrived[report.run]):
+            # Another attempt was given the same token, and was faster.
             verdict.forgotten["claim"] += 1
         else:
             verdict.refused.append(f"{report.run}: token {report.token} was answered {report.status}; {run}")
@@ -249,7 +260,7 @@ class Ledger:
             body = None if run is None or run["state"] != "completed" else (run["result"] or {}).get("body")
             if run is None or body is None or body == str(arrivals[-1].serial):
                 continue
-            if any(self._forgot(arrival.at) or self._forgot(arrival.answered_at or 0) for arrival in arrivals):
+            if any(self._forgot_claim(arrival.at) for arrival in arrivals):
                 # Its token was given out a second time: neither attempt is stale.
                 verdict.forgotten["claim"] += 1
             else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.proof.harness import Node, World, let_pass
-from tests.proof.jobs import SECOND, Plan, http, text, whole_second
+from tests.proof.jobs import SECOND, Plan, http, soon, text
 from tests.proof.ledger import Ledger, Promise
 from tests.proof.receiver import micros
 
@@ -21,7 +21,7 @@ DOWN_SECONDS = 3.0
 def test_kill_9_in_the_middle_of_hundreds_of_due_runs_loses_nothing(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
-        start = whole_second(2)
+        start = soon(node.api, 92)
         plan = Plan(start, start + 8 * SECOND)
         ok, hold, callback = (http(f"{world.receiver.url}/{path}") for path in ("ok", "hold/0.3", "callback/0.2"))
         for number in range(16):

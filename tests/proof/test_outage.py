@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import apsw
 import pytest
 
 from tests.proof.disk import SmallDisk
-from tests.proof.harness import Answer, Node, World, let_pass, wait_until
-from tests.proof.jobs import SECOND, Plan, http, queue, whole_second
+from tests.proof.harness import Answer, Fault, Node, World, at_once, let_pass, wait_until
+from tests.proof.jobs import LATER, SECOND, Plan, http, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import micros
+from tests.servers.postgres import Postgres
+from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.slow
 
 LOCKED_SECONDS = 8.0
+STALLED_SECONDS = 30.0
+CUT_SECONDS = 3.0
+MARGIN_SECONDS = 9.0
+"""How long jobs fire before and after an outage, together."""
+LINES_MAX = 30
+"""From the beginning of an outage to the end of its experiment: some parts say so, and that they work again."""
 FULL_SECONDS = 3.0
 RESUME_SECONDS = 5.0
 LINES_PER_SECOND_MAX = 10
-LATER = {"type": "once", "at": "2199-01-01T00:00:00Z"}
 
 
 def put(node: Node, name: str) -> Answer:
@@ -35,22 +45,22 @@ def outlived(
 ) -> None:
     """Jobs every second through an outage: what is said meanwhile, and that nothing is lost."""
     (node,) = world.nodes
-    start = whole_second(2)
-    plan = Plan(start, start + round(seconds + 7) * SECOND)
+    start = soon(node.api, 10)
+    plan = Plan(start, start + round(seconds + MARGIN_SECONDS) * SECOND)
     for number in range(10):
-        plan.interval(f"tick-{number}", 1, http(f"{world.receiver.url}/ok"))
+        plan.interval(f"{kind}-{number}", 1, http(f"{world.receiver.url}/ok"))
     plan.define(node.api)
-    promised = [name for name in (f"before-{number}" for number in range(5)) if put(node, name).status == 201]
+    promised = [name for name in (f"{kind}-before-{number}" for number in range(5)) if put(node, name).status == 201]
     assert len(promised) == 5
-    wait_until(lambda: world.receiver.count() >= 15, 20, "arrivals")
+    wait_until(lambda: world.receiver.count(kind) >= 15, 20, "arrivals")
 
     def fault() -> None:
         at = micros()
         begin()
-        refused = put(node, "during-1")
+        refused = put(node, f"{kind}-during-1")
         if refused.status == 201:
-            promised.append("during-1")
-            refused = put(node, "during-2")
+            promised.append(f"{kind}-during-1")
+            refused = put(node, f"{kind}-during-2")
         print(f"{kind}: a write was refused {(micros() - at) / SECOND:.1f} s after it began")
         assert (refused.status, refused.type) == (503, "application/problem+json"), refused
         assert refused.body["code"] == "store_unavailable"
@@ -63,16 +73,21 @@ def outlived(
     world.outage(kind, fault)
     back = micros()
     assert back < plan.end - SECOND, "the outage outlasted the window, so nothing could be seen to go on"
-    world.receiver.wait_for(lambda: any(a.fire_at > back for a in list(world.receiver.arrivals)), 15, "new fire times")
+
+    def fresh() -> bool:
+        return any(arrival.fire_at > back for arrival in list(world.receiver.arrivals) if arrival.job.startswith(kind))
+
+    world.receiver.wait_for(fresh, 15, "new fire times")
     resumed = (micros() - back) / SECOND
     wait_until(lambda: node.api.call("GET", "/readyz").status == 200, 10, "/readyz to be well again")
-    assert put(node, "after").status == 201
+    assert put(node, f"{kind}-after").status == 201
     world.wait_over(plan.end, 30)
-    for name in (*promised, "after"):
+    for name in (*promised, f"{kind}-after"):
         assert node.api.call("GET", f"/api/v1/jobs/{name}").status == 200, f"{name} was acknowledged, and is not there"
     verdict = Ledger(plan.owed, node.api.runs(), world.receiver.arrivals, (), world.all_faults()).judge()
-    lasted = (back - world.faults[0].at) / SECOND
+    lasted = (back - world.faults[-1].at) / SECOND
     lines = node.lines_per_second()
+    must_say_it_once(node, world.faults[-1])
     print(f"{kind} for {lasted:.1f} s: new fire times {resumed:.2f} s after its end, {lines} log lines a second")
     print(verdict)
     verdict.must_hold()
@@ -80,25 +95,71 @@ def outlived(
     assert lines <= LINES_PER_SECOND_MAX
 
 
+def must_say_it_once(node: Node, fault: Fault) -> None:
+    """Each part said that it can't work, and that it works again, once; refused requests were told of once."""
+    said = [line for at, line in list(node.lines) if at >= fault.at]
+    parts = Counter(match[1] for line in said if (match := re.search(r"\] (\S+) can't work", line)))
+    refused = [line for line in said if "without a line here" in line]
+    assert parts, f"the log says nothing of the outage: {said}"
+    assert max(parts.values()) == 1, f"said again and again: {parts}"
+    assert len(refused) <= 1, refused
+    assert len(said) <= LINES_MAX, said
+
+
 def _unready(node: Node) -> Answer | None:
     answer = node.api.call("GET", "/readyz")
     return answer if answer.status == 503 else None
 
 
-def test_a_file_that_another_process_holds_stops_nothing_for_good(tmp_path: Path) -> None:
-    with World(f"sqlite:///{tmp_path}/store.db") as world:
+def a_file_that_another_process_holds(folder: Path) -> None:
+    with World(f"sqlite:///{folder}/store.db") as world:
         world.node()
-        with closing(apsw.Connection(f"{tmp_path}/store.db")) as holder:
+        with closing(apsw.Connection(f"{folder}/store.db")) as holder:
             holder.set_busy_timeout(10_000)
             begin, end = (lambda sql=sql: holder.execute(sql).close() for sql in ("BEGIN EXCLUSIVE", "ROLLBACK"))
             outlived(world, "locked", LOCKED_SECONDS, begin, end, "held the file")
 
 
-def test_a_full_disk_stops_nothing_for_good(tmp_path: Path) -> None:
-    with SmallDisk(tmp_path / "disk") as disk, World(f"sqlite:///{disk.folder}/store.db") as world:
+def a_full_disk(folder: Path) -> None:
+    with SmallDisk(folder / "disk") as disk, World(f"sqlite:///{disk.folder}/store.db") as world:
         node = world.node()
         why = "the disk is full" if disk.real else "writing failed"
-        outlived(world, "disk full", FULL_SECONDS, lambda: disk.fill(node), lambda: disk.free(node), why)
+        outlived(world, "disk-full", FULL_SECONDS, lambda: disk.fill(node), lambda: disk.free(node), why)
         node.kill()
         with closing(apsw.Connection(f"{disk.folder}/store.db")) as store:
             assert store.pragma("integrity_check") == "ok"
+
+
+def a_database_that_stands_still(folder: Path) -> None:
+    """SIGSTOP to all of PostgreSQL for half a minute."""
+    with ExitStack() as stack:
+        server = Postgres()
+        stack.callback(server.stop)
+        server.start()
+        world = stack.enter_context(World(server.url))
+        world.node()
+        outlived(world, "stalled", STALLED_SECONDS, server.pause, server.resume, "did not answer in time")
+
+
+def a_database_that_fails_over(folder: Path) -> None:
+    """Its connections are cut and new ones refused, as when the address moves; then it is stopped at once, without a
+    checkpoint, and started again on the same port."""
+    with ExitStack() as stack:
+        server = Postgres()
+        stack.callback(server.stop)
+        server.start()
+        proxy = stack.enter_context(Proxy(server.port))
+        world = stack.enter_context(World(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"))
+        world.node()
+        outlived(world, "cut-off", CUT_SECONDS, proxy.cut, proxy.heal, "can't be reached")
+        outlived(world, "immediate", CUT_SECONDS, lambda: server.halt(signal.SIGQUIT), server.start, "can't be reached")
+
+
+def test_a_store_that_fails_for_a_while_stops_nothing_for_good(tmp_path: Path) -> None:
+    """All at once, each for itself: what they mostly do is wait."""
+    failures = (
+        a_file_that_another_process_holds, a_full_disk, a_database_that_stands_still, a_database_that_fails_over
+    )  # fmt: skip
+    for failure in failures:
+        (tmp_path / failure.__name__).mkdir()
+    at_once([lambda failure=failure: failure(tmp_path / failure.__name__) for failure in failures])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.proof.harness import Answer, Api, World, at_once, wait_until
-from tests.proof.jobs import SECOND, Plan, http, queue, whole_second
+from tests.proof.jobs import SECOND, Plan, http, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import instant, micros
 
@@ -35,7 +35,7 @@ def _end_in_the_middle(file: Path, how: str) -> dict[str, str]:
     which the jobs' runs end."""
     with World(f"sqlite:///{file}") as world:
         first = world.node("--execution-window-seconds", "2", "--plan-ahead-seconds", "4")
-        start = whole_second(2)
+        start = soon(first.api, 60)
         plan = Plan(start, 0)
         for number in range(20):
             plan.once(f"under-way-{number}", start, http(f"{world.receiver.url}/hold/1.5"))
@@ -100,7 +100,7 @@ class _Poll:
 def test_an_attempt_that_outlives_the_grace_is_given_back(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         first = world.node("--grace-seconds", "1")
-        plan = Plan(whole_second(1), 0)
+        plan = Plan(soon(first.api, 2), 0)
         plan.once("slow", plan.start, http(f"{world.receiver.url}/gate"))
         plan.once("never", plan.start + 3600 * SECOND, queue("never"))
         plan.define(first.api)

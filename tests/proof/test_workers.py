@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.proof.harness import Node, Process, World, let_pass, wait_until
-from tests.proof.jobs import SECOND, Plan, queue, whole_second
+from tests.proof.jobs import SECOND, Plan, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import instant, micros
 from tests.proof.verdict import Verdict
@@ -53,7 +53,7 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
         log = tmp_path / "work.log"
         flags = ([], ["--client"], ["--client"])
         workers = [world.worker(f"w{number}", *more, log=log) for number, more in enumerate(flags)]
-        plan = plan_of(100, whole_second(2), seconds=0.1)
+        plan = plan_of(100, soon(node.api, 108), seconds=0.1)
         plan.define(node.api)
         for kill in range(1, 6):
             wait_until(lambda kill=kill: starts_in(log) >= 25 * kill, 20, "starts")
@@ -74,7 +74,7 @@ def test_a_worker_that_slept_beyond_its_lease_is_refused_and_changes_nothing(tmp
         node = world.node()
         log = tmp_path / "work.log"
         zombie = world.worker("zombie", "--slots", "8", log=log)
-        plan = Plan(whole_second(2), 0, lease_seconds=LEASE_SECONDS)
+        plan = Plan(soon(node.api, 8), 0, lease_seconds=LEASE_SECONDS)
         for number in range(8):
             plan.once(f"once-{number}", plan.start, queue("work", seconds=0.8))
         plan.define(node.api)
@@ -104,7 +104,7 @@ def _reports(log: Path, worker: str, count: int) -> list[dict[str, Any]]:
 def test_a_stale_token_is_refused_in_every_report(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
-        plan = Plan(whole_second(1), 0, lease_seconds=1.0)
+        plan = Plan(soon(node.api, 1), 0, lease_seconds=1.0)
         plan.once("once", plan.start, queue("work"))
         plan.define(node.api)
         asked = {"queues": ["work"], "limit": 1, "wait_seconds": 10, "worker": "first"}
@@ -128,7 +128,7 @@ def test_a_run_that_kills_its_workers_fails_and_takes_no_healthy_run_with_it(tmp
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
         log = tmp_path / "work.log"
-        plan = Plan(whole_second(2), 0, lease_seconds=1.0, attempts_max=20)
+        plan = Plan(soon(node.api, 62), 0, lease_seconds=1.0, attempts_max=20)
         for number in range(60):
             plan.once(f"good-{number}", plan.start + number * SECOND // 20, queue("work", seconds=0.05))
         for number in range(2):
@@ -160,7 +160,7 @@ def _revive(workers: list[Process]) -> None:
 def test_a_claim_whose_worker_resets_the_connection_comes_back_within_its_lease(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
-        plan = Plan(whole_second(3), 0, lease_seconds=LEASE_SECONDS)
+        plan = Plan(soon(node.api, 60), 0, lease_seconds=LEASE_SECONDS)
         for number in range(40):
             plan.once(f"once-{number}", plan.start + number * 10_000, queue("work", seconds=0))
         plan.define(node.api)

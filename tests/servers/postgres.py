@@ -66,3 +66,23 @@ class Postgres(ServerProcess):
     @property
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+
+class Standby(Postgres):
+    """A streaming replica of a running primary."""
+
+    def __init__(self, primary: Postgres) -> None:
+        self._primary = primary
+        super().__init__()
+
+    def _initialise(self) -> None:
+        program, data = str(binaries() / "pg_basebackup"), str(self.folder / "data")
+        subprocess.run(
+            [program, "-d", self._primary.url, "-D", data, "-R", "-X", "stream", "-c", "fast", "--no-sync"],
+            check=True,
+            capture_output=True,
+            user=self._user,
+            group=self._group,
+            extra_groups=[] if self._user is not None else None,
+            cwd=self.folder,
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.servers.process import ServerProcess, free_port
 
 BINARY = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL = BINARY.with_name("rabbitmqctl")
 
 
 class RabbitMQ(ServerProcess):
@@ -41,6 +42,7 @@ class RabbitMQ(ServerProcess):
             }
 
         self._epmd = epmd
+        self._given = environment
         super().__init__("rabbitmq", lambda folder, port: [str(BINARY)], environment=environment)
 
     def stop(self) -> None:
@@ -48,6 +50,14 @@ class RabbitMQ(ServerProcess):
         super().stop()
         environment = {**os.environ, "ERL_EPMD_PORT": str(self._epmd), "ERL_EPMD_ADDRESS": "127.0.0.1"}
         subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
+
+    def control(self, *words: str) -> None:
+        """Carry out a command of rabbitmqctl."""
+        environment = {**os.environ, **self._given(self.folder, self.port)}
+        done = subprocess.run(
+            [CONTROL, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
 
     @property
     def url(self) -> str:

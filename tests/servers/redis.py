@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 import time
 from collections import deque
@@ -64,6 +65,13 @@ class Redis(ServerProcess):
         self.kill()
         os.truncate(log, old)
         self.start()
+
+    def sync_always(self) -> None:
+        """`appendfsync always` from now on; `start` begins with the first setting again."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(b"CONFIG SET appendfsync always\r\n")
+            answer = connection.recv(100)
+            assert answer == b"+OK\r\n", answer
 
     def watch_log(self) -> None:
         """From now on, note how long the append-only file is at each instant, for `lose_power`."""

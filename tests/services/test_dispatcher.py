@@ -194,6 +194,36 @@ async def test_work_that_ignores_its_end_keeps_nobody_busy(setting: Setting) -> 
     await until(lambda: not node.dispatcher.attempts)
 
 
+async def test_work_that_swallows_its_cancellation_is_cancelled_again(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    swallowed: list[int] = []
+
+    async def perform(delivery: Delivery, control: Control) -> Outcome | None:
+        while len(swallowed) < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.append(setting.now)
+        return Succeeded()
+
+    await setting.add_run(execution_seconds=5)
+    node = Node(setting, Work(perform))
+    await node.claim()
+    await until(lambda: bool(node.dispatcher.attempts))
+    setting.clock.advance(5)
+    await node.keeper.step(setting.now)
+    await until(lambda: len(swallowed) == 1)
+    setting.clock.advance(CANCEL_AGAIN_SECONDS - 1)
+    await node.keeper.step(setting.now)
+    assert len(swallowed) == 1
+    setting.clock.advance(1)
+    await node.keeper.step(setting.now)
+    await until(lambda: not node.dispatcher.attempts)
+    assert "it was cancelled 5 s ago (timeout), its lease is given up, and it goes on" in caplog.text
+    assert node.collector.waiting == 0
+
+
 async def test_an_attempt_whose_lease_was_lost_is_ended_and_not_settled(setting: Setting) -> None:
     await setting.add_run()
     work = Work()

@@ -10,9 +10,15 @@ from msgspec.structs import replace
 
 from horarium.clock import MINUTE
 from horarium.model import Plan, State
-from horarium.ports import Beat, RunFilter
+from horarium.ports import Beat, RunFilter, Store
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
+from horarium.testing.contract.claiming import ClaimingContract
+from horarium.testing.contract.holding import HoldingContract
+from horarium.testing.contract.keeping import KeepingContract
+from horarium.testing.contract.planning import PlanningContract
+from horarium.testing.contract.races import RaceContract
+from horarium.testing.contract.settling import SettlingContract
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.pgbouncer import PgBouncer
 
@@ -65,6 +71,32 @@ async def test_many_nodes_work_through_a_pooler(
     assert (await store.list_runs(RunFilter(job="job"), None, 5)).items == (a_run(1, of=job),)
     for store in stores:
         await store.close()
+
+
+class TestPostgresStoreThroughPgBouncer(
+    PlanningContract, ClaimingContract, HoldingContract, SettlingContract, KeepingContract, RaceContract
+):
+    """What happens to runs, with four connections to the server for however many nodes."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, default_pooler_url: str) -> None:
+        self.url = default_pooler_url
+
+    async def open_store(self, namespace: str) -> Store:
+        store = PostgresStore(self.url, namespace)
+        await store.open()
+        assert store.location.pooler
+        return store
+
+
+@pytest.fixture(scope="module")
+def default_pooler_url(postgres_url: str) -> Iterator[str]:
+    pooler = PgBouncer(postgres_url)
+    try:
+        pooler.start()
+        yield pooler.url
+    finally:
+        pooler.stop()
 
 
 async def test_without_a_pooler_none_is_suspected(postgres_url: str) -> None:

@@ -4,6 +4,7 @@ added while others move them come to."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.stores.postgres_server import execute, new_database
 
 pytestmark = pytest.mark.slow
 
+DOCS = Path(__file__).parents[2] / "docs" / "postgresql.md"
 SCHEMA = Path(__file__).with_name("postgres_schema.txt")
 
 KNOWN = known_migrations(PACKAGE)
@@ -110,6 +112,14 @@ async def test_a_migration_that_fails_leaves_nothing(connection: asyncpg.Connect
         async with connection.transaction():
             await migrate(connection, broken, "db")
     assert await connection.fetchval("SELECT to_regnamespace('horarium')") is None
+
+
+async def test_the_queries_of_the_docs_run(url: str, connection: asyncpg.Connection) -> None:
+    await (await opened(url)).close()
+    queries = re.findall(r"^    (SELECT .*?;)$", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(queries) == 5
+    for query in queries:
+        await connection.fetch(query)
 
 
 # -- runs on the move between the two tables

@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from redis.asyncio import Redis as Client
 
-from horarium.model import Run
+from horarium.model import Job, Run, RunChange, State
 from horarium.ports import Store
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
@@ -73,34 +74,57 @@ class TestRedisStore(StoreContract):
         return full_memory(self.url), demoted(self.url), cut_off(self.url)
 
 
+def a_random_run(random: Random, number: int, jobs: list[Job]) -> Run:
+    return a_run(
+        number,
+        of=random.choice([None, *jobs]),
+        queue=random.choice(["one", "two"]),
+        serial=random.random() < 0.6,
+        concurrency_key=random.choice([None, "a", "b"]),
+        concurrency_max=random.randint(1, 3),
+        priority=random.randint(0, 1),
+        due_at=NOW - random.randint(0, 30),
+        start_by=random.choice([None, None, NOW, NOW + 1]),
+    )
+
+
+def a_random_end(random: Random, run: Run) -> RunChange:
+    """It is done, or tried again, sooner or later."""
+    if random.random() < 0.7:
+        return completed(run)
+    due_at = NOW + random.choice([-10, 0, 10])
+    again = replace(run, state=State.PENDING, due_at=due_at, lease_expires_at=None, start_by=None)
+    return RunChange(again, run.token, run.state)
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_what_is_held_back_is_claimed_as_the_memory_store_does(server: Redis, seed: int) -> None:
-    """Many gates at once, with small limits: the walk over them ends early, and must not show."""
+    """Many gates at once, claimed a few runs at a time, while runs are added, end, are tried again and cancelled."""
     random = Random(seed)
     jobs = [a_job(f"job-{number}") for number in range(8)]
-    runs = [
-        a_run(
-            number,
-            of=random.choice([None, *jobs]),
-            serial=random.random() < 0.6,
-            concurrency_key=random.choice([None, "a", "b"]),
-            concurrency_max=random.randint(1, 3),
-            priority=random.randint(0, 1),
-            due_at=NOW - random.randint(0, 30),
-            start_by=random.choice([None, None, NOW, NOW + 1]),
-        )
-        for number in range(150)
-    ]
+    numbers = list(range(200))
+    random.shuffle(numbers)
+    runs = [a_random_run(random, number, jobs) for number in numbers]
     store, model = RedisStore(server.url, namespace=f"gates-{seed}-{secrets.token_hex(4)}"), MemoryStore()
     await store.open()
-    assert await store.add_runs(runs) == await model.add_runs(runs)
     held: list[Run] = []
-    for _ in range(60):
+    for step in range(60):
+        new = runs[step * 10 : step * 10 + 10]
+        assert await store.add_runs(new) == await model.add_runs(new)
+        queues = random.choice([["one"], ["two"], ["one", "two"]])
         limit = random.randint(1, 6)
-        claimed, expected = [(await take(each, limit)).runs for each in (store, model)]
-        assert claimed == expected
-        held += claimed
+        now = NOW if step < 50 else NOW + 10
+        claimed, expected = [await take(each, limit, now=now, queues=queues) for each in (store, model)]
+        assert claimed.runs == expected.runs
+        assert len(claimed.runs) == limit or claimed.next_due_at == expected.next_due_at
+        held += claimed.runs
         random.shuffle(held)
-        done = [completed(held.pop()) for _ in range(random.randint(0, len(held)))]
-        assert await store.settle_runs(done, NOW) == await model.settle_runs(done, NOW)
+        ended = [a_random_end(random, held.pop()) for _ in range(random.randint(0, len(held)))]
+        called_off = [
+            RunChange(replace(run, state=State.CANCELLED, finished_at=NOW), run.token, State.PENDING)
+            for run in random.sample(new, len(new) // 5)
+        ]
+        assert await store.settle_runs([*ended, *called_off], NOW) == await model.settle_runs(
+            [*ended, *called_off], NOW
+        )
     await store.close()

@@ -4,63 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis as Client
+from redis.exceptions import ResponseError
 
 from horarium import Scheduler
-from horarium.clock import DAY, HOUR, SECOND
+from horarium.clock import DAY, SECOND
 from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import PAYLOAD_BYTES_MAX, Plan, State
 from horarium.ports import Beat, Store
-from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+from horarium.stores.redis import RedisStore
+from horarium.stores.redis.location import parse_url
+from horarium.stores.redis.server import Server
 from horarium.stores.redis.store import CALL_BYTES_MAX
 from horarium.testing.contract.base import ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
+from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
+from tests.stores.redis_server import open_and_close, opened, running, until_answered
 
 pytestmark = pytest.mark.slow
-
-ATTEMPTS_MAX = 1_000
-
-
-@contextmanager
-def running(kind: str = "valkey", **settings: str) -> Iterator[Redis]:
-    server = Redis(kind, **settings)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@asynccontextmanager
-async def opened(url: str, namespace: str = "default") -> AsyncIterator[RedisStore]:
-    store = RedisStore(url, namespace=namespace)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def open_and_close(url: str, namespace: str) -> None:
-    async with opened(url, namespace):
-        pass
-
-
-async def until_answered(call: Callable[[], Awaitable[object]]) -> None:
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            await call()
-        except StoreUnavailable:
-            continue
-        return
-    raise AssertionError(f"no answer in {ATTEMPTS_MAX} attempts")
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis"])
@@ -176,6 +143,25 @@ async def test_a_server_that_hangs_is_unavailable_until_it_goes_on(durable: Redi
         assert await run_of(store, claimed) == replace(completed(claimed).run)
 
 
+async def test_connections_that_a_network_forgot_cost_one_call_and_not_one_each(durable: Redis) -> None:
+    with Proxy(durable.port) as proxy:
+        async with opened(f"redis://127.0.0.1:{proxy.port}/0?timeout=1", "forgotten") as store:
+            await asyncio.gather(*(store.check() for _ in range(8)))
+            proxy.swallow()
+            with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
+                await store.check()
+            proxy.heal()
+            await asyncio.gather(*(store.check() for _ in range(8)))
+
+
+async def test_a_connection_that_uvloop_finds_closed_is_an_outage() -> None:
+    async def closed() -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    with pytest.raises(StoreUnavailable, match="hung up"):
+        await Server(parse_url("redis://127.0.0.1:1/0"))._translated(closed())
+
+
 async def test_many_callers_of_a_server_that_hangs_all_hear_of_it(durable: Redis) -> None:
     async with opened(f"{durable.url}?timeout=0.2", "hang-many") as store:
         durable.pause()
@@ -241,6 +227,28 @@ async def test_a_replica_refuses_writes_and_says_so(durable: Redis) -> None:
         finally:
             await client.replicaof("NO", "ONE")
         await store.check()
+
+
+async def test_a_server_that_is_busy_with_a_script_of_somebody_else_says_so(durable: Redis) -> None:
+    async with opened(durable.url, "busy") as store, Client.from_url(durable.url, protocol=2) as client:
+        await client.config_set("busy-reply-threshold", "50")
+        endless = asyncio.create_task(client.eval("while true do end", 0))
+
+        async def refused() -> bool:
+            try:
+                await store.check()
+            except StoreUnavailable as error:
+                return "busy with a script" in str(error)
+            return False
+
+        while not await refused():
+            assert not endless.done()
+        async with Client.from_url(durable.url, protocol=2) as other:
+            await other.script_kill()
+        with pytest.raises(ResponseError, match="killed"):
+            await endless
+        await until_answered(store.check)
+        assert await store.add_runs([a_run(1)]) == [True]
 
 
 # ---- settings ---------------------------------------------------------------------------------------------------
@@ -336,127 +344,6 @@ async def test_no_key_is_left_behind_when_everything_is_forgotten(durable: Redis
         await take(store)
         left = set(await client.keys("*{leaks}*")) - before
         assert {key.decode().removeprefix("horarium:{leaks}:") for key in left} <= {"queues"}
-
-
-# ---- the clock and the wake-ups ---------------------------------------------------------------------------------
-
-
-class SkewedClock:
-    """A node whose clocks say something else."""
-
-    def now(self) -> int:
-        return NOW + 10 * DAY
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() + 1_000.0
-
-
-async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -> None:
-    clock, skewed = RedisClock(durable.url), RedisClock(durable.url, SkewedClock())
-    await clock.start()
-    await skewed.start()
-    async with Client.from_url(durable.url, protocol=2) as client:
-        before = await client.time()
-        readings = clock.now(), skewed.now()
-        after = await client.time()
-    margin = (clock.error_micros or 0) + (skewed.error_micros or 0) + 1
-    earliest, latest = (seconds * SECOND + micros for seconds, micros in (before, after))
-    assert all(earliest - margin <= reading <= latest + margin for reading in readings)
-    await skewed.measure()
-    assert abs(clock.now() - skewed.now()) < HOUR
-    await clock.stop()
-    await skewed.stop()
-    await skewed.stop()
-
-
-async def heard(signal: RedisSignal, topic: str) -> asyncio.Event:
-    event = asyncio.Event()
-    signal.subscribe(topic, event.set)
-    return event
-
-
-async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
-    with running() as server:
-        one, two, other = (RedisSignal(server.url, name) for name in ("a", "a", "b"))
-        for signal in (one, two, other):
-            await signal.start()
-            await asyncio.wait_for(signal.listening.wait(), 5)
-        here, there, elsewhere = await heard(one, "jobs"), await heard(two, "jobs"), await heard(other, "jobs")
-        one.publish("jobs")
-        assert here.is_set()
-        await asyncio.wait_for(there.wait(), 5)
-        there.clear()
-        other.publish("queue:http")
-        two.publish("jobs")
-        assert not elsewhere.is_set()
-        for signal in (one, two, other):
-            await signal.stop()
-
-
-async def test_after_a_reconnect_everybody_is_woken() -> None:
-    with running() as server:
-        signal = RedisSignal(server.url, quiet_seconds=0.2)
-        await signal.start()
-        await asyncio.wait_for(signal.listening.wait(), 5)
-        woken, stopped = await heard(signal, "leases"), asyncio.Event()
-        stop = signal.subscribe("leases", stopped.set)
-        stop()
-        stop()
-        server.kill()
-        signal.publish("jobs")
-        server.start()
-        await asyncio.wait_for(woken.wait(), 10)
-        assert not stopped.is_set()
-        await signal.stop()
-        await signal.stop()
-
-
-class Relay:
-    """Passes bytes between a client and a server, until it is told to fall silent on the connections that there are."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._writers: list[asyncio.StreamWriter] = []
-        self._silent: set[asyncio.StreamWriter] = set()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._port)
-        self._writers += [writer, back]
-        self._tasks += [
-            asyncio.create_task(self._pass_on(reader, back)),
-            asyncio.create_task(self._pass_on(there, writer)),
-        ]
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            if writer not in self._silent:
-                writer.write(data)
-        writer.close()
-
-    def fall_silent(self) -> None:
-        self._silent.update(self._writers)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for writer in self._writers:
-            writer.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None:
-    relay = Relay(durable.port)
-    async with await asyncio.start_server(relay.accept, "127.0.0.1", 0) as listener:
-        port = listener.sockets[0].getsockname()[1]
-        signal = RedisSignal(f"redis://127.0.0.1:{port}/0?timeout=0.5", quiet_seconds=0.1)
-        await signal.start()
-        await asyncio.wait_for(signal.listening.wait(), 5)
-        woken = await heard(signal, "jobs")
-        relay.fall_silent()
-        await asyncio.wait_for(woken.wait(), 10)
-        await signal.stop()
-        await relay.close()
 
 
 # ---- all of it together -----------------------------------------------------------------------------------------

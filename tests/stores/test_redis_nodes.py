@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from horarium import Scheduler
-from horarium.delivery.handler import RunContext
+from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Run, State
 from horarium.stores.redis import RedisSignal, RedisStore
@@ -267,13 +267,13 @@ async def test_two_schedulers_work_on_a_cluster_through_different_nodes(cluster:
 
 # ---- who is there -----------------------------------------------------------------------------------------------
 
-ACL = "+@read +@write +@scripting +@connection +@pubsub +info +time +wait -@dangerous +info"
-"""As docs/redis.md says."""
+DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
 
 
 async def test_a_user_with_the_rights_that_the_docs_name_can_do_everything() -> None:
     with running(server := Redis("redis")):
-        rules = f"on >secret ~horarium:* &horarium:* {ACL}".split()
+        line = next(line for line in DOCS.read_text().splitlines() if "ACL SETUSER horarium" in line)
+        rules = line.replace("PASSWORD", "secret").split()[3:]
         await ask(server, "ACL", "SETUSER", "app", *rules)
         await ask(server, "ACL", "SETUSER", "default", "off")
         url = f"redis://app:secret@127.0.0.1:{server.port}/0"

@@ -33,6 +33,21 @@ JOBS = (
     ),
 )
 PATCHES = (Example("another priority", {"priority": 10, "labels": {"team": "sales"}}),)
+IMPORTS = (
+    Example(
+        "two jobs",
+        {
+            "jobs": [
+                {
+                    "name": f"poll-{number}",
+                    "trigger": {"type": "interval", "every_seconds": 60},
+                    "target": {"type": "queue", "queue": "polls", "payload": {"customer": number}},
+                }
+                for number in (1, 2)
+            ]
+        },
+    ),
+)
 REASONS = (Example("a reason", {"reason": "wrong customer"}),)
 BACKFILLS = (Example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),)
 PREVIEWS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import UNSET
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.faults import find_faults
-from horarium.api.problems import Fault, InvalidContent
+from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
     BodyReader,
@@ -22,12 +23,15 @@ from horarium.api.reading import (
     read_job,
     read_object,
     to_definition,
+    without_read_only,
     write_cursor,
 )
 from horarium.api.schemas import (
     BackfillRequest,
     Fires,
     FiresQuery,
+    Imported,
+    ImportRequest,
     JobPage,
     JobPatch,
     JobQuery,
@@ -39,8 +43,8 @@ from horarium.api.schemas import (
 )
 from horarium.api.shown import shown_job
 from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
-from horarium.errors import AlreadyExists, CallerError, InvalidJob
-from horarium.job_operations import merge_patch
+from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob
+from horarium.job_operations import YIELD_EVERY, Put, merge_patch
 from horarium.model import Job, encode_payload
 from horarium.operations import Operations
 from horarium.ports import JobFilter
@@ -116,6 +120,22 @@ class Jobs:
         await self._operations.delete_job(job_name(call.request))
         return no_content()
 
+    async def import_jobs(self, call: Call) -> Answer:
+        asked: ImportRequest = call.body
+        answers: list[Imported | None] = []
+        definitions: list[JobDefinition] = []
+        for index, fields in enumerate(asked.jobs):
+            if index % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+            try:
+                definitions.append(to_definition(without_read_only(fields)))
+                answers.append(None)
+            except CallerError as error:
+                answers.append(_not_imported(fields.get("name"), error))
+        done = iter(await self._operations.put_jobs(definitions, dry_run=asked.dry_run) if definitions else [])
+        names = iter(definition.name for definition in definitions)
+        return answer([_imported(next(names), next(done)) if each is None else each for each in answers])
+
     async def pause(self, call: Call) -> Answer:
         reason = call.body.reason if call.body else None
         return answer(shown_job(await self._operations.pause_job(job_name(call.request), reason)))
@@ -147,7 +167,7 @@ class Jobs:
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""
-        return [*self._collection(), *self._item(), *self._actions(), *self._looking_ahead()]
+        return [*self._collection(), self._import(), *self._item(), *self._actions(), *self._looking_ahead()]
 
     def _collection(self) -> list[Endpoint]:
         return [
@@ -166,6 +186,17 @@ class Jobs:
                 answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
             ),
         ]  # fmt: skip
+
+    def _import(self) -> Endpoint:
+        return Endpoint(
+            method="POST", path="/import", name="importJobs", tag="jobs", handle=self.import_jobs,
+            summary="Define many jobs, or bring them to this content, in one request",
+            description="1,000 at the most. Each job is put for itself: the answers stand in the order of the jobs. "
+            "Importing again changes nothing. New jobs with an interval and no anchor begin spread evenly over it. (It "
+            "does not stand under /jobs, where a job may have any name.)",
+            body=ImportRequest, read=BodyReader(ImportRequest), examples=examples.IMPORTS,
+            answers={200: (list[Imported], "One answer for each job")}, problems=(),
+        )  # fmt: skip
 
     def _item(self) -> list[Endpoint]:
         return [
@@ -244,6 +275,14 @@ class Jobs:
                 answers={200: (Fires, "Fire times")}, problems=("invalid_trigger",),
             ),
         ]  # fmt: skip
+
+
+def _not_imported(name: Any, error: HorariumError) -> Imported:
+    return Imported(name if isinstance(name, str) else "", "failed", problem_of(error))
+
+
+def _imported(name: str, done: Put | HorariumError) -> Imported:
+    return _not_imported(name, done) if isinstance(done, HorariumError) else Imported(name, done.value)
 
 
 def _unchecked(target: object) -> None:

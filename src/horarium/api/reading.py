@@ -134,7 +134,11 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 def read_job(body: bytes) -> dict[str, Any]:
     """A job's fields, without those that are ours."""
-    fields = read_object(body)
+    return without_read_only(read_object(body))
+
+
+def without_read_only(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's fields, without those that are ours."""
     return {name: value for name, value in fields.items() if name not in READ_ONLY}
 
 

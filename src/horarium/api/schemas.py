@@ -136,6 +136,13 @@ class TriggerRequest(Struct, forbid_unknown_fields=True):
     payload: Any = None
 
 
+class ImportRequest(Struct, forbid_unknown_fields=True):
+    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: say what would become of them, and write nothing."""
+
+    jobs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
+    dry_run: bool = False
+
+
 class BackfillRequest(Struct, forbid_unknown_fields=True):
     """The fire times from `start` (included) to `end` (excluded)."""
 
@@ -237,6 +244,14 @@ class RunBatch(Struct):
     """Runs that belong together."""
 
     runs: list[RunView]
+
+
+class Imported(Struct, omit_defaults=True):
+    """What became of one job of an import; of one that failed, why, and nothing of it was written."""
+
+    name: str
+    outcome: Literal["created", "updated", "unchanged", "failed"]
+    problem: Problem | UnsetType = UNSET
 
 
 class Fires(Struct):

@@ -5,7 +5,8 @@ behind our back can't say what became of a message. Three channels: one publishe
 consumes, one declares, so that a refused declaration closes none of the others.
 
 The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
-message is sent once more. A consumer is cancelled by the broker: it is set up again.
+message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory
+or disk takes no messages for a while: nothing is sent then, so nothing becomes uncertain.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from typing import Any
 import aiormq
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.channel import Channel
-from aiormq.exceptions import ChannelInvalidStateError, ChannelPreconditionFailed, DeliveryError, PublishError
+from aiormq.exceptions import (
+    AuthenticationError,
+    ChannelInvalidStateError,
+    ChannelPreconditionFailed,
+    DeliveryError,
+    ProbableAuthenticationError,
+    PublishError,
+)
 from pamqp.commands import Basic
 from yarl import URL
 
@@ -41,6 +49,9 @@ HEARTBEAT_SECONDS = 10
 ROUTES_MAX = 3
 """How often a message that came back is sent."""
 PERSISTENT = 2
+BLOCKED = "the broker takes no messages: it has raised an alarm (memory or disk)"
+LOOK_SECONDS = 0.2
+"""How often to look whether the broker takes messages."""
 
 log = logging.getLogger("horarium")
 
@@ -60,16 +71,32 @@ class RabbitBus(Link):
 
     async def _session(self) -> None:
         async with asyncio.timeout(CONNECT_SECONDS):
-            connection = await aiormq.connect(self._url)
+            connection = await self._connect()
         line = Line(connection, self._heard, self._changed)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await line.open()
             self._line = line
-            await self._serve(line)
+            watching = asyncio.create_task(self._watch(line))
+            try:
+                await self._serve(line)
+            finally:
+                watching.cancel()
         finally:
             self._line = None
             await line.close()
+
+    async def _connect(self) -> AbstractConnection:
+        try:
+            return await aiormq.connect(self._url)
+        except (AuthenticationError, ProbableAuthenticationError) as error:
+            raise BusUnavailable(f"the broker refuses the user name or password ({words(error)})") from None
+        except Exception as error:
+            if "OpenOk" not in str(error):
+                raise
+            host = self._url.path.removeprefix("/") or "/"
+            message = f"the broker refuses the virtual host {host!r}: it is not there, or this user may not use it"
+            raise BusUnavailable(message) from None
 
     async def _serve(self, line: Line) -> None:
         """Consume what is wanted, until something breaks."""
@@ -89,15 +116,28 @@ class RabbitBus(Link):
         finally:
             step.cancel()
 
+    async def _watch(self, line: Line) -> None:
+        """Say when the broker takes no messages, and when it does again."""
+        while True:
+            blocked = await line.is_blocked()
+            if blocked and not line.blocked:
+                self._problem = f"{self.kind}: {BLOCKED}"
+                log.warning("%s: %s", self.kind, BLOCKED)
+            elif line.blocked and not blocked:
+                self._went_up()
+            line.blocked = blocked
+            await asyncio.sleep(LOOK_SECONDS)
+
     def _cut(self) -> None:
-        if self._line is not None:
+        """Not where the broker has said why it does not answer: a new connection would be told the same."""
+        if self._line is not None and not self._line.blocked:
             self._line.cut.set()
 
     # ---- actions
 
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
         line = self._line
-        if line is None:
+        if line is None or line.blocked:
             raise BusUnavailable(self.problem or "rabbitmq: not connected")
         properties = Basic.Properties(
             content_type="application/json",
@@ -159,6 +199,7 @@ class Line:
         self._heard = heard
         self._changed = changed
         self.cut = asyncio.Event()
+        self.blocked = False
         self.declared: set[str] = set()
         self._declaring = asyncio.Lock()
         self._subscribing = asyncio.Lock()
@@ -184,6 +225,15 @@ class Line:
         with suppress(Exception, asyncio.CancelledError):
             async with asyncio.timeout(CLOSE_SECONDS if not self.cut.is_set() else 0.5):
                 await self._connection.close()
+
+    async def is_blocked(self) -> bool:
+        """Whether the broker has said that it takes no messages."""
+        try:
+            async with asyncio.timeout(0.01):
+                await self._connection.ready()
+        except TimeoutError:
+            return True
+        return False
 
     def endings(self) -> list[asyncio.Future[Any]]:
         """Futures of which one is done when this line is of no more use."""

@@ -1,38 +1,60 @@
-"""Files of jobs: what format a file has, and the definitions in it."""
+"""Files of jobs: what format a file has, and the jobs in it, each with its place.
+
+A file is read whole before anything is done with it: one that can't be read is refused as a whole.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from horarium.cli.crontab import jobs_of_crontab
+from horarium.cli.crontab import Crontab
+from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
-from horarium.documents import read_json, read_yaml
+from horarium.documents import line_of, read_yaml
 from horarium.errors import InvalidJob
 
-FORMATS = ("yaml", "json", "crontab")
+FORMATS = ("yaml", "json", "crontab", "system-crontab")
 
 
-def read_definitions(
-    path: str, format: str | None = None, queue: str = "crontab", timezone: str = "UTC"
-) -> list[dict[str, Any]]:
-    """The definitions in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with
-    a list. `queue` and `timezone` are for a crontab. Raises InvalidJob, which names the place."""
+def read_definitions(path: str) -> list[dict[str, Any]]:
+    """The definitions in a YAML or JSON file (`-`: the standard input). Raises InvalidJob, which names the place."""
+    definitions = []
+    for entry in read_entries(path):
+        if entry.definition is None:
+            raise InvalidJob(f"{entry.place}: {entry.error}")
+        definitions.append(entry.definition)
+    return definitions
+
+
+def read_entries(
+    path: str, format: str | None = None, *, queue: str = "shell", timezone: str = "UTC", prefix: str = ""
+) -> list[Entry]:
+    """The jobs in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with a list;
+    JSON may also hold one job a line. `queue`, `timezone` and `prefix` are for a crontab. Raises InvalidJob for a file
+    that can't be read."""
     text = read_text(path)
     source = "the standard input" if path == "-" else path
     format = format or _format_of(path, text)
-    if format == "crontab":
-        return jobs_of_crontab(text, source, queue, timezone)
-    documents = [read_json(text, source, InvalidJob)] if format == "json" else read_yaml(text, source, InvalidJob)
-    return [job for document in documents for job in _jobs_in(document, source)]
+    if format == "json":
+        return list(_json_entries(text, source))
+    if format == "yaml":
+        documents = read_yaml(text, source, InvalidJob)
+        return [entry for document in documents for entry in _entries(document, source)]
+    with_user = format == "system-crontab"
+    return list(Crontab(source, queue, timezone, with_user=with_user, prefix=prefix).read(text))
 
 
 def _format_of(path: str, text: str) -> str:
     name = PurePath(path).name.lower()
-    if name.endswith(".json"):
+    if name.endswith((".json", ".jsonl", ".ndjson")):
         return "json"
     if name.endswith((".yaml", ".yml")):
         return "yaml"
+    if path == "/etc/crontab" or path.startswith("/etc/cron.d/"):
+        return "system-crontab"
     if "crontab" in name or name.endswith((".cron", ".tab")):
         return "crontab"
     return _format_in(text)
@@ -45,14 +67,71 @@ def _format_in(text: str) -> str:
     lines = (line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     first = next((fields for fields in lines if "=" not in fields[0]), [])
     is_crontab = len(first) > 5 and is_cron(" ".join(first[:5])) and first[0] != "-"
-    return "crontab" if is_crontab else "yaml"
+    is_nickname = len(first) > 1 and first[0].startswith("@") and is_cron(first[0])
+    return "crontab" if is_crontab or is_nickname else "yaml"
 
 
-def _jobs_in(document: Any, source: str) -> list[dict[str, Any]]:
+# ---- JSON -------------------------------------------------------------------------------------------------------
+
+
+def _json_entries(text: str, source: str) -> Iterator[Entry]:
+    """Each job as it is decoded, so that its line is known."""
+    decoder = json.JSONDecoder()
+    line, seen = 1, 0
+    at = _next(text, 0)
+    in_list = text[at : at + 1] == "["
+    at = _next(text, at + 1) if in_list else at
+    if at == len(text):
+        raise InvalidJob(
+            f"{source}: not JSON: it is empty" if not in_list else f"{source}: not JSON: it ends too early"
+        )
+    while at < len(text) and text[at] != "]":
+        line, seen = line + text.count("\n", seen, at), at
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise InvalidJob(f"{source}: not JSON: {error}") from None
+        at = _next(text, at)
+        yield from _entries(value, source, line) if not in_list else [_entry(value, f"{source}:{line}")]
+        if in_list:
+            at = _after_item(text, at, source)
+    if text[at + in_list :].strip():
+        raise InvalidJob(f"{source}: not JSON: something follows its end")
+
+
+def _after_item(text: str, at: int, source: str) -> int:
+    """Behind the comma between two items, or at the bracket that ends the list."""
+    if text[at : at + 1] == ",":
+        at = _next(text, at + 1)
+        if text[at : at + 1] not in ("]", ""):
+            return at
+    elif text[at : at + 1] == "]":
+        return at
+    line = text.count("\n", 0, at) + 1
+    raise InvalidJob(f"{source}:{line}: not JSON: expected a comma or the end of the list")
+
+
+def _next(text: str, at: int) -> int:
+    """The next character that is no blank."""
+    while at < len(text) and text[at] in " \t\r\n\ufeff":
+        at += 1
+    return at
+
+
+# ---- what a document holds --------------------------------------------------------------------------------------
+
+
+def _entries(document: Any, source: str, line: int | None = None) -> Iterator[Entry]:
     if isinstance(document, dict) and isinstance(document.get("jobs"), list):
         document = document["jobs"]
     jobs = document if isinstance(document, list) else [document]
     for index, job in enumerate(jobs):
-        if not isinstance(job, dict):
-            raise InvalidJob(f"{source}: job {index + 1} is no mapping; expected name, trigger and target")
-    return jobs
+        at = line_of(job) or (line if job is document else None)
+        yield _entry(job, f"{source}: job {index + 1}" if at is None else f"{source}:{at}", index)
+
+
+def _entry(job: Any, place: str, index: int | None = None) -> Entry:
+    if isinstance(job, dict):
+        return Entry(place, job)
+    which = "it" if index is None else f"job {index + 1}"
+    return Entry(place, error=f"{which} is no mapping; expected name, trigger and target")

@@ -1,119 +1,162 @@
 """`horarium job import` and `horarium job export`.
 
-Each job of a file is put: a new one is made, a changed one is changed, an unchanged one stays as it is, with its next
-fire time. A job that is refused is named, and the others are imported all the same.
+Each job of a file is put, many in one request: a new one is made, a changed one is changed, an unchanged one stays as
+it is, with its next fire time. A job that is refused is named with its place, and the others are imported all the same.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from horarium.cli.documents import FORMATS, read_definitions
+from horarium.cli.documents import FORMATS, read_entries
+from horarium.cli.entry import Entry
 from horarium.cli.fields import pairs
 from horarium.cli.output import print_json
 from horarium.cli.shell import FAILED, connect, server_options
-from horarium.errors import CallerError, Conflict, InvalidJob, NotFound
 
 if TYPE_CHECKING:
     from horarium.client import Client
     from horarium.definitions import JobView
 
 ERRORS_SHOWN_MAX = 20
+HERD_JOBS = 100
+"""So many jobs with one and the same cron expression are worth a word."""
 
 
 @click.command(
     "import",
     help="""Define the jobs of FILE (- is the standard input): YAML, JSON or a crontab. A second import changes nothing.
 
+New jobs with an interval and no anchor begin spread evenly over it, so that they do not all fire as one.
+
 \b
-A line of a crontab becomes a job with a queue target and the payload {"command": ["/bin/sh", "-c", COMMAND]}; its name
-follows from the command. CRON_TZ= and TZ= set the time zone, other variables go into the payload's env.
+A line of a crontab becomes a job with a queue target and the payload {"command": ["/bin/sh", "-c", COMMAND]}, for
+`horarium worker --queue shell --allow-commands`; its name follows from the command. CRON_TZ= and TZ= set the time zone,
+SHELL= the shell, HOME= the folder, RANDOM_DELAY= a jitter in minutes; other variables go into the payload's env.
 \b
 Examples:
   horarium job import jobs.yaml
-  crontab -l | horarium job import - --format crontab --queue shell --timezone Europe/Berlin
+  horarium job import jobs.json --dry-run
+  crontab -l | horarium job import - --format crontab --timezone Europe/Berlin
 """,
 )
 @click.argument("file", metavar="FILE")
 @click.option("--format", type=click.Choice(FORMATS), help="What the file is; left out: by its name or content.")
-@click.option("--queue", metavar="NAME", default="crontab", show_default=True, help="Crontab: the queue of its jobs.")
+@click.option("--dry-run", is_flag=True, help="Check every job and say what would become of it; write nothing.")
+@click.option("--queue", metavar="NAME", default="shell", show_default=True, help="Crontab: the queue of its jobs.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Crontab: the time zone.")
+@click.option("--prefix", metavar="TEXT", default="", help="Crontab: what the names of its jobs begin with.")
 @server_options
 def import_jobs(
-    file: str, format: str | None, queue: str, timezone: str, url: str, api_key: str | None, as_json: bool
+    file: str,
+    format: str | None,
+    dry_run: bool,
+    queue: str,
+    timezone: str,
+    prefix: str,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
 ) -> None:
-    definitions = read_definitions(file, format, queue, timezone)
-    with connect(url, api_key) as client, _progress(definitions, as_json) as steps:
-        done, errors = _import(client, steps)
+    entries = read_entries(file, format, queue=queue, timezone=timezone, prefix=prefix)
+    with connect(url, api_key) as client, _progress(len(entries), as_json) as advance:
+        done, errors = _import(client, entries, dry_run, advance)
+    found = notes(entries)
     if as_json:
-        print_json({**done, "errors": errors})
+        print_json({**done, "dry_run": dry_run, "errors": errors, "notes": found})
     else:
-        _print_summary(done, errors)
+        _print_summary(done, errors, found, dry_run)
     if errors:
         sys.exit(FAILED)
 
 
-def _import(client: Client, definitions: Iterable[dict[str, Any]]) -> tuple[dict[str, int], list[dict[str, str]]]:
+def _import(
+    client: Client, entries: Sequence[Entry], dry_run: bool, advance: Callable[[], None]
+) -> tuple[dict[str, int], list[dict[str, str]]]:
     counts: Counter[str] = Counter()
     errors: list[dict[str, str]] = []
-    for number, definition in enumerate(definitions, 1):
-        try:
-            counts[_put(client, definition)] += 1
-        except (CallerError, Conflict) as error:
-            if error.code == "unauthorized":
-                raise
-            errors.append({"job": str(definition.get("name", f"number {number}")), "error": error.message})
+    good: list[Entry] = []
+    first: dict[str, str] = {}
+    for entry in entries:
+        why = entry.error
+        if entry.name and entry.name in first:
+            why = f"there is a job of this name already, at {first[entry.name]}"
+        elif entry.name:
+            first[entry.name] = entry.place
+        if why is None:
+            good.append(entry)
+        else:
+            errors.append(_failed(entry, why))
+            advance()
+    sent = client.import_jobs((entry.definition or {} for entry in good), dry_run=dry_run)
+    for entry, imported in zip(good, sent, strict=True):
+        if imported.error is None:
+            counts[imported.outcome] += 1
+        else:
+            errors.append(_failed(entry, imported.error.message))
+        advance()
     return {name: counts[name] for name in ("created", "updated", "unchanged")} | {"failed": len(errors)}, errors
 
 
-def _put(client: Client, definition: dict[str, Any]) -> str:
-    """Put one job: `created`, `updated` or `unchanged`."""
-    before = _find(client, definition.get("name"))
-    if before is None and _has_masked_secret(definition):
-        raise InvalidJob("target.signing_secret is masked, as exports are; put the secret in its place")
-    after, created = client.put_job(definition)
-    if created or before is None:
-        return "created"
-    return "unchanged" if definition_of_view(before) == definition_of_view(after) else "updated"
+def _failed(entry: Entry, why: str) -> dict[str, str]:
+    return {"job": entry.name or "", "place": entry.place, "error": why}
 
 
-def _find(client: Client, name: Any) -> JobView | None:
-    try:
-        return client.get_job(name) if isinstance(name, str) and name else None
-    except NotFound:
-        return None
-
-
-def _has_masked_secret(definition: dict[str, Any]) -> bool:
-    from horarium.masking import SECRET_SHOWN
-
-    target = definition.get("target")
-    return isinstance(target, dict) and target.get("signing_secret") == SECRET_SHOWN
+def notes(entries: Iterable[Entry]) -> list[str]:
+    """What is right, but may not be meant."""
+    herds: Counter[tuple[str, str]] = Counter()
+    mail = False
+    for entry in entries:
+        job = entry.definition or {}
+        trigger, target = job.get("trigger"), job.get("target")
+        if isinstance(trigger, dict) and trigger.get("type") == "cron" and not job.get("jitter_seconds"):
+            herds[str(trigger.get("expression")), str(trigger.get("timezone", "UTC"))] += 1
+        payload = target.get("payload") if isinstance(target, dict) else None
+        env = payload.get("env") if isinstance(payload, dict) else None
+        mail = mail or (isinstance(env, dict) and bool(env.get("MAILTO")))
+    found = [
+        f"{count:,} jobs fire at the same instants ({expression}, {zone}): jitter_seconds in their definitions spreads "
+        "them, and so does H in place of a number"
+        for (expression, zone), count in herds.most_common()
+        if count >= HERD_JOBS and "H" not in expression
+    ]
+    return [*found, "MAILTO: no mail is sent; what a command wrote is kept with its run"] if mail else found
 
 
 @contextmanager
-def _progress(definitions: Sequence[dict[str, Any]], as_json: bool) -> Iterator[Iterable[dict[str, Any]]]:
-    """The definitions, with a progress bar on a terminal."""
+def _progress(total: int, as_json: bool) -> Iterator[Callable[[], None]]:
+    """What to call for each job; on a terminal, a bar shows how far it is."""
     if as_json or not sys.stderr.isatty():
-        yield definitions
+        yield lambda: None
         return
-    with click.progressbar(definitions, label="Importing", file=sys.stderr) as bar:
-        yield bar
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("Importing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("import", total=total)
+        yield lambda: bar.advance(task)
 
 
-def _print_summary(done: dict[str, int], errors: list[dict[str, str]]) -> None:
+def _print_summary(done: dict[str, int], errors: list[dict[str, str]], notes: list[str], dry_run: bool) -> None:
     for error in errors[:ERRORS_SHOWN_MAX]:
-        click.echo(f"Error: {error['job']}: {error['error']}", err=True)
+        if error["job"]:
+            click.echo(f"Error: {error['job']}: {error['error']} ({error['place']})", err=True)
+        else:
+            click.echo(f"Error: {error['place']}: {error['error']}", err=True)
     if len(errors) > ERRORS_SHOWN_MAX:
         click.echo(f"... and {len(errors) - ERRORS_SHOWN_MAX} more errors; --json lists them all", err=True)
-    click.echo(", ".join(f"{count} {name}" for name, count in done.items()) + ".")
+    for note in notes:
+        click.echo(f"Note: {note}", err=True)
+    said = ", ".join(f"{count} {name}" for name, count in done.items()) + "."
+    click.echo(f"Nothing was written. It would be: {said}" if dry_run else said)
 
 
 @click.command(

@@ -1,8 +1,7 @@
 """`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
 `module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
-store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see
-`client.commands`).
+store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see `client.commands`).
 """
 
 from __future__ import annotations
@@ -103,8 +102,12 @@ def worker(
     else:
         performer = load_app(app)
         if is_scheduler(performer):
-            asked: dict[str, Any] = {"slots": slots, "grace": grace, "name": name}
-            run_scheduler(performer, **{option: asked[option] for option in asked if _is_given(option)})
+            run_scheduler(
+                performer,
+                slots=slots if _is_given("slots") else None,
+                grace=grace if _is_given("grace") else None,
+                name=name,
+            )
             return
         if not callable(performer):
             raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")

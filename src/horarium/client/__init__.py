@@ -5,10 +5,10 @@ Needs the standard library and msgspec, nothing of the server's. Both are synchr
 
 from __future__ import annotations
 
-from horarium.client.api import Client, Report
+from horarium.client.api import Client, Imported, Report
 from horarium.client.claimed import ClaimedRun, Failure
 from horarium.client.commands import Commands
 from horarium.client.transport import Cut
 from horarium.client.worker import Worker
 
-__all__ = ["ClaimedRun", "Client", "Commands", "Cut", "Failure", "Report", "Worker"]
+__all__ = ["ClaimedRun", "Client", "Commands", "Cut", "Failure", "Imported", "Report", "Worker"]

@@ -7,7 +7,7 @@ same as doing it once; nothing else is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +24,9 @@ PAGE_SIZE = 200
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = 1_000
 SETTLE_MAX = 1_000
+IMPORT_MAX = 1_000
+IMPORT_BYTES_MAX = 960 * 1024
+"""JSON text of the jobs in one request; the server reads a body of 1 MiB."""
 
 T = TypeVar("T")
 
@@ -54,6 +57,20 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_seconds: float | UnsetType = UNSET
     until: datetime | UnsetType = UNSET
     reason: str | UnsetType = UNSET
+
+
+class Imported(Struct, frozen=True):
+    """What became of one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed."""
+
+    name: str
+    outcome: str
+    error: HorariumError | None = None
+
+
+class _Imported(Struct):
+    name: str
+    outcome: str
+    problem: Problem | None = None
 
 
 class _Runs(Struct):
@@ -107,6 +124,45 @@ class Client:
         """Define the job, or bring the existing one to this content; True: it is new."""
         answer = self._call("PUT", f"/jobs/{segment(_name_of(definition))}", body=definition)
         return _decode(answer, JobView), answer.status == 201
+
+    def import_jobs(
+        self, definitions: Iterable[JobDefinition | Mapping[str, Any]], *, dry_run: bool = False
+    ) -> Iterator[Imported]:
+        """Put many jobs, each for itself, as many in one request as fit: what became of each, in their order, as it
+        comes in. Importing again changes nothing. New jobs with an interval begin spread over it. `dry_run`: nothing is
+        written."""
+        batch: list[msgspec.Raw] = []
+        size = 0
+        for definition in definitions:
+            try:
+                text = msgspec.json.encode(definition)
+            except (TypeError, ValueError, RecursionError) as error:
+                yield from self._import(batch, dry_run)
+                batch, size = [], 0
+                yield Imported("", "failed", InvalidRequest(f"it can't be written as JSON: {error}"))
+                continue
+            if batch and (len(batch) >= IMPORT_MAX or size + len(text) > IMPORT_BYTES_MAX):
+                yield from self._import(batch, dry_run)
+                batch, size = [], 0
+            batch.append(msgspec.Raw(text))
+            size += len(text) + 1
+        yield from self._import(batch, dry_run)
+
+    def _import(self, batch: list[msgspec.Raw], dry_run: bool) -> Iterator[Imported]:
+        if not batch:
+            return
+        try:
+            found = _decode(self._post("/import", {"jobs": batch, "dry_run": dry_run}), list[_Imported])
+        except InvalidRequest as error:
+            if len(batch) > 1:
+                # One that can't be read at all keeps the others out: it is found by halving.
+                yield from self._import(batch[: len(batch) // 2], dry_run)
+                yield from self._import(batch[len(batch) // 2 :], dry_run)
+                return
+            found = []
+            yield Imported(str(_named(batch[0])), "failed", error)
+        for line in found:
+            yield Imported(line.name, line.outcome, None if line.problem is None else error_from(line.problem, 422))
 
     def patch_job(self, name: str, changes: Mapping[str, Any]) -> JobView:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
@@ -283,6 +339,12 @@ def _decode(answer: Answer, kind: type[T]) -> T:
         return msgspec.json.decode(answer.body, type=kind)
     except msgspec.DecodeError as error:
         raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
+
+
+def _named(definition: msgspec.Raw) -> Any:
+    """The name that a definition has, if it has one."""
+    value = msgspec.json.decode(definition)
+    return value.get("name", "") if isinstance(value, dict) else ""
 
 
 def _name_of(definition: JobDefinition | Mapping[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 The one hard thing is what to repeat. A request that never left (no connection) is always tried again. One that may have
 been carried out is tried again only if doing it twice does the same as doing it once; the caller says so. `503` counts
-as the latter, and its Retry-After is honoured. Silence beyond the time limit is not retried: whoever waited that long
+as the latter, as do `502` and `504`, with which a proxy speaks; `429` was certainly not carried out. Their Retry-After
+is honoured. Silence beyond the time limit is not retried: whoever waited that long
 wants to hear of it.
 """
 
@@ -190,7 +191,7 @@ class Transport:
             return Outage(f"{self.url} did not answer {what} within {asked.seconds:g} s; try again later"), None
         if answer.status < 300:
             return answer, None
-        again = answer.status == 503 and asked.repeatable
+        again = answer.status == 429 or (answer.status in (502, 503, 504) and asked.repeatable)
         return error_of(answer, self.url), self._retry_after(answer, attempt) if again else None
 
     def _once(self, asked: _Asked) -> Answer:

@@ -23,6 +23,7 @@ from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, S
 from horarium.model import CLAIMED, BusTarget, Cancelled, Failed, Outcome, Run, State, Succeeded
 from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Signal, Store
 from horarium.services.bus_reports import Reading, after_silence, heard, read
+from horarium.services.quiet import QuietLog
 from horarium.telemetry import Telemetry
 
 LIST_SECONDS = 60.0
@@ -75,6 +76,8 @@ class Reports:
         self._curt: set[str] = set()
         self._doubted: dict[str, int] = {}
         self._kept: list[tuple[Report, Instant]] = []
+        self._refused = QuietLog("messages rejected")
+        self._dropped = QuietLog("late reports")
         self.wake: Callable[[], None] = lambda: None
         self.cancel_asked: Callable[[Run], None] = lambda run: None
         signal.subscribe("jobs", self._note_jobs)
@@ -83,6 +86,8 @@ class Reports:
         self._jobs_changed = True
 
     async def step(self, now: Instant) -> Instant | None:
+        self._refused.tell_rest(now)
+        self._dropped.tell_rest(now)
         for _ in range(STEPS_MAX):
             reports = self._bus.take(BATCH_MAX)
             if not reports:
@@ -244,7 +249,8 @@ class Reports:
             return
         self._telemetry.reported("stale")
         self._telemetry.lease_lost()
-        log.warning(
+        self._dropped.warning(
+            self._clock.now(),
             "run %s: a late report (%s, token %s) changed nothing; the run is %s under token %d",
             run.id,
             type(reading.outcome).__name__.lower() if reading.outcome is not None else "heartbeat",
@@ -255,7 +261,8 @@ class Reports:
 
     def _refuse(self, report: Report, outcome: str, why: str) -> None:
         self._telemetry.reported(outcome)
-        log.warning("a %s message on job %r %s; it is rejected: %.200r", report.kind, report.job, why, report.body)
+        message = "a %s message on job %r %s; it is rejected: %.200r"
+        self._refused.warning(self._clock.now(), message, report.kind, report.job, why, report.body[:200])
 
 
 def _says_again(reading: Reading, run: Run) -> bool:

@@ -1,9 +1,10 @@
 """Jobs: what `ports.Store` says of them, as functions on a session.
 
 Plans are carried out in one transaction for the batch. First it is hoped that every job still has the version that was
-read and that no run is in the way: then nothing need be read at all. If that fails, nothing is written, and the batch
-is gone through plan by plan: what is stored is read in one snapshot, the effect of each plan is worked out in memory,
-and what came of it is written. Whatever others write meanwhile makes the transaction start again.
+read and that no run is in the way: then nothing need be read at all. If that fails, mostly since another node has
+planned the same jobs, nothing is written, and the batch is gone through plan by plan: what is stored is read in one
+snapshot, the effect of each plan is worked out in memory, and what came of it is written. Whatever others write
+meanwhile makes the transaction start again.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tr
 async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
     if _is_simple(plans):
         try:
-            return await session.transaction(lambda within: _commit_all(session, plans, within), tries=tries)
-        except Lost:
+            return await session.attempt(lambda within: _commit_all(session, plans, within))
+        except (Lost, Contended):
             pass
     return await session.transaction(lambda within: _commit_each(session, plans, now, within), tries=tries)
 
@@ -129,7 +130,7 @@ def _job_id_of(plan: Plan) -> str:
 
 
 async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
-    jobs = await session.find(queries.get_jobs_by_id(session, (plan.job.id for plan in plans)), within=within)
+    jobs = await session.find(queries.job_versions(session, (plan.job.id for plan in plans)), within=within)
     versions = {document["_id"]: document["version"] for document in jobs}
     carried_out: list[Plan] = []
     answer: list[bool] = []

@@ -43,6 +43,10 @@ def get_jobs_by_id(session: Session, ids: Iterable[str]) -> Query:
     return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}})
 
 
+def job_versions(session: Session, ids: Iterable[str]) -> Query:
+    return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}}, fields={"version": True})
+
+
 def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
     """The prefix bounds the walk at both ends. Of several labels one leads; the rest are looked at in each job."""
     name: Document = {"$gt": after or ""}

@@ -141,6 +141,10 @@ class Session:
         async with self._gate:
             return await self._unhindered(work, tries)
 
+    async def attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Carry out `work` as one transaction, or not at all if anybody is in the way. Raises Contended."""
+        return await self._transaction(work, 1)
+
     async def _unhindered(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
         try:
             return await self._transaction(work, tries)
@@ -151,15 +155,16 @@ class Session:
 
     async def _transaction(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
         pause = PAUSE_SECONDS_MIN
-        for _ in range(tries):
+        for number in range(tries):
+            if number > 0:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
             try:
                 return await self._once(work)
             except Exception as error:
                 # A unique index that was met here was not seen in the snapshot: a new one shows it.
                 if not is_transient(error) and duplicates(error) is None:
                     raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, PAUSE_SECONDS_MAX)
         raise Contended
 
     async def would_conflict(self, work: Callable[[Any], Awaitable[object]]) -> bool:

@@ -153,7 +153,8 @@ class RedisStore:
             arguments = Arguments(before=4)
             batch = [value for plan in part for value in _plan(plan, arguments)]
             ids = [run_id for plan in part for run_id in _ids_of(plan)]
-            values = (now, len(part), pack_all(ids), pack_all(batch), *arguments.values)
+            job_ids = [plan.job.id for plan in part]
+            values = (now, pack_all(job_ids), pack_all(ids), pack_all(batch), *arguments.values)
             answers.extend(map(bool, await self._write("commit_plans", *values)))
         return answers
 

@@ -52,7 +52,7 @@ CREATE INDEX jobs_deleted ON horarium.jobs (namespace_id) WHERE deleted_at IS NO
 
 CREATE INDEX jobs_by_label ON horarium.jobs USING gin (labels) WHERE deleted_at IS NULL;
 
--- What is unfinished: small, always changing, so vacuumed early. Columns stand by size, so that none is padded.
+-- What is unfinished: small, always changing, so vacuumed early and without pauses. Columns stand by size, so that none is padded.
 -- `gated`: a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
 CREATE TABLE horarium.runs (
     due_at int8 NOT NULL,
@@ -108,7 +108,7 @@ WHERE state > 0 AND concurrency_key IS NOT NULL;
 
 -- History: written once. A run stands in `runs` or here, never in both.
 CREATE TABLE horarium.finished (LIKE horarium.runs, PRIMARY KEY (namespace_id, id))
-WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE UNIQUE INDEX finished_by_key ON horarium.finished (namespace_id, unique_key) WHERE unique_key IS NOT NULL;
 

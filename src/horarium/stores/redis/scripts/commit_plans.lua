@@ -1,9 +1,10 @@
 -- uses: shared_runs, shared_jobs
--- ARGV: now; how many plans; ids of the runs to look at; the plans, both in MessagePack; then whatever they give places
--- of. A plan is: job id, version read, place of the new row, how many changes, withdrawals (id, token) and runs, and
+-- ARGV: now; ids of the jobs, one for each plan; ids of the runs to look at; the plans, all in MessagePack; then whatever
+-- they give places of. A plan is: job id, version read, place of the new row, how many changes, withdrawals (id, token) and runs, and
 -- these. Answers 1 for each that was carried out.
-local now, count, batch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
+local now, job_ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[4]
 local answers, at = {}, 0
+fetch_jobs(job_ids)
 fetch({cmsgpack.unpack(ARGV[3])})
 
 local function withdraw(id, token)
@@ -24,7 +25,7 @@ end
 local function commit_plan()
   local job_id, version, row, changes, withdrawals, runs, id, token
   at, job_id, version, row, changes, withdrawals, runs = unpack_limit(batch, 6, at)
-  local stored = call('HGET', JOBS, job_id)
+  local stored = job_rows[job_id]
   local job = stored and read_job(stored)
   if not job or job.version ~= version then
     skip(changes, withdrawals, runs)
@@ -40,6 +41,6 @@ local function commit_plan()
   return 1
 end
 
-for place = 1, count do answers[place] = commit_plan() end
+for place = 1, #job_ids do answers[place] = commit_plan() end
 flush()
 return answers

@@ -58,16 +58,28 @@ local function same_labels(one, other)
   return true
 end
 
--- Write a job over the one of its id. Most plans only move the next fire time.
+-- Rows read beforehand or written since (false: there is none), and the jobs that were written and not flushed.
+local job_rows, jobs_put = {}, {}
+
+local function fetch_jobs(ids)
+  for place, row in ipairs(many('HMGET', JOBS, ids)) do job_rows[ids[place]] = row end
+end
+
+-- Write a job over the one of its id. Most plans only move the next fire time: that is collected for `flush`.
 local function put_job(id, row, old)
   local new = read_job(row)
+  if jobs_put[id] then
+    flush()
+    jobs_put = {}
+  end
+  jobs_put[id], job_rows[id] = true, row
   if old.deleted or new.deleted or old.enabled ~= new.enabled or not same_labels(old.labels, new.labels) then
     unindex_job(id, old)
     index_job(id, new)
   elseif new.next_fire_at then
-    call('ZADD', P .. 'jobs_due', new.next_fire_at, id)
+    add(P .. 'jobs_due', new.next_fire_at, id)
   elseif old.next_fire_at then
-    call('ZREM', P .. 'jobs_due', id)
+    remove(P .. 'jobs_due', id)
   end
-  call('HSET', JOBS, id, row)
+  set_field(JOBS, id, row)
 end

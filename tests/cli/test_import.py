@@ -1,0 +1,217 @@
+"""`horarium job import`: many jobs, in every format, with their places; and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from horarium.cli import cli
+from horarium.cli.documents import read_entries
+from horarium.cli.job_files import HERD_JOBS
+from horarium.client import Client
+from horarium.client.api import IMPORT_MAX
+from horarium.errors import InvalidJob
+from tests.blackbox.outside import environment
+from tests.servers.live import live_server
+
+Call = Callable[..., Result]
+EVERY_MINUTE = {"type": "interval", "every_seconds": 60}
+
+
+def a_job(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "trigger": EVERY_MINUTE, "target": {"type": "queue", "queue": "q"}, **fields}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with live_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def load(url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """An import with these arguments; it must end with this status."""
+    monkeypatch.setenv("HORARIUM_URL", url)
+
+    def run(text: str, *args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, ["job", "import", "-", *args], input=text)
+        assert result.exit_code == status, (result.output, result.stderr)
+        return result
+
+    return run
+
+
+def counts(result: Result) -> tuple[int, ...]:
+    found = json.loads(result.stdout)
+    return tuple(found[name] for name in ("created", "updated", "unchanged", "failed"))
+
+
+def test_more_jobs_than_one_request_takes_are_imported_and_spread(load: Call, url: str) -> None:
+    jobs = [a_job(f"many-{number}") for number in range(2 * IMPORT_MAX + 1)]
+    text = json.dumps(jobs)
+    assert counts(load(text, "--json")) == (len(jobs), 0, 0, 0)
+    with Client(url) as client:
+        before = {job.name: job for job in client.list_jobs(prefix="many-")}
+        fires = Counter(job.next_fire_at.second for job in before.values() if job.next_fire_at)
+        assert set(fires) == set(range(60))
+        assert max(fires.values()) < 1.6 * len(jobs) / 60
+        assert counts(load(text, "--json")) == (0, 0, len(jobs), 0)
+        for job in client.list_jobs(prefix="many-"):
+            assert (job.version, job.updated_at) == (before[job.name].version, before[job.name].updated_at) or (
+                job.fires_count > before[job.name].fires_count
+            )
+
+
+def test_a_large_job_goes_in_a_request_of_its_own(load: Call) -> None:
+    jobs = [a_job(f"large-{n}", target={"type": "queue", "queue": "q", "payload": "x" * 250_000}) for n in range(9)]
+    assert counts(load(json.dumps(jobs), "--json")) == (9, 0, 0, 0)
+
+
+def test_what_can_not_be_read_by_the_server_keeps_nothing_else_out(load: Call) -> None:
+    nul = a_job("nul", labels={"a": "\0"})
+    huge = a_job("huge", target={"type": "queue", "queue": "q", "payload": "x" * 2_000_000})
+    text = json.dumps([a_job("odd-1"), nul, a_job("odd-2"), huge, a_job("odd-3")])
+    result = load(text, "--json", status=1)
+    assert counts(result) == (3, 0, 0, 2)
+    errors = {error["job"]: error["error"] for error in json.loads(result.stdout)["errors"]}
+    assert "NUL" in errors["nul"]
+    assert "larger than" in errors["huge"]
+
+
+def test_a_dry_run_checks_all_and_writes_nothing(load: Call, url: str) -> None:
+    text = json.dumps([a_job("dry"), a_job("bad", trigger={"type": "cron", "expression": "61 * * * *"})])
+    result = load(text, "--dry-run", status=1)
+    assert result.stdout == "Nothing was written. It would be: 1 created, 0 updated, 0 unchanged, 1 failed.\n"
+    assert "Error: bad: " in result.stderr
+    with Client(url) as client:
+        assert list(client.list_jobs(prefix="dry")) == []
+
+
+YAML = """
+# a comment
+jobs:
+  - name: first
+    trigger: {type: interval, every_seconds: 60}
+    target: {type: queue, queue: q}
+
+  - name: second
+    trigger: {type: cron, expression: "x"}
+    target: {type: queue, queue: q}
+  - just a text
+"""
+
+
+def test_an_error_names_the_line_of_its_job(load: Call) -> None:
+    result = load(YAML, "--format", "yaml", status=1)
+    assert result.stdout == "1 created, 0 updated, 0 unchanged, 2 failed.\n"
+    assert "(the standard input:8)" in result.stderr
+    assert "job 3 is no mapping" in result.stderr
+    text = '[\n{"name": "one", "x": 1},\n\n{"name": "two", "x": 1}\n]'
+    errors = json.loads(load(text, "--json", status=1).stdout)["errors"]
+    assert [error["place"] for error in errors] == ["the standard input:2", "the standard input:4"]
+
+
+def test_a_name_that_stands_twice_is_refused_the_second_time_each_time(load: Call) -> None:
+    text = json.dumps([a_job("twice"), a_job("twice", priority=1)])
+    assert counts(load(text, "--json", status=1)) == (1, 0, 0, 1)
+    again = load(text, status=1)
+    assert again.stdout == "0 created, 0 updated, 1 unchanged, 1 failed.\n"
+    assert "Error: twice: there is a job of this name already, at the standard input:1" in again.stderr
+
+
+CRONTAB = """\
+MAILTO=ops@example.com
+CRON_TZ=Europe/Berlin
+0 3 * * * /usr/bin/backup --all
+@reboot /usr/bin/hello
+*/61 * * * * /usr/bin/wrong
+not a line
+"""
+
+
+def test_a_crontab_is_imported_line_by_line(load: Call, url: str) -> None:
+    result = load(CRONTAB, "--format", "crontab", "--prefix", "host1.", status=1)
+    assert result.stdout == "1 created, 0 updated, 0 unchanged, 3 failed.\n"
+    for words in ("the standard input:4: @reboot has", "(the standard input:5)", "the standard input:6: 'not a line'"):
+        assert words in result.stderr
+    assert "Note: MAILTO: no mail is sent" in result.stderr
+    with Client(url) as client:
+        job = client.get_job("host1.usr-bin-backup-all")
+    assert job.trigger["timezone"] == "Europe/Berlin"
+    assert load(CRONTAB, "--format", "crontab", "--prefix", "host1.", status=1).stdout.startswith(
+        "0 created, 0 updated, 1 unchanged"
+    )
+
+
+def test_a_crontab_with_users_is_recognised_by_its_place_or_by_name(load: Call, url: str) -> None:
+    text = "17 * * * * root cd / && run-parts --report /etc/cron.hourly\n"
+    assert counts(load(text, "--format", "system-crontab", "--json")) == (1, 0, 0, 0)
+    with Client(url) as client:
+        job = client.get_job("cd-run-parts-report-etc-cron-hourly")
+    assert job.labels == {"crontab-user": "root"}
+
+
+def test_many_jobs_of_one_instant_are_worth_a_word(load: Call) -> None:
+    hourly = {"type": "cron", "expression": "0 * * * *"}
+    jobs = [a_job(f"herd-{number}", trigger=hourly) for number in range(HERD_JOBS)]
+    assert f"Note: {HERD_JOBS} jobs fire at the same instants (0 * * * *, UTC)" in load(json.dumps(jobs)).stderr
+    spread = [{**job, "jitter_seconds": 60} for job in jobs]
+    assert json.loads(load(json.dumps(spread), "--json").stdout)["notes"] == []
+    assert load(json.dumps(jobs[1:])).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('{"name": "a"}', ["a"]),
+        ('{"name": "a"}\n{"name": "b"}\n', ["a", "b"]),
+        (' [ {"name": "a"} , {"name": "b"} ] ', ["a", "b"]),
+        ("[]", []),
+        ('{"jobs": [{"name": "a"}, {"name": "b"}]}', ["a", "b"]),
+    ],
+)
+def test_json_holds_one_job_a_list_or_one_a_line(tmp_path: Path, text: str, names: list[str]) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(text)
+    assert [entry.name for entry in read_entries(str(file))] == names
+
+
+@pytest.mark.parametrize("text", ["", "[", "[{}", "[{},]", '[{"a": 1} {"b": 2}]', "[{}] x", "{", '{"a": }', "[{},,{}]"])
+def test_a_file_that_is_no_json_is_refused_as_a_whole(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(text)
+    with pytest.raises(InvalidJob, match="not JSON"):
+        read_entries(str(file))
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_bar_shows_how_far_it_is(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([a_job(f"bar-{number}") for number in range(3)]))
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "horarium", "job", "import", str(file), "--url", url]
+    with open(ours, "rb", closefd=True, buffering=0) as screen:
+        env = environment({"TERM": "xterm", "COLUMNS": "80"})
+        done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, timeout=30, check=True, env=env)
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                chunk = screen.read(4096)
+            except OSError:
+                break
+            if not chunk:
+                break
+            shown += chunk
+    assert b"Importing" in shown
+    assert b"3/3" in shown
+    assert done.stdout == b"3 created, 0 updated, 0 unchanged, 0 failed.\n"

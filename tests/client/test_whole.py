@@ -1,0 +1,113 @@
+"""The client covers the whole API, and needs nothing but msgspec beside the standard library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from horarium.client import Client, Report
+from horarium.errors import HorariumError
+from tests.client.scripted import answer, scripted
+from tests.servers.live import live_server
+
+SRC = Path(__file__).parents[2] / "src"
+JOB = {"name": "N", "trigger": {}, "target": {}}
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+CALLS: dict[str, Callable[[Client], Any]] = {
+    "createJob": lambda client: client.create_job(JOB),
+    "putJob": lambda client: client.put_job(JOB),
+    "importJobs": lambda client: list(client.import_jobs([JOB])),
+    "patchJob": lambda client: client.patch_job("N", {}),
+    "getJob": lambda client: client.get_job("N"),
+    "listJobs": lambda client: list(client.list_jobs()),
+    "deleteJob": lambda client: client.delete_job("N"),
+    "pauseJob": lambda client: client.pause_job("N"),
+    "resumeJob": lambda client: client.resume_job("N"),
+    "triggerJob": lambda client: client.trigger_job("N"),
+    "backfillJob": lambda client: client.backfill_job("N", MOMENT, MOMENT),
+    "listFires": lambda client: client.fires("N"),
+    "previewTrigger": lambda client: client.preview({}),
+    "listRuns": lambda client: list(client.list_runs()),
+    "getRun": lambda client: client.get_run("I"),
+    "cancelRun": lambda client: client.cancel_run("I"),
+    "retryRun": lambda client: client.retry_run("I"),
+    "claimRuns": lambda client: client.claim(["q"], 1, "w"),
+    "heartbeatRun": lambda client: client.heartbeat("I", 1),
+    "completeRun": lambda client: client.complete("I", 1),
+    "failRun": lambda client: client.fail("I", 1, "no"),
+    "settleRuns": lambda client: client.settle([Report(id="I", token=1, outcome="completed")]),
+    "listNodes": lambda client: client.nodes(),
+    "getStats": lambda client: client.stats(),
+}
+"""For each operation of the document the call of the client that asks for it."""
+
+
+@pytest.fixture(scope="module")
+def operations() -> dict[str, tuple[str, str]]:
+    """Every operation under /api/v1 by its id: method and path, as the server documents them."""
+    with live_server() as server, Client(server.url) as client:
+        document = msgspec.json.decode(client._transport.request("GET", "/docs/openapi.json").body)
+    return {
+        operation["operationId"]: (method.upper(), path)
+        for path, item in document["paths"].items()
+        if path.startswith("/api/")
+        for method, operation in item.items()
+    }
+
+
+def test_every_operation_has_a_method_of_the_client(operations: dict[str, tuple[str, str]]) -> None:
+    assert set(CALLS) == set(operations)
+    for name, (method, path) in operations.items():
+        with scripted(answer(404, {"code": "not_found", "detail": "no"})) as server, Client(server.url) as client:
+            with suppress(HorariumError):
+                CALLS[name](client)
+            (asked,) = server.requests
+        told = path.replace("{name}", "N").replace("{id}", "I")
+        assert (asked.method, asked.target.partition("?")[0]) == (method, told), name
+
+
+BARE = """
+import sys
+from horarium.client import Client, Commands, Worker
+client = Client(sys.argv[1])
+def perform(run):
+    if run.payload == "fail":
+        raise ValueError("so it is")
+    if run.payload != "last":
+        return Commands()(run)
+    worker.stop()
+for payload in ("fail", {"command": ["echo", "bare"]}, "last"):
+    client.trigger_job("bare", payload)
+worker = Worker(client, ["bare"], perform, slots=1)
+worker.run()
+"""
+
+
+@pytest.mark.slow
+def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
+    """An interpreter without any installed package but msgspec: no site-packages, a folder with two links."""
+    (tmp_path / "horarium").symlink_to(SRC / "horarium")
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    with live_server() as server, Client(server.url) as client:
+        target = {"type": "queue", "queue": "bare"}
+        trigger = {"type": "interval", "every_seconds": 3600}
+        client.put_job({"name": "bare", "trigger": trigger, "target": target, "retry": {"attempts_max": 1}})
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", BARE, server.url],
+            cwd="/", env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}
+    assert found["failed"].error is not None
+    assert found["failed"].error.startswith("ValueError: so it is")
+    assert found["completed"].result["stdout"] == "bare\n"

@@ -1,0 +1,221 @@
+"""One-off runs and jobs from a program: when, in which order, how often; and many jobs by their labels."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from horarium import InvalidRequest, RunContext, Scheduler, every
+from horarium.clock import SECOND, to_datetime, to_instant
+from horarium.model import State
+from horarium.stores.memory import MemoryStore
+from horarium.testing import ManualClock
+from tests.handlers.conftest import ended, until
+
+START = 1_767_571_200 * SECOND
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+def still(clock: ManualClock) -> Scheduler:
+    """A scheduler whose clock stands still."""
+    return Scheduler(MemoryStore(), clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("how", "due_in_seconds"),
+    [
+        ({}, 0),
+        ({"delay": 90}, 90),
+        ({"delay": 0.25}, 0.25),
+        ({"delay": timedelta(minutes=5)}, 300),
+        ({"at": to_datetime(START) + timedelta(days=400)}, 400 * 86_400),
+        ({"at": to_datetime(START) - timedelta(hours=1)}, -3600),
+    ],
+)
+async def test_a_run_is_due_when_it_was_asked_for(still: Scheduler, how: dict[str, Any], due_in_seconds: float) -> None:
+    async with still:
+        run = await still.enqueue("x", **how)
+        assert run.due_at == run.fire_at == START + round(due_in_seconds * SECOND)
+        assert await still.get_run(run.id) == run
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"at": datetime(2026, 1, 1)}, "has no time zone"),
+        ({"at": datetime(9999, 1, 1, tzinfo=UTC)}, "at: must be from 1970 to 2200"),
+        ({"at": datetime(2026, 2, 1, tzinfo=UTC), "delay": 1}, "give `at` or `delay`, not both"),
+        ({"delay": -1}, "delay: must be from 0 s to ten years, not -1 s"),
+        ({"delay": float("nan")}, "delay: must be from 0 s to ten years"),
+        ({"delay": timedelta(days=4000)}, "delay: must be from 0 s to ten years"),
+        ({"priority": 1_001}, "priority: must be a whole number from -1,000 to 1,000, not 1001"),
+        ({"priority": "high"}, "priority: must be a whole number"),
+        ({"unique_key": ""}, "unique_key: must be 1 to 200 visible ASCII characters"),
+        ({"unique_key": "a b"}, "unique_key: must be 1 to 200 visible ASCII characters"),
+        ({"retry": {"attempts_max": 0}}, "retry: Expected `int` >= 1"),
+        ({"retry": {"attempts": 3}}, "retry: Object contains unknown field `attempts`"),
+        ({"timeouts": {"execution_seconds": "5"}}, "timeouts: Expected `float"),
+        ({"concurrency": {"key": ""}}, "concurrency: Expected `str` of length >= 1"),
+        ({"name": "a b"}, "name: 'a b' is no handler's name"),
+    ],
+)
+async def test_what_can_not_be_meant_is_a_value_error_and_nothing_is_written(
+    still: Scheduler, how: dict[str, Any], words: str
+) -> None:
+    async with still:
+        with pytest.raises(ValueError, match=r"\w") as caught:
+            await still.enqueue(**{"name": "x", **how})
+        assert words in str(caught.value)
+        assert (await still.list_runs()).items == ()
+
+
+async def test_the_highest_priority_is_begun_first_then_the_earliest_due() -> None:
+    async with Scheduler("memory://", handler_concurrency=1) as scheduler:
+        order: list[str] = []
+
+        @scheduler.handler()
+        async def note(run: RunContext, word: str) -> None:
+            order.append(word)
+            await asyncio.sleep(0)
+
+        past = datetime.now(UTC) - timedelta(hours=1)
+        await scheduler.enqueue("note", {"word": "low"}, priority=-5, at=past - timedelta(hours=1))
+        await scheduler.enqueue("note", {"word": "late"}, at=past)
+        await scheduler.enqueue("note", {"word": "early"}, at=past - timedelta(seconds=1))
+        last = await scheduler.enqueue("note", {"word": "urgent"}, priority=100)
+        await scheduler.start()
+        await ended(scheduler, last)
+        await until(lambda: len(order) == 4)
+        assert order == ["urgent", "early", "late", "low"]
+
+
+async def test_a_delayed_run_begins_at_its_instant_and_not_before() -> None:
+    async with Scheduler("memory://") as scheduler:
+        late: list[float] = []
+
+        @scheduler.handler()
+        async def note(run: RunContext) -> None:
+            late.append((datetime.now(UTC) - run.due_at).total_seconds())
+
+        await scheduler.start()
+        await ended(scheduler, await scheduler.enqueue("note", delay=0.3))
+        assert 0 <= late[0] < 5
+
+
+# ---- unique keys ------------------------------------------------------------------------------------------------
+
+
+async def test_a_unique_key_gives_the_run_that_holds_it_as_it_stands(still: Scheduler) -> None:
+    async with still:
+        first = await still.enqueue("x", {"n": 1}, unique_key="k")
+        again = await still.enqueue("x", {"n": 2}, unique_key="k", delay=60)
+        assert again == first
+        assert (await still.enqueue("y", unique_key="other")).id != first.id
+        assert len((await still.list_runs()).items) == 2
+
+
+async def test_a_finished_run_holds_its_key_until_it_is_forgotten() -> None:
+    async with Scheduler("memory://") as scheduler:
+
+        @scheduler.handler()
+        async def work(run: RunContext) -> None: ...
+
+        await scheduler.start()
+        kept = await ended(scheduler, await scheduler.enqueue("work", unique_key="kept"))
+        assert await scheduler.enqueue("work", unique_key="kept") == kept
+        forgotten = await scheduler.enqueue("work", unique_key="short", retention={"finished_seconds": 0})
+        await ended(scheduler, forgotten)
+        await scheduler._runtime.store.prune_runs(to_instant(datetime.now(UTC)), 10)
+        assert (await scheduler.enqueue("work", unique_key="short")).id != forgotten.id
+
+
+async def test_a_retried_run_is_a_new_one_without_the_key(still: Scheduler) -> None:
+    async with still:
+        first = await still.enqueue("x", {"n": 1}, unique_key="k")
+        await still.cancel_run(first.id)
+        again = await still.retry_run(first.id)
+        assert (again.unique_key, again.payload, again.state) == (None, b'{"n":1}', State.PENDING)
+        assert (await still.enqueue("x", unique_key="k")).id == first.id
+
+
+async def test_many_who_ask_with_one_key_get_one_run(tmp_path: Any) -> None:
+    async with Scheduler(f"sqlite:///{tmp_path}/own.db") as scheduler:
+        runs = await asyncio.gather(*(scheduler.enqueue("x", {"n": n}, unique_key="k") for n in range(50)))
+        assert len({run.id for run in runs}) == 1
+        assert len((await scheduler.list_runs()).items) == 1
+
+
+async def test_runs_in_bulk_come_in_order(still: Scheduler) -> None:
+    async with still:
+        ids = await still.enqueue_many("x", [{"n": n} for n in range(2_500)], delay=60, priority=3)
+        assert len(set(ids)) == 2_500
+        assert ids == sorted(ids)
+        assert await still.enqueue_many("x", []) == []
+        last = await still.get_run(ids[-1])
+        assert (last.payload, last.priority, last.due_at) == (b'{"n":2499}', 3, START + 60 * SECOND)
+
+
+async def test_the_execution_window_bounds_what_is_held_and_a_held_run_begins_on_time() -> None:
+    async with Scheduler("memory://", execution_window_seconds=2.0) as scheduler:
+        begun: list[datetime] = []
+
+        @scheduler.handler()
+        async def note(run: RunContext) -> None:
+            begun.append(datetime.now(UTC))
+
+        soon = await scheduler.enqueue("note", delay=1.0)
+        far = await scheduler.enqueue("note", delay=600)
+        await scheduler.start()
+        async with asyncio.timeout(20):
+            while (await scheduler.get_run(soon.id)).state is State.PENDING:
+                await asyncio.sleep(0.01)
+        if not begun:
+            assert to_instant(datetime.now(UTC)) < soon.due_at + SECOND, "claimed before it is due, and held"
+        await ended(scheduler, soon)
+        assert to_instant(begun[0]) >= soon.due_at
+        assert (await scheduler.get_run(far.id)).state is State.PENDING
+        await scheduler.stop()
+
+
+# ---- jobs by label ----------------------------------------------------------------------------------------------
+
+
+async def test_jobs_are_listed_paused_resumed_and_deleted_by_label(still: Scheduler) -> None:
+    async with still:
+        for number in range(250):
+            labels = {"team": "red" if number % 2 else "blue", "number": str(number)}
+            await still.add_job(f"job-{number:03}", every("1h"), queue="q", labels=labels)
+        red = {"team": "red"}
+        assert len((await still.list_jobs(labels=red)).items) == 125
+        assert [job.name for job in (await still.list_jobs(labels={**red, "number": "7"})).items] == ["job-007"]
+        assert await still.pause_jobs(labels=red, reason="moving") == 125
+        page = await still.list_jobs(enabled=False)
+        assert {job.pause_reason for job in page.items} == {"moving"}
+        assert await still.resume_jobs(labels=red) == 125
+        assert await still.delete_jobs(labels=red) == 125
+        assert await still.delete_jobs(labels=red) == 0
+        assert len((await still.list_jobs()).items) == 125
+        for act in (still.delete_jobs, still.pause_jobs, still.resume_jobs):
+            with pytest.raises(InvalidRequest, match="labels: give at least one"):
+                await act(labels={})
+
+
+async def test_a_handler_sees_the_labels_of_its_job() -> None:
+    async with Scheduler("memory://") as scheduler:
+
+        @scheduler.handler()
+        async def work(run: RunContext) -> dict[str, str]:
+            return dict(run.labels)
+
+        await scheduler.add_job("j", every("1h"), handler="work", labels={"team": "red"})
+        await scheduler.start()
+        assert (await ended(scheduler, await scheduler.trigger_job("j"))).result == b'{"team":"red"}'
+        assert (await ended(scheduler, await scheduler.enqueue("work"))).result == b"{}"

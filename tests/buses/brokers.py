@@ -239,14 +239,17 @@ class RedisWorkers:
         self.server = server
         self.url = server.url
         self._client: Any = None
+        self._killed = False
 
     def bus(self) -> Bus:
         return RedisBus(self.url)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
+        self._killed = False
 
     async def kill(self) -> None:
+        self._killed = True
         await self.hang_up()
         await asyncio.to_thread(self.server.kill)
 
@@ -264,6 +267,8 @@ class RedisWorkers:
                 await client.aclose()
 
     def client(self) -> Any:
+        if self._killed:
+            raise ConnectionError("the broker was killed")
         if self._client is None:
             self._client = RedisClient.from_url(self.url)
         return self._client

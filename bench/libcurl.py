@@ -4,7 +4,7 @@ delivery as it is, and our delivery with libcurl in the place of aiohttp, turn b
     pip install pycurl
     PYTHONPATH=src:. python -m bench.libcurl [--requests 3000] [--rounds 7]
 
-A prototype for measuring, not a client: see docs/adr/0016-outbound-http-client.md. The receiver stands in a process of
+A prototype for measuring, not a client: see docs/adr/0019-outbound-http-client.md. The receiver stands in a process of
 its own, parses no more than it must, and its CPU is shown too, so that one sees who waits for whom. On a machine that
 is busy with other things, only the CPU for each request, and the ratios, mean anything.
 """

@@ -22,7 +22,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_run, completed
 from tests.blackbox.outside import Server, instant, serving
 from tests.servers.postgres import Postgres
-from tests.stores.postgres_server import execute, new_database, ready
+from tests.stores.postgres_server import execute, new_database, running
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,8 @@ RUNS_MAX = 60
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
     """One that may be stopped, unlike the shared one."""
-    server = Postgres()
-    try:
-        server.start()
-        asyncio.run(ready(server.url))
+    with running() as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

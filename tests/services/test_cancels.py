@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -28,7 +27,7 @@ class World:
         self.under_way = False
         self.hold: asyncio.Event | None = None
 
-    def node(self, name: str = "a") -> HttpCancels:
+    def node(self, name: str = "a", *, deaf: bool = False) -> HttpCancels:
         async def notify(target: HttpTarget, run: Run) -> bool:
             assert target == TARGET
             self.sent.append((name, run.id))
@@ -37,7 +36,10 @@ class World:
             return self.taken
 
         setting = self.setting
-        return HttpCancels(setting.store, setting.clock, setting.signal, name, notify, lambda run: self.under_way)
+        cancels = HttpCancels(setting.store, setting.clock, name, notify, lambda run: self.under_way)
+        if not deaf:
+            setting.signal.subscribe("cancel", cancels.signalled)
+        return cancels
 
     async def beat(self, name: str, *, at: int | None = None, stopped: bool = False, role: str = "dispatcher") -> None:
         at = self.setting.now if at is None else at
@@ -221,10 +223,8 @@ async def test_a_worker_that_does_not_stop_is_terminated_after_its_grace(world: 
 
 
 async def test_a_cancel_anywhere_is_found_without_a_signal(world: World) -> None:
-    cancels = world.node()
+    cancels = world.node(deaf=True)
     await world.step(cancels)
-    heard: Callable[[], None] = cancels._ask
-    world.setting.signal._wakes["cancel"].remove(heard)
     await world.cancelling()
     await world.step(cancels, 1)
     assert world.sent == []

@@ -17,7 +17,7 @@ from contextlib import suppress
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
 from horarium.model import HttpTarget, Job, Node, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Bus, Signal, Store
+from horarium.ports import BATCH_MAX, Bus, Store
 from horarium.services.beat import BEAT_EVERY
 from horarium.settling import noted
 
@@ -61,7 +61,7 @@ class BusCancels:
 
     topics: tuple[str, ...] = ("cancel",)
 
-    def __init__(self, name: str, bus: Bus, store: Store, signal: Signal, send: SendCancel) -> None:
+    def __init__(self, name: str, bus: Bus, store: Store, send: SendCancel) -> None:
         self.name = f"cancels-{name}"
         self._queue = f"bus/{name}"
         self._bus = bus
@@ -71,10 +71,10 @@ class BusCancels:
         self._looked_at: Instant | None = None
         self._sent: dict[Claim, Instant] = {}
         self._named: dict[str, Run] = {}
-        signal.subscribe("cancel", self._ask)
         self.wake: Callable[[], None] = lambda: None
 
-    def _ask(self) -> None:
+    def signalled(self) -> None:
+        """A cancel was asked, of whatever run."""
         self._asked = True
 
     def add(self, run: Run) -> None:
@@ -140,7 +140,6 @@ class HttpCancels:
         self,
         store: Store,
         clock: Clock,
-        signal: Signal,
         node: str,
         notify: Notify,
         under_way: Callable[[Run], bool],
@@ -155,9 +154,9 @@ class HttpCancels:
         self._sending: dict[Claim, asyncio.Task[None]] = {}
         self._tried: dict[Claim, tuple[int, Instant]] = {}
         self.wake: Callable[[], None] = lambda: None
-        signal.subscribe("cancel", self._ask)
 
-    def _ask(self) -> None:
+    def signalled(self) -> None:
+        """A cancel was asked, of whatever run."""
         self._asked = True
 
     async def step(self, now: Instant) -> Instant | None:

@@ -84,15 +84,19 @@ class RabbitWorkers:
         self._connection: aio_pika.abc.AbstractConnection | None = None
         self._channels: dict[str, aio_pika.abc.AbstractChannel] = {}
         self._connecting = asyncio.Lock()
+        self._killed = False
 
     def bus(self) -> Bus:
         return RabbitBus(self.url)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
+        self._killed = False
 
     async def kill(self) -> None:
-        await self.hang_up()
+        self._killed = True
+        async with self._connecting:
+            await self.hang_up()
         await asyncio.to_thread(self.server.kill)
 
     async def pause(self) -> None:
@@ -111,11 +115,20 @@ class RabbitWorkers:
     async def channel(self, purpose: str) -> Any:
         """A channel of its own for each purpose: a queue that is not there closes the channel that asked for it."""
         async with self._connecting:
+            if self._killed:
+                # aio-pika leaves the socket open when its greeting is cut off: nobody knocks while nobody is there.
+                raise ConnectionError("the broker was killed")
             if self._connection is None or self._connection.is_closed:
                 self._connection, self._channels = await aio_pika.connect(self.url), {}
             channel = self._channels.get(purpose)
             if channel is None or channel.is_closed:
-                channel = self._channels[purpose] = await self._connection.channel()
+                try:
+                    channel = await self._connection.channel()
+                except BaseException:
+                    # aio-pika does not call a connection closed whose transport was lost.
+                    await self.hang_up()
+                    raise
+                self._channels[purpose] = channel
             return channel
 
     async def receive(self, job: str) -> bytes:
@@ -226,14 +239,17 @@ class RedisWorkers:
         self.server = server
         self.url = server.url
         self._client: Any = None
+        self._killed = False
 
     def bus(self) -> Bus:
         return RedisBus(self.url)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
+        self._killed = False
 
     async def kill(self) -> None:
+        self._killed = True
         await self.hang_up()
         await asyncio.to_thread(self.server.kill)
 
@@ -251,6 +267,8 @@ class RedisWorkers:
                 await client.aclose()
 
     def client(self) -> Any:
+        if self._killed:
+            raise ConnectionError("the broker was killed")
         if self._client is None:
             self._client = RedisClient.from_url(self.url)
         return self._client

@@ -78,3 +78,26 @@ async def test_who_is_not_let_in_is_told_why(rabbitmq: RabbitMQ, user: str, host
         await bus.publish("job", b"{}", 60)
     assert "wrong" not in str(refused.value)
     await bus.close()
+
+
+async def test_queues_that_stand_with_arguments_of_their_own_are_used_as_they_are(rabbitmq: RabbitMQ, job: str) -> None:
+    workers = RabbitWorkers(rabbitmq)
+    channel = await workers.channel("declare")
+    for kind in ("action", "status", "heartbeat"):
+        await channel.declare_queue(f"scheduler.job.{job}.{kind}", durable=True, arguments={"x-queue-type": "quorum"})
+    bus = RabbitBus(rabbitmq.url)
+    bus.open(lambda: None)
+    await bus.publish(job, b"{}", 60)
+    async with asyncio.timeout(30):
+        message = None
+        while message is None:
+            queue = await channel.get_queue(f"scheduler.job.{job}.action")
+            message = await queue.get(fail=False)
+            await asyncio.sleep(0.01)
+    assert message.body == b"{}"
+    await message.ack()
+    await workers.send(job, "status", [b"s"])
+    await _until(lambda: bool(bus._inbox))
+    await bus.ack(bus.take(1))
+    await bus.close()
+    await workers.hang_up()

@@ -248,6 +248,7 @@ async def test_what_cannot_be_read_or_is_not_ours_is_rejected_and_counted(bench_
         json.dumps({"jobName": bench.job, "runId": "\u0000", "status": "completed"}).encode(),
         b'{"jobName": "x", "runId": "y", "status": "completed", "result": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b" " * 600_000,
+        b'{"jobName": "x", "runId": "y", "status": "completed", "result": "' + b"z" * 1_000_000 + b'"}',
     ]
     foreign = [
         {"jobName": bench.job, "runId": "nobody-knows", "status": "completed"},

@@ -10,6 +10,7 @@ URL is left alone. Exit status 0 if every invariant held, else 1 with the violat
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -38,6 +39,7 @@ LINES_PER_SECOND_MAX = 10.0
 
 def main() -> int:
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="horarium-proof-")))
         backend = start_backend(given.store, folder, stack)

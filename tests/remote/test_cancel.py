@@ -56,7 +56,7 @@ def test_a_cancel_during_the_request_ends_it(nodes: Nodes, receiver: Receiver, n
     asking("POST", f"/runs/{run_id}/cancel")
     asked_at = time.monotonic()
     asking.becomes(run_id, "cancelled")
-    assert time.monotonic() - asked_at < 5
+    assert time.monotonic() - asked_at < 10
     assert len(receiver.at(stop)) == 1
 
 

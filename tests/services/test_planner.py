@@ -11,7 +11,7 @@ from horarium.clock import DAY, SECOND, Instant
 from horarium.model import Cause, Node, Plan, Run, State
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
-from horarium.services.planner import Planner
+from horarium.services.planner import JOBS_MAX, Planner
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting
 
@@ -54,6 +54,30 @@ async def test_two_planners_make_one_run(setting: Setting) -> None:
     await one.step(START + 10 * SECOND)
     await other.step(START + 10 * SECOND)
     assert len(await runs(setting)) == 1
+
+
+class PlansInBetween(MemoryStore):
+    """Another planner is quicker, once, with whatever a plan is to be written for."""
+
+    other: Planner | None = None
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        other, self.other = self.other, None
+        if other is not None:
+            assert await other.step(now) == now
+        return await super().commit_plans(plans, now)
+
+
+async def test_a_planner_that_was_beaten_to_every_job_leaves_the_rest_to_the_quicker_one(setting: Setting) -> None:
+    setting.store = store = PlansInBetween()
+    for number in range(JOBS_MAX + 100):
+        await setting.add_job(f"job{number:04}")
+    one, other = a_planner(setting), a_planner(setting)
+    store.other = other
+    now = START + 9 * SECOND
+    assert now < (await one.step(now) or 0) <= now + 100_000
+    await other.step(now)
+    assert (await store.due_jobs(now + SECOND, 1))[0] == []
 
 
 class ClaimsInBetween(MemoryStore):

@@ -8,17 +8,17 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pymongo import AsyncMongoClient, errors
+from pymongo import errors
 
 from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
-from horarium.stores.mongo.indexes import MIGRATIONS, SCHEMA
+from horarium.stores.mongo.indexes import MIGRATIONS, NODES, SCHEMA, Index, Migration
+from horarium.stores.mongo.migrate import migrate
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
 from tests.servers.mongo import Mongo
@@ -157,13 +157,23 @@ async def test_a_standalone_server_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.slow
-async def test_a_newer_schema_is_refused(mongo: Mongo) -> None:
-    url = mongo.url.replace("/horarium?", "/newer?")
-    client: AsyncMongoClient[Any] = AsyncMongoClient(url)
-    await client["newer"][SCHEMA].insert_one({"_id": "version", "number": 9_999})
-    with pytest.raises(InvalidSetting, match="its schema is version 9999"):
-        await MongoStore(url).open()
-    await client.close()
+async def test_a_newer_schema_is_worked_on_unless_it_needs_newer_code(mongo: Mongo) -> None:
+    newest = MIGRATIONS[-1].number
+    added = Migration(newest + 1, "added", (Index(NODES, "more", {"n": 1, "beat_at": 1}),))
+    changed = Migration(newest + 2, "changed", (), needs=newest + 2)
+    store = MongoStore(mongo.url.replace("/horarium?", "/newer?"))
+    await store.open()
+    assert store._session is not None
+    database, location = store._session.database, store.location
+    assert await migrate(database, location, (*MIGRATIONS, added)) == 1
+    older = MongoStore(location.url)
+    await older.open()
+    assert await older.add_jobs([a_job("job")]) == [True]
+    await older.close()
+    assert await migrate(database, location, (*MIGRATIONS, added, changed)) == 1
+    with pytest.raises(InvalidSetting, match=f"version {newest + 2} and needs a Horarium that knows version"):
+        await older.open()
+    await store.close()
 
 
 @pytest.mark.slow

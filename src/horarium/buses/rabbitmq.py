@@ -1,8 +1,9 @@
 """RabbitMQ: for each job a durable topic exchange `scheduler.job.NAME` and three durable queues bound to it.
 
-It speaks through aiormq, the driver beneath aio-pika, and keeps connection and topology by itself: what reconnects
-behind our back can't say what became of a message. Three channels: one publishes (confirms, mandatory, persistent), one
-consumes, one declares, so that a refused declaration closes none of the others.
+It speaks through aiormq, the driver beneath aio-pika, publishes in groups (`amqp_publisher.py`), and keeps connection
+and topology by itself: what reconnects behind our back can't say what became of a message. Of its three channels one
+publishes (confirms, mandatory, persistent), one consumes, one declares, so that a refused declaration closes none of
+the others.
 
 The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
 message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory
@@ -31,6 +32,7 @@ from aiormq.exceptions import (
 from pamqp.commands import Basic
 from yarl import URL
 
+from horarium.buses.amqp_publisher import Publisher
 from horarium.buses.link import (
     CLOSE_SECONDS,
     CONFIRM_SECONDS,
@@ -48,7 +50,6 @@ HEARTBEAT_SECONDS = 10
 """A broker that is silent for three times as long is given up. The URL may say otherwise (`?heartbeat=60`)."""
 ROUTES_MAX = 3
 """How often a message that came back is sent."""
-PERSISTENT = 2
 BLOCKED = "the broker takes no messages: it has raised an alarm (memory or disk)"
 LOOK_SECONDS = 0.2
 """How often to look whether the broker takes messages."""
@@ -139,15 +140,11 @@ class RabbitBus(Link):
         line = self._line
         if line is None or line.blocked:
             raise BusUnavailable(self.problem or "rabbitmq: not connected")
-        properties = Basic.Properties(
-            content_type="application/json",
-            delivery_mode=PERSISTENT,
-            expiration=str(max(int(expires_seconds * 1000), 1)),
-        )
+        expires_ms = max(int(expires_seconds * 1000), 1)
         for _ in range(ROUTES_MAX):
             if job not in line.declared:
                 await self._declare(line, job)
-            if await line.publish(job, body, properties, self._confirm_seconds):
+            if await line.publish(job, body, expires_ms, self._confirm_seconds):
                 return
         raise BusUnavailable(f"rabbitmq: {queue_name(job, 'action')} can't be reached, though it was declared")
 
@@ -186,6 +183,7 @@ class Line:
     """One connection, its channels, and what stands on it."""
 
     _publisher: Channel
+    _publishing: Publisher
     _consumer: AbstractChannel
     _declarer: AbstractChannel
 
@@ -215,6 +213,7 @@ class Line:
         self._consumer = await self._connection.channel(publisher_confirms=False)
         self._declarer = await self._connection.channel(publisher_confirms=False)
         self._consumer.on_consumer_cancel_callbacks.add(self._lost_consumer)
+        self._publishing = Publisher(publisher)
         self._cutting = asyncio.ensure_future(self.cut.wait())
         self._closings = [part.closing for part in (self._connection, self._publisher, self._consumer)]
 
@@ -222,6 +221,7 @@ class Line:
         """Hang up; one that does not answer is left to itself."""
         if self._cutting is not None:
             self._cutting.cancel()
+            self._publishing.close()
         with suppress(Exception, asyncio.CancelledError):
             async with asyncio.timeout(CLOSE_SECONDS if not self.cut.is_set() else 0.5):
                 await self._connection.close()
@@ -269,19 +269,11 @@ class Line:
 
     # ---- publishing
 
-    async def publish(self, job: str, body: bytes, properties: Basic.Properties, seconds: float) -> bool:
+    async def publish(self, job: str, body: bytes, expires_ms: int, seconds: float) -> bool:
         """Send and wait for the confirmation. False: there was no queue to take it."""
-        properties.message_id = None
         try:
-            await self._publisher.basic_publish(
-                body,
-                exchange=f"scheduler.job.{job}",
-                routing_key="action",
-                properties=properties,
-                mandatory=True,
-                timeout=seconds,
-                wait=False,
-            )
+            async with asyncio.timeout(seconds):
+                await self._publishing.publish(f"scheduler.job.{job}", "action", body, expires_ms)
         except PublishError:
             self.declared.discard(job)
             return False

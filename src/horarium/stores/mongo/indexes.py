@@ -50,11 +50,13 @@ class Index(Struct, frozen=True):
 
 
 class Migration(Struct, frozen=True):
-    """One step of the schema. Applying it again must change nothing."""
+    """One step of the schema. Applying it again must change nothing. `needs`: code must know the migration of this
+    number to work on the schema; 0: any code can, since a step only adds (see `stores/migrations.py`)."""
 
     number: int
     name: str
     indexes: tuple[Index, ...]
+    needs: int = 0
 
 
 JOBS_AND_RUNS = Migration(

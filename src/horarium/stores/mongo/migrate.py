@@ -19,7 +19,8 @@ VERSION_ID = "version"
 
 
 async def migrate(database: Any, location: Location, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Apply what is missing. The number applied. Raises InvalidSetting if the database is newer than the code."""
+    """Apply what is missing. The number applied. Raises InvalidSetting if the schema is too new for the code: nodes of
+    one release and of the next share a database, unless a step says that it needs code which knows it."""
     with translated(location):
         return await _migrate(database, location, migrations)
 
@@ -29,10 +30,11 @@ async def _migrate(database: Any, location: Location, migrations: Sequence[Migra
     stored = await schema.find_one({"_id": VERSION_ID})
     version = 0 if stored is None else int(stored["number"])
     newest = max((migration.number for migration in migrations), default=0)
-    if version > newest:
+    needed = 0 if stored is None else int(stored.get("needs", 0))
+    if needed > newest:
         raise InvalidSetting(
-            f"{location.shown}: its schema is version {version}, this Horarium knows up to {newest}; upgrade "
-            "Horarium, or give another database",
+            f"{location.shown}: its schema is version {version} and needs a Horarium that knows version {needed}, this "
+            f"one knows up to {newest}; upgrade Horarium, or give another database",
             field="store",
         )
     missing = [migration for migration in migrations if migration.number > version]
@@ -53,7 +55,7 @@ def _collection_of(index: Index) -> str:
 
 async def _raise_version(schema: Any, migration: Migration) -> None:
     """To this one's number, unless it is there already."""
-    step = {"$set": {"number": migration.number, "name": migration.name}}
+    step = {"$set": {"number": migration.number, "name": migration.name}, "$max": {"needs": migration.needs}}
     try:
         await schema.update_one({"_id": VERSION_ID, "number": {"$lt": migration.number}}, step, upsert=True)
     except Exception as error:

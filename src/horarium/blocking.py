@@ -133,6 +133,8 @@ class SyncScheduler:
         """Stop what runs (see `stop`) and disconnect. May be called twice. A `Scheduler` that was open already when it
         was given is left as it is."""
         with self._lock:
+            if self._thread is not None:
+                _refuse_own(self._thread.loop)
             thread, self._thread, self._closed = self._thread, None, True
         if thread is None or self._pid != os.getpid():
             return
@@ -217,11 +219,7 @@ class SyncScheduler:
 
     @staticmethod
     def _wait(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if _running_loop() is loop:
-            raise Conflict(
-                "a SyncScheduler was called on the event loop of its own scheduler, where it would wait for itself; "
-                "in an async handler, await the methods of a Scheduler, or make the handler a plain function"
-            )
+        _refuse_own(loop)
         future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
             return future.result()
@@ -229,6 +227,14 @@ class SyncScheduler:
             raise Conflict("the scheduler was closed before this call was done") from None
         finally:
             future.cancel()
+
+
+def _refuse_own(loop: asyncio.AbstractEventLoop) -> None:
+    if _running_loop() is loop:
+        raise Conflict(
+            "a SyncScheduler was called on the event loop of its own scheduler, where it would wait for itself; "
+            "in an async handler, await the methods of a Scheduler, or make the handler a plain function"
+        )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

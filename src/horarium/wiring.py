@@ -23,13 +23,13 @@ from horarium.operations import Operations, Settlement
 from horarium.ports import Bus, Signal, Store, Target
 from horarium.report_keys import key_digest, report_key
 from horarium.services.beat import NodeBeat
-from horarium.services.cancels import HttpCancels
+from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher, Keeper
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
-from horarium.services.reports import Cancels, Claim, Reports
+from horarium.services.reports import Claim, Reports
 from horarium.services.rescuer import Rescuer
 from horarium.services.service import Health, Loop, Service
 from horarium.signals import LocalSignal
@@ -124,6 +124,7 @@ class Runtime:
         self.health = Health()
         self.handlers: dict[str, Handler] = {}
         self._buses = {name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in options.buses.items()}
+        self._buses_elsewhere: set[str] = set()
         self._pruner = Pruner(store, self.telemetry)
         self.operations = Operations(
             store,
@@ -291,7 +292,7 @@ class Runtime:
     def _bus_services(self, name: str, bus: Bus) -> list[Service]:
         delivery = BusDelivery(bus, self.clock)
         reports = Reports(name, bus, self.store, self.clock, self.signal, self.telemetry, self._settle_reported)
-        cancels = Cancels(name, bus, self.store, self.signal, delivery.cancel)
+        cancels = BusCancels(name, bus, self.store, self.signal, delivery.cancel)
         reports.cancel_asked = cancels.add
         return [reports, cancels]
 
@@ -365,6 +366,9 @@ class Runtime:
             check_target(target, self.options.allow_private_targets)
         if isinstance(target, BusTarget):
             check_bus(target, self._buses)
+            if not self._buses and target.bus not in self._buses_elsewhere:
+                self._buses_elsewhere.add(target.bus)
+                log.warning("a job goes to the bus %r; its runs wait for a dispatcher that has it", target.bus)
 
     def _cancel_asked(self, run: Run) -> None:
         for dispatcher in self._dispatchers:

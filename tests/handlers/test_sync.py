@@ -117,12 +117,18 @@ def test_a_call_inside_an_async_handler_is_refused_and_in_a_plain_one_it_works(s
         scheduler.enqueue("right", {"left": 0})
 
     @scheduler.handler()
+    async def close(run: RunContext) -> None:
+        scheduler.close()
+
+    @scheduler.handler()
     def right(run: RunContext, left: int) -> str | None:
         return scheduler.enqueue("right", {"left": left - 1}).id if left else None
 
     scheduler.start()
     run = over(scheduler, scheduler.enqueue("wrong", retry={"attempts_max": 1}))
     assert "was called on the event loop of its own scheduler" in (run.error or "")
+    run = over(scheduler, scheduler.enqueue("close", retry={"attempts_max": 1}))
+    assert "was called on the event loop of its own scheduler" in (run.error or ""), "and it is open still"
     scheduler.enqueue("right", {"left": 5})
     eventually(lambda: len(scheduler.list_runs(states=["completed"]).items) == 6)
 

@@ -94,6 +94,42 @@ async def test_a_call_that_nobody_awaits_any_more_still_tells_when_it_is_over() 
     threads.close()
 
 
+async def test_an_answer_that_comes_in_the_moment_of_a_cancel_is_not_waited_for_again() -> None:
+    """Whoever awaits it is cancelled between the answer and its next turn."""
+
+    async def wait() -> str:
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            return await call.over
+
+    threads, release = Threads("test"), threading.Event()
+    call = threads.call(lambda: release.wait() and "done")
+    waiting = asyncio.create_task(wait())
+    call.answer.add_done_callback(lambda _: waiting.cancel())
+    await asyncio.sleep(0)
+    release.set()
+    async with asyncio.timeout(20):
+        assert await waiting == "done"
+    assert waiting.cancelling() == 1, "it was cancelled, though"
+    threads.close()
+
+
+async def test_where_no_thread_can_be_made_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads, called = Threads("test"), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError, match="can't start"):
+            threads.call(lambda: called.append("refused"))
+    assert threads.alive == 0
+    await threads.call(lambda: called.append("taken")).answer
+    assert called == ["taken"]
+    threads.close()
+
+
 def test_a_stuck_thread_does_not_keep_the_interpreter_from_ending() -> None:
     program = (
         "import asyncio, threading\n"

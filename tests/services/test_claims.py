@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import pytest
@@ -217,6 +218,35 @@ async def test_lines_that_share_a_queue_get_equal_shares(crowd: Waiting) -> None
     workers = [int(got.split(":")[0][1:]) for got in await crowd.home()]
     assert len(workers) == 40
     assert sum(worker % 2 for worker in workers) in range(12, 29)
+
+
+async def test_a_line_in_which_work_never_ends_keeps_no_other_waiting(
+    crowd: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AT_ONCE_MAX", 1)
+    setting, claims = crowd.setting, crowd.claims
+
+    async def worker(name: str) -> None:
+        for number in count():
+            await setting.add_run(f"{name}-{number}")
+            await claims.claim(["pull/q"], 1, name, 60)
+            if name == "w0" and number == 3:
+                await setting.add_run("rare", queue="pull/rare")
+                setting.signal.publish("queue:pull/rare")
+
+    rare = asyncio.create_task(claims.claim(["pull/rare"], 1, "patient", 60))
+    await until(lambda: claims.waiting == 1)
+    idle = asyncio.create_task(claims.claim(["pull/q"], 1, "first", 60))
+    await until(lambda: claims.waiting == 2)
+    workers = [asyncio.create_task(worker(f"w{number}")) for number in range(4)]
+    async with asyncio.timeout(20):
+        for _ in range(10):
+            await claims.step(setting.now)
+    for task in workers:
+        task.cancel()
+    claims.close()
+    await asyncio.wait([idle, *workers])
+    assert [run.id for run in (await rare).runs] == ["rare"]
 
 
 async def test_what_was_claimed_is_handed_over_even_if_the_store_fails_for_others(crowd: Waiting) -> None:

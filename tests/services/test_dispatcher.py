@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
-from horarium.errors import StoreUnavailable
+from horarium.errors import LeaseLost, StoreUnavailable
 from horarium.model import Failed, Outcome, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
 from horarium.ports import Control, Delivery
@@ -235,6 +235,37 @@ async def test_an_attempt_whose_lease_was_lost_is_ended_and_not_settled(setting:
     await node.dispatcher.beat_all()
     await until(lambda: not node.dispatcher.attempts)
     assert node.collector.waiting == 0
+
+
+@pytest.mark.parametrize("ends_at_once", [True, False])
+async def test_work_that_finds_its_lease_lost_leaves_the_next_run_alone(setting: Setting, ends_at_once: bool) -> None:
+    """The place that performed the first takes the second: the end of the one must not strike the other."""
+    cancelled: list[str] = []
+
+    async def perform(delivery: Delivery, control: Control) -> Outcome | None:
+        try:
+            if delivery.run.id == "first":
+                setting.clock.advance(2)
+                with pytest.raises(LeaseLost):
+                    await control.heartbeat()
+                if ends_at_once:
+                    return Succeeded()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            cancelled.append(delivery.run.id)
+            raise
+        return Succeeded()
+
+    await setting.add_run("first", lease_seconds=1)
+    await setting.add_run("second", lease_seconds=100)
+    work = Work(perform)
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: len(work.begun) == 2 and not node.dispatcher.attempts)
+    await node.settle()
+    assert cancelled == ([] if ends_at_once else ["first"])
+    assert await setting.state("second") is State.COMPLETED
 
 
 def taken_away(run: Run) -> RunChange:

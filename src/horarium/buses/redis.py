@@ -165,8 +165,9 @@ class RedisBus(Link):
             expires_at = int((now + self._ahead_seconds + sending.expires_seconds) * 1000)
             entry = {FIELD: sending.body, EXPIRES_AT: expires_at}
             pipe.xadd(sending.key, entry, maxlen=ACTIONS_MAX, approximate=True)
+        self._cleared = {key: at for key, at in self._cleared.items() if now < at + CLEAR_SECONDS}
         for key in {sending.key for sending in batch}:
-            if now >= self._cleared.get(key, 0) + CLEAR_SECONDS:
+            if key not in self._cleared:
                 self._cleared[key] = now
                 pipe.eval(CLEAR, 1, key)
         try:
@@ -175,6 +176,7 @@ class RedisBus(Link):
             for sending in batch:
                 _fail(sending, Unconfirmed(f"redis: no confirmation came: {error or type(error).__name__}"))
             raise
+        # Behind them stand the answers of `clear.lua`: where it can't clear, expired actions stay as long as they fit.
         for sending, answer in zip(batch, answers, strict=False):
             if isinstance(answer, Exception):
                 _fail(sending, BusUnavailable(f"redis: the message was not taken: {answer}"))

@@ -70,6 +70,7 @@ class Reloader:
 
     def run(self) -> int:
         """Until a signal asks to stop: the exit status of the last child. Signals are passed on to it, each once."""
+        status = 0
         with on_signals(self._ask):
             try:
                 while not self._asked:

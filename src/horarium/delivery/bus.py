@@ -72,12 +72,10 @@ def _payload(run: Run, job: Job | None) -> bytes | None:
 
 
 def check_bus(target: BusTarget, buses: Iterable[str]) -> None:
-    """Refuse a bus that a node with buses does not have: its runs would wait for ever. A node without any can't tell
-    (the dispatchers may be elsewhere), so it says what it takes for granted. Raises InvalidJob."""
+    """Refuse a bus that a node with buses does not have: its runs would wait for ever. A node without any can't tell,
+    for the dispatchers may be elsewhere. Raises InvalidJob."""
     known = sorted(buses)
-    if not known:
-        log.warning("a job goes to the bus %r; its runs wait for a dispatcher that has it", target.bus)
-    elif target.bus not in known:
+    if known and target.bus not in known:
         names = ", ".join(map(repr, known))
         message = (
             f"target.bus: there is no bus {target.bus!r} here, only {names}; name one of them, or add it (bus_urls)"

@@ -38,9 +38,11 @@ class Call(Generic[T]):
 
     @property
     def over(self) -> asyncio.Future[T]:
-        """Done once the thread is. To be asked for on the event loop, once `answer` was cancelled."""
+        """Done once the thread is. To be asked for on the event loop, once `answer` was cancelled, or whoever awaits
+        it was: then it may have come in that very moment."""
         if self._over is None:
-            self._over = self._loop.create_future()
+            come = self.answer.done() and not self.answer.cancelled()
+            self._over = self.answer if come else self._loop.create_future()
         return self._over
 
     def perform(self) -> None:
@@ -70,7 +72,7 @@ class Threads:
     def __init__(self, name: str, idle_seconds: float = IDLE_SECONDS) -> None:
         self._name = name
         self._idle_seconds = idle_seconds
-        self._todo: SimpleQueue[Call[object] | None] = SimpleQueue()
+        self._todo: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self._made = 0
@@ -82,19 +84,29 @@ class Threads:
         return self._alive
 
     def call(self, function: Callable[[], T]) -> Call[T]:
-        """Have it called at once, in a copy of the present context. To be used on the event loop."""
+        """Have it called at once, in a copy of the present context. To be used on the event loop. Raises RuntimeError
+        where the system has no thread left; it is not called then."""
         call = Call(function, asyncio.get_running_loop())
         with self._lock:
             reused = self._idle > 0
             if reused:
                 self._idle -= 1
-            else:
-                self._made += 1
-                self._alive += 1
-        self._todo.put(call)  # type: ignore[arg-type]  # its answer is not looked at
-        if not reused:
-            threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
+        if reused:
+            self._todo.put(call)
+        else:
+            self._start(call)
         return call
+
+    def _start(self, call: Call[Any]) -> None:
+        self._made += 1
+        with self._lock:
+            self._alive += 1
+        try:
+            threading.Thread(target=self._work, args=(call,), name=f"{self._name}-{self._made}", daemon=True).start()
+        except BaseException:
+            with self._lock:
+                self._alive -= 1
+            raise
 
     def close(self) -> None:
         """Let idle threads end; busy ones end after their call."""
@@ -104,26 +116,27 @@ class Threads:
         for _ in range(idle):
             self._todo.put(None)
 
-    def _work(self) -> None:
-        """Take calls until none has come for a while. `_idle` counts the threads that wait and are promised to nobody:
-        one that finds nothing may end only while it is among them."""
-        while True:
-            try:
-                call = self._todo.get(timeout=self._idle_seconds)
-            except Empty:
-                with self._lock:
-                    if self._idle > 0:
-                        self._idle -= 1
-                        self._alive -= 1
-                        return
-                continue
-            if call is None:
-                break
+    def _work(self, call: Call[Any] | None) -> None:
+        """Perform this call, then those that come, until none has come for a while."""
+        while call is not None:
             call.perform()
-            del call
+            call = None
             with self._lock:
                 if self._idle_seconds == 0.0:
                     break
                 self._idle += 1
+            call = self._next()
         with self._lock:
             self._alive -= 1
+
+    def _next(self) -> Call[Any] | None:
+        """The next call; None: it is time to end. `_idle` counts the threads that wait and are promised to nobody: one
+        that finds nothing may end only while it is among them."""
+        while True:
+            try:
+                return self._todo.get(timeout=self._idle_seconds)
+            except Empty:
+                with self._lock:
+                    if self._idle > 0:
+                        self._idle -= 1
+                        return None

@@ -102,12 +102,21 @@ class Attempt:
     def cancel(self, now: Instant) -> None:
         """Cancel its task; once more, if that was not heeded."""
         self.cancel_again_at = now + CANCEL_AGAIN_SECONDS * SECOND
+        if self.task is not None and self.task is asyncio.current_task():
+            # The work itself has just learnt that its lease is lost. Its cancellation would strike at its next wait;
+            # if it ends without one, that would be a wait of the next run.
+            asyncio.get_running_loop().call_soon(self._cancel_task)
+        else:
+            self._cancel_task()
+
+    def _cancel_task(self) -> None:
         if self.task is not None:
             self._cancels += 1
             self.task.cancel()
 
     def over(self) -> None:
         """Its work has ended. The task goes on with other runs, for which none of this counts."""
-        while self._cancels and self.task is not None:
+        task, self.task = self.task, None
+        while self._cancels and task is not None:
             self._cancels -= 1
-            self.task.uncancel()
+            task.uncancel()

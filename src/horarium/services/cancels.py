@@ -1,30 +1,33 @@
-"""Cancels of HTTP runs whose endpoint took them over (202): a signed request to the `cancel_url`, once per cancel.
+"""Cancels of runs that are performed elsewhere: workers on a bus, and HTTP endpoints that took a run over (202).
 
 Everything follows from the store, so that a cancel asked anywhere (another node, a planner, a deleted job) gets through
-and a crash loses none. One node sends: the one that delivered the attempt, or, where that is gone, the first of those
-that deliver. What came of it is written into the run's history, which is also how everybody knows that it was sent. An
-attempt whose request is still under way is not ours: it is ended where it is, and its delivery tells the endpoint.
+and a crash loses none. On a bus every node that serves it sends, again and again until the run ends. To an endpoint one
+node sends a signed request, once per cancel: the node that delivered the attempt, or, where that is gone, the first of
+those that deliver. What came of it is written into the run's history, which is also how everybody knows that it was
+sent. An attempt whose request is still under way is not ours: it is ended where it is, and its delivery tells the
+endpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
-from horarium.clock import DAY, INSTANT_MAX, Clock, Instant, to_micros
+from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
 from horarium.model import HttpTarget, Job, Node, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import BATCH_MAX, Bus, Signal, Store
 from horarium.services.beat import BEAT_EVERY
 from horarium.settling import noted
 
-QUEUE = "http"
 LOOK_SECONDS = 5.0
 """How often runs that were asked to stop are looked for, without any signal."""
 LOOK_SECONDS_MIN = 0.2
 """Not more often than this, however many are cancelled."""
 LEASE_MAX = DAY
+CANCEL_AGAIN = 5 * SECOND
+"""How often a cancel is sent over a bus until its run ends."""
 AT_ONCE_MAX = 64
 """Cancel requests under way at one time."""
 TRIES_MAX = 3
@@ -36,8 +39,77 @@ TOLD, NOT_TOLD = "cancel request taken by its endpoint", "cancel request not tak
 
 Claim = tuple[str, int]
 """Run and token."""
+SendCancel = Callable[[Run], Awaitable[None]]
+"""Sends one cancel over a bus. Raises BusUnavailable."""
 Notify = Callable[[HttpTarget, Run], Awaitable[bool]]
 """Sends one cancel request. Whether it was taken."""
+
+
+async def cancelling_runs(store: Store, queue: str, now: Instant) -> list[Run]:
+    """The runs of a queue that were asked to stop. Their leases are not renewed any more, so they stand among those
+    that end soonest."""
+    runs, _ = await store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
+    return [run for run in runs if run.state is State.CANCELLING and run.queue == queue]
+
+
+# ---- over a bus -------------------------------------------------------------------------------------------------
+
+
+class BusCancels:
+    """Tells workers to stop: a cancel goes out for each run of this bus that was asked to stop, again and again until
+    it ends, from every node that serves the bus. Nothing is remembered that a crash could lose."""
+
+    topics: tuple[str, ...] = ("cancel",)
+
+    def __init__(self, name: str, bus: Bus, store: Store, signal: Signal, send: SendCancel) -> None:
+        self.name = f"cancels-{name}"
+        self._queue = f"bus/{name}"
+        self._bus = bus
+        self._store = store
+        self._send = send
+        self._asked = True
+        self._looked_at: Instant | None = None
+        self._sent: dict[Claim, Instant] = {}
+        self._named: dict[str, Run] = {}
+        signal.subscribe("cancel", self._ask)
+        self.wake: Callable[[], None] = lambda: None
+
+    def _ask(self) -> None:
+        self._asked = True
+
+    def add(self, run: Run) -> None:
+        """Tell this one to stop, soon: its worker has just shown that it does not know."""
+        self._named[run.id] = run
+        self.wake()
+
+    async def step(self, now: Instant) -> Instant | None:
+        if self._bus.problem is not None:
+            return None
+        named, self._named = self._named, {}
+        await self._tell(named.values(), now)
+        pause = to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
+        if self._looked_at is None or not self._looked_at <= now < self._looked_at + pause:
+            self._asked = False
+            self._looked_at = now
+            try:
+                await self._tell(await cancelling_runs(self._store, self._queue, now), now)
+            except Outage:
+                self._asked = True
+                raise
+        elif self._asked:
+            return self._looked_at + pause
+        return None
+
+    async def _tell(self, runs: Iterable[Run], now: Instant) -> None:
+        """Send a cancel for each, unless one went out just now."""
+        self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
+        for run in runs:
+            if _claim(run) not in self._sent:
+                await self._send(run)
+                self._sent[_claim(run)] = now
+
+
+# ---- to HTTP endpoints ------------------------------------------------------------------------------------------
 
 
 def sends(run: Run, me: str, nodes: Sequence[Node], now: Instant) -> bool:
@@ -97,9 +169,13 @@ class HttpCancels:
             return min(self._looked_at + pause, again_at or INSTANT_MAX)
         self._asked = False
         self._looked_at = now
-        runs = await self._ours(await self._cancelling(now), now)
+        try:
+            runs = await self._ours(await cancelling_runs(self._store, "http", now), now)
+            jobs = await self._jobs_of(runs)
+        except Outage:
+            self._asked = True
+            raise
         self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _claim(run))) is not None}
-        jobs = await self._jobs_of(runs)
         for run in runs:
             target = _target(run, jobs.get(run.job_id or ""))
             if target is not None and _claim(run) not in self._sending:
@@ -107,13 +183,9 @@ class HttpCancels:
         soon = [now + to_micros(LOOK_SECONDS_MIN)] if self._asked else []
         return min([*soon, *(at for _, at in self._tried.values())], default=None)
 
-    async def _cancelling(self, now: Instant) -> list[Run]:
-        """Runs that were asked to stop, and not told yet. Their leases are not renewed any more, so they stand among
-        those that end soonest."""
-        runs, _ = await self._store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
-        return [run for run in runs if run.state is State.CANCELLING and run.queue == QUEUE and not was_told(run)]
-
     async def _ours(self, runs: Sequence[Run], now: Instant) -> list[Run]:
+        """Those that were not told yet, and that we are to tell."""
+        runs = [run for run in runs if not was_told(run)]
         others = any(run.worker != self._node for run in runs)
         nodes = await self._store.list_nodes(now - SILENT_AFTER) if others else []
         return [run for run in runs if sends(run, self._node, nodes, now)]

@@ -26,6 +26,9 @@ WAITERS_MAX = 10_000
 """Workers that wait at one time; others are answered at once, with what there is."""
 AT_ONCE_MAX = 32
 """Claims under way at one time on behalf of waiters."""
+ROUNDS_MAX = 16
+"""How often one step goes on with the lines that get something: where work and workers never end, it comes back to
+them, and in between looks at those that were signalled meanwhile."""
 LINES_PER_SECOND = 100
 """Lines that are looked at each second without any reason to: so often that a lost signal costs a second, unless there
 are more lines than this."""
@@ -183,11 +186,13 @@ class Claims:
         something comes last the next time. When the next run of a line falls due, or None."""
         pause = max(len(self._lines) * SECOND // LINES_PER_SECOND, SECOND)
         lines = [line for line in self._lines.values() if line.wants_look(now, pause)]
-        width = 1
-        while lines:
-            lines = await self._serve(lines, width)
-            width = min(width * 2, AT_ONCE_MAX)
-        return min((line.due_at for line in self._lines.values() if line.due_at is not None), default=None)
+        for number in range(ROUNDS_MAX):
+            lines = await self._serve(lines, min(2**number, AT_ONCE_MAX))
+            if not lines:
+                return min((line.due_at for line in self._lines.values() if line.due_at is not None), default=None)
+        for line in lines:
+            line.asked = True
+        return now
 
     async def _serve(self, lines: Sequence[Line], width: int) -> list[Line]:
         """Claim for the first `width` waiters of each line. The lines of which each waiter got something."""

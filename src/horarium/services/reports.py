@@ -16,9 +16,9 @@ longer theirs) and `duplicate` ones are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from horarium.clock import DAY, HOUR, SECOND, Clock, Instant, to_micros
+from horarium.clock import HOUR, SECOND, Clock, Instant, to_micros
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, BusTarget, Cancelled, Failed, Outcome, Run, State, Succeeded
 from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Signal, Store
@@ -32,13 +32,6 @@ LIST_SECONDS_MIN = 5.0
 """Not more often than this, however often jobs change."""
 FORGET_AFTER = HOUR
 """How long the reports of a job that was deleted are still taken."""
-CANCEL_AGAIN = 5 * SECOND
-"""How often a cancel is sent until its run ends."""
-LOOK_SECONDS = 5.0
-"""How often runs that were asked to stop are looked for, without any signal."""
-LOOK_SECONDS_MIN = 0.2
-"""Not more often than this, however many are cancelled."""
-LEASE_MAX = DAY
 DOUBT = SECOND
 """How long an end that may be a late one is kept."""
 DOUBTED_MAX = 1_000
@@ -49,7 +42,6 @@ STEPS_MAX = 20
 Claim = tuple[str, int, Outcome]
 """Run, token, outcome: what `settle` takes."""
 Settle = Callable[[Sequence[Claim]], Awaitable[Sequence[Run | HorariumError]]]
-SendCancel = Callable[[Run], Awaitable[None]]
 
 log = logging.getLogger("horarium")
 
@@ -278,59 +270,3 @@ def _says_again(reading: Reading, run: Run) -> bool:
             return run.state is State.CANCELLED
         case _:
             return run.finished
-
-
-class Cancels:
-    """Tells workers to stop: a cancel goes out for each run of this bus that was asked to stop, again and again until
-    it ends, from every node that serves the bus. Nothing is remembered that a crash could lose."""
-
-    topics: tuple[str, ...] = ("cancel",)
-
-    def __init__(self, name: str, bus: Bus, store: Store, signal: Signal, send: SendCancel) -> None:
-        self.name = f"cancels-{name}"
-        self._queue = f"bus/{name}"
-        self._bus = bus
-        self._store = store
-        self._send = send
-        self._asked = True
-        self._looked_at: Instant | None = None
-        self._sent: dict[tuple[str, int], Instant] = {}
-        self._named: dict[str, Run] = {}
-        signal.subscribe("cancel", self._ask)
-        self.wake: Callable[[], None] = lambda: None
-
-    def _ask(self) -> None:
-        self._asked = True
-
-    def add(self, run: Run) -> None:
-        """Tell this one to stop, soon: its worker has just shown that it does not know."""
-        self._named[run.id] = run
-        self.wake()
-
-    async def step(self, now: Instant) -> Instant | None:
-        if self._bus.problem is not None:
-            return None
-        named, self._named = self._named, {}
-        await self._tell(named.values(), now)
-        pause = to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
-        if self._looked_at is None or not self._looked_at <= now < self._looked_at + pause:
-            self._asked = False
-            self._looked_at = now
-            await self._tell(await self._cancelling(now), now)
-        elif self._asked:
-            return self._looked_at + pause
-        return None
-
-    async def _tell(self, runs: Iterable[Run], now: Instant) -> None:
-        """Send a cancel for each, unless one went out just now."""
-        self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
-        for run in runs:
-            if run.queue == self._queue and (run.id, run.token) not in self._sent:
-                await self._send(run)
-                self._sent[run.id, run.token] = now
-
-    async def _cancelling(self, now: Instant) -> list[Run]:
-        """The runs that were asked to stop. Their leases are not renewed any more, so they stand among those that end
-        soonest; one that does not is found by its next heartbeat."""
-        runs, _ = await self._store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
-        return [run for run in runs if run.state is State.CANCELLING]

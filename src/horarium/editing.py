@@ -32,7 +32,10 @@ from horarium.planning import (
     fires_in_window,
     next_fire,
 )
-from horarium.settling import cancel, terminate
+from horarium.settling import cancel, noted, terminate
+
+MOVED_MAX = 1_000
+"""Runs that one plan moves to another queue at the most."""
 
 
 def plan_now(
@@ -122,6 +125,27 @@ def revise(job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> P
     revised = replace(revised, anchor_at=anchor, updated_at=now, planned_until=cursor)
     planned = _withdrawing(revised, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)
+
+
+def follow(planned: Plan, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """The plan, and with it what waits in the queue of a target that the job no longer has: it goes over to the queue
+    of the present one, `MOVED_MAX` runs at the most. What is claimed ends under the target that it was given to.
+
+    A store never changes the queue of a run. So the run is taken out and put in again, as it is, token and all, in one
+    transaction; one that is claimed meanwhile stays where it is."""
+    spoken_for = {run.id for run in planned.withdrawals} | {change.run.id for change in planned.changes}
+    astray = [run for run in unfinished if is_astray(run, planned.job) and run.id not in spoken_for][:MOVED_MAX]
+    queue = planned.job.queue
+    moved = [
+        noted(replace(run, queue=queue), now, f"moved from {run.queue} to {queue}: the job's target was changed")
+        for run in astray
+    ]
+    return replace(planned, withdrawals=(*planned.withdrawals, *astray), runs=(*planned.runs, *moved))
+
+
+def is_astray(run: Run, job: Job) -> bool:
+    """Whether it waits where nobody would deliver it as its job now says."""
+    return run.state is State.PENDING and run.queue != job.queue and job.deleted_at is None
 
 
 def _passed_while_paused(job: Job, until: Instant, now: Instant) -> tuple[Run, ...]:

@@ -17,7 +17,17 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
 from horarium.definitions import JobDefinition, TargetCheck, define, definition_of, invalid_job, redefine
-from horarium.editing import backfill_fires, delete, pause, plan_backfill, plan_now, resume, revise
+from horarium.editing import (
+    MOVED_MAX,
+    backfill_fires,
+    delete,
+    follow,
+    pause,
+    plan_backfill,
+    plan_now,
+    resume,
+    revise,
+)
 from horarium.errors import (
     AlreadyExists,
     CallerError,
@@ -37,6 +47,7 @@ from horarium.model import (
     uuid7,
 )
 from horarium.model import run_id as run_id_of
+from horarium.moving import move_astray
 from horarium.planning import next_fire, plan, trigger_of
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.spreading import spread
@@ -188,6 +199,11 @@ class JobOperations:
         done = await self.store.commit_plans(list(wanted.values()), now) if wanted else []
         if any(done):
             self.signal.publish("jobs")
+        for planned, ok in zip(wanted.values(), done, strict=True):
+            if ok:
+                self._signal_runs(planned.runs)
+        many = [planned.job.id for planned in wanted.values() if len(planned.withdrawals) >= MOVED_MAX]
+        await move_astray(self.store, self.signal, many, now)
         settled = {index for index, ok in zip(wanted, done, strict=True) if ok}
         return [index for index in jobs if index not in settled]
 
@@ -210,13 +226,16 @@ class JobOperations:
             return self._revised(job, wanted(job), unfinished, now)
 
         job, planned = await self._change_job(name, change)
+        if planned is not None and len(planned.withdrawals) >= MOVED_MAX:
+            await move_astray(self.store, self.signal, [job.id], self.clock.now())
         return job if planned is None or job.enabled else await self._withdraw_rest(job, planned)
 
     def _revised(self, job: Job, wanted: JobDefinition, unfinished: Sequence[Run], now: Instant) -> Plan | None:
-        """The plan that brings the job to this content; None where it is as it shall be."""
+        """The plan that brings the job to this content, and its waiting runs along; None where it is as it shall be."""
         revised = redefine(job, wanted, now=now, check_target=self._check_target)
-        if revised == job:
-            return None
+        return None if revised == job else follow(self._edited(job, revised, unfinished, now), unfinished, now)
+
+    def _edited(self, job: Job, revised: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
         enabled = revised.enabled
         changed = revise(job, replace(revised, enabled=job.enabled), unfinished, now)
         if enabled == job.enabled:

@@ -8,6 +8,7 @@ changed meanwhile; where it lost a race it reads again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from horarium.errors import (
     LeaseLost,
     NotFound,
     StateConflict,
+    StoreUnavailable,
 )
 from horarium.job_operations import RACES_MAX, JobOperations, check_size, contended
 from horarium.model import (
@@ -34,12 +36,15 @@ from horarium.model import (
     State,
     uuid7,
 )
+from horarium.moving import move_put_back
 from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Page, Pulse, RunFilter, Stats
 from horarium.settling import cancel, retention_of, settle
 
 BATCHES_AT_ONCE = 4
 """Batches of runs that are handed to the store without waiting for one another."""
 NODES_SHOWN_SECONDS = 24 * 3600
+
+log = logging.getLogger("horarium")
 
 
 class Settlement(Struct, frozen=True):
@@ -138,7 +143,15 @@ class Operations(JobOperations):
             await self._settle_round(todo, answers)
         for index in todo:
             answers[index] = contended(settlements[index].run_id)
+        await self._move_put_back([answer for answer in answers.values() if isinstance(answer, Run)])
         return [answers[index] for index in range(len(settlements))]
+
+    async def _move_put_back(self, runs: Sequence[Run]) -> None:
+        """Let them follow their jobs. The reports are written: nothing that fails here is an answer to them."""
+        try:
+            await move_put_back(self.store, self.signal, runs, self.clock.now())
+        except StoreUnavailable as error:
+            log.warning("runs that were put back could not be moved to where their jobs now go: %s", error)
 
     async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
         """Read the runs, decide, write. What was written or refused leaves `todo`; what lost a race stays in it."""

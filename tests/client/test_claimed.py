@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import UNSET
 
-from horarium.client import ClaimedRun, Failure
+from horarium.client import ClaimedRun, Client, Failure, Worker
 from horarium.client.claimed import failed
 from tests.client.test_shell_commands import claimed
 
@@ -65,3 +66,25 @@ def test_a_failure_is_told_with_exactly_its_text_and_result(retryable: bool) -> 
     report = failed(claimed(1), Failure("no paper", retryable=retryable, result={"tray": 2}))
     assert (report.outcome, report.error, report.retryable) == ("failed", "no paper", retryable)
     assert report.result == {"tray": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "looks", "outcome", "text"),
+    [
+        ("cancel", True, "cancelled", "stopped when asked to: it returned"),
+        ("cancel", False, "completed", None),
+        ("give_up", True, "failed", "its worker stopped: it returned"),
+        ("give_up", False, "completed", None),
+    ],
+)
+def test_who_returns_after_he_has_seen_the_request_has_stopped(
+    asked: str, looks: bool, outcome: str, text: str | None
+) -> None:
+    def perform(run: ClaimedRun) -> None:
+        getattr(run, asked)()
+        assert not looks or (run.cancel_requested.wait(0) and run.cancel_requested.is_set())
+
+    with Client("http://127.0.0.1:1") as client:
+        report = Worker(client, ["queue"], perform)._attempt(claimed(1))
+    said = report.reason if outcome == "cancelled" else report.error
+    assert (report.outcome, None if said is UNSET else said) == (outcome, text)

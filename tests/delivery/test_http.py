@@ -224,7 +224,7 @@ async def test_a_request_says_which_run_it_is() -> None:
         "attempt": 2,
     }
     assert "webhook-signature" not in sent
-    assert "horarium-token" not in sent
+    assert sent["horarium-token"] == "7"
 
 
 @pytest.mark.parametrize(("own", "used"), [(None, SECRET), (OTHER_SECRET, OTHER_SECRET)])

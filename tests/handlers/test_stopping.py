@@ -211,6 +211,28 @@ async def test_a_cancel_reaches_async_work_and_threads_alike(scheduler: Schedule
         assert (run.state, run.attempt) == (State.CANCELLED, 1), name
 
 
+@pytest.mark.parametrize("look", ["is_set", "wait"])
+async def test_a_handler_that_returns_once_it_has_seen_the_cancel_has_stopped(scheduler: Scheduler, look: str) -> None:
+    @scheduler.handler("async")
+    async def one(run: RunContext) -> str:
+        while not run.cancelled.is_set() if look == "is_set" else not await run.cancelled.wait(30):
+            await asyncio.sleep(0.01)
+        return "stopped early"
+
+    @scheduler.handler("thread")
+    def other(run: RunContext) -> str:
+        while not run.cancelled.is_set() if look == "is_set" else not run.cancelled.wait(30):
+            time.sleep(0.01)
+        return "stopped early"
+
+    await scheduler.start()
+    for name in ("async", "thread"):
+        run = await becomes(scheduler, await scheduler.enqueue(name), State.RUNNING)
+        await scheduler.cancel_run(run.id)
+        run = await ended(scheduler, run, 10)
+        assert (run.state, run.error) == (State.CANCELLED, "its handler stopped when asked to"), name
+
+
 async def test_work_that_was_done_before_it_saw_the_cancel_is_done(scheduler: Scheduler) -> None:
     go_on = threading.Event()
 
@@ -379,7 +401,7 @@ async def test_what_outlasts_the_grace_is_given_back_with_its_attempt(scheduler:
     assert (await ended(scheduler, run)).state is State.COMPLETED
 
 
-async def test_a_thread_that_hears_of_the_end_may_still_finish(scheduler: Scheduler) -> None:
+async def test_a_thread_that_returns_once_it_hears_of_the_end_is_begun_again(scheduler: Scheduler) -> None:
     begun = threading.Event()
 
     @scheduler.handler()
@@ -392,7 +414,25 @@ async def test_a_thread_that_hears_of_the_end_may_still_finish(scheduler: Schedu
     await until(begun.is_set)
     await scheduler.stop(grace_seconds=0)
     run = await scheduler.get_run(run.id)
-    assert (run.state, run.result) == (State.COMPLETED, b'"stopped early: True"')
+    assert (run.state, run.attempt, run.result) == (State.PENDING, 0, None)
+
+
+async def test_a_thread_that_finishes_in_the_last_moment_has_finished(scheduler: Scheduler) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    @scheduler.handler()
+    def work(run: RunContext) -> str:
+        begun.set()
+        end.wait(30)
+        return "done"
+
+    await scheduler.start()
+    run = await scheduler.enqueue("work")
+    await until(begun.is_set)
+    asyncio.get_running_loop().call_later(0.3, end.set)
+    await scheduler.stop(grace_seconds=0)
+    run = await scheduler.get_run(run.id)
+    assert (run.state, run.result) == (State.COMPLETED, b'"done"')
 
 
 async def test_a_second_request_ends_the_grace(scheduler: Scheduler) -> None:

@@ -29,15 +29,33 @@ class Failure(Exception):
         self.result = result
 
 
+class Asked(threading.Event):
+    """An event that knows whether the work has seen it set."""
+
+    seen = False
+
+    def is_set(self) -> bool:
+        return self._note(super().is_set())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._note(super().wait(timeout))
+
+    def _note(self, asked: bool) -> bool:
+        self.seen = self.seen or asked
+        return asked
+
+
 class ClaimedRun:
     """A run as the function that performs it sees it. `cancel_requested`: it should end soon, be it that a cancel was
-    asked, that its lease is lost, or that its worker stops and can't wait."""
+    asked, that its lease is lost, or that its worker stops and can't wait. A function that has seen it, and returns,
+    has stopped: it is taken as though it had raised."""
 
     def __init__(self, view: RunView, client: Client, now: float) -> None:
         assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
         self.view = view
         self.token = view.lease.token
-        self.cancel_requested = threading.Event()
+        self.cancel_requested = Asked()
+        self.stops = False
         self.lease_lost = False
         self.worker_stops = False
         self._client = client
@@ -87,16 +105,20 @@ class ClaimedRun:
     def cancel(self) -> None:
         """A cancel was asked."""
         self.worker_stops = False
-        self.cancel_requested.set()
+        self._ask()
 
     def give_up(self) -> None:
         """Its worker stops, and can't wait: what it leaves undone is done by another attempt."""
-        self.worker_stops = not self.cancel_requested.is_set()
-        self.cancel_requested.set()
+        self.worker_stops = not self.stops
+        self._ask()
 
     def lose(self) -> None:
         """Its lease is lost: stop, and report nothing."""
         self.lease_lost = True
+        self._ask()
+
+    def _ask(self) -> None:
+        self.stops = True
         self.cancel_requested.set()
 
     def __repr__(self) -> str:
@@ -136,7 +158,7 @@ def failed(run: ClaimedRun, error: Exception) -> Report:
             return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
     if run.worker_stops:
         text = f"its worker stopped: {text}"[:ERROR_CHARS_MAX]
-    elif run.cancel_requested.is_set():
+    elif run.stops:
         return report_of(run, "cancelled", reason=f"stopped when asked to: {text}"[:REASON_CHARS_MAX])
     elif not isinstance(error, Failure):
         text = _described(error)[:ERROR_CHARS_MAX]

@@ -48,11 +48,15 @@ Perform = Callable[[ClaimedRun], Any]
 Done = list[tuple[ClaimedRun, Report]]
 
 
+class Stopped(Exception):
+    """The function returned after it had seen that it should stop."""
+
+
 class Worker:
     """Claims runs of these queues and performs each with `perform`: what it returns is the result, raising is a
-    failure (`Retry`, `Discard` and `Defer` of `horarium` say more); raising after `cancel_requested` was set reports
-    the run as cancelled. `slots` runs are performed at one time; up to `prefetch` more are claimed ahead, which pays
-    where runs are short."""
+    failure (`Retry`, `Discard` and `Defer` of `horarium` say more); raising after `cancel_requested` was set, or
+    returning after the function has seen it, reports the run as cancelled. `slots` runs are performed at one time; up
+    to `prefetch` more are claimed ahead, which pays where runs are short."""
 
     def __init__(
         self,
@@ -243,10 +247,11 @@ class Worker:
             return run
 
     def _attempt(self, run: ClaimedRun) -> Report:
-        if run.cancel_requested.is_set():
+        if run.stops:
             return report_of(run, "cancelled", reason="cancelled before its worker began")
         try:
-            return completed(run, self._perform(run))
+            result = self._perform(run)
+            return failed(run, Stopped("it returned")) if run.cancel_requested.seen else completed(run, result)
         except Exception as error:
             return failed(run, error)
         except SystemExit as error:

@@ -46,14 +46,14 @@ class CancelledEvent:
 
     def is_set(self) -> bool:
         """Whether the handler should stop."""
-        return self._context._control.cancelled
+        return self._context._note(self._context._control.cancelled)
 
     __bool__ = is_set
 
     def wait(self, timeout: float | None = None) -> Any:
         """Wait until it is set, `timeout` seconds at the most: whether it is. In an async handler: `await` it."""
         thread = self._context._thread
-        return self._wait(timeout) if thread is None else thread.wait_cancelled(timeout)
+        return self._wait(timeout) if thread is None else self._context._note(thread.wait_cancelled(timeout))
 
     async def _wait(self, timeout: float | None) -> bool:
         try:
@@ -61,10 +61,10 @@ class CancelledEvent:
                 await self._context._control.wait_cancelled()
         except TimeoutError:
             return False
-        return True
+        return self._context._note(True)
 
     def __repr__(self) -> str:
-        return f"<cancelled: {self.is_set()}>"
+        return f"<cancelled: {self._context._control.cancelled}>"
 
 
 class InThread:
@@ -132,13 +132,14 @@ class RunLog(logging.LoggerAdapter[logging.Logger]):
 class RunContext:
     """A run, as its handler sees it."""
 
-    __slots__ = ("_args", "_control", "_job", "_run", "_thread")
+    __slots__ = ("_args", "_control", "_job", "_run", "_saw_cancel", "_thread")
 
     def __init__(self, run: Run, job: Job | None, control: Control, thread: InThread | None = None) -> None:
         self._run = run
         self._job = job
         self._control = control
         self._thread = thread
+        self._saw_cancel = False
         self._args: Any = msgspec.UNSET
 
     @property
@@ -205,6 +206,12 @@ class RunContext:
     def cancelled(self) -> CancelledEvent:
         """Set when the handler should stop: `if run.cancelled`, `run.cancelled.wait(seconds)`."""
         return CancelledEvent(self)
+
+    def _note(self, cancelled: bool) -> bool:
+        """Remember that the handler has seen that it should stop."""
+        if cancelled:
+            self._saw_cancel = True
+        return cancelled
 
     @property
     def log(self) -> RunLog:

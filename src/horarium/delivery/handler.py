@@ -2,7 +2,8 @@
 
 A handler is an async function, or a plain one that is called in a thread. It gets the run's context (`context.py`),
 and, where it has more parameters, the run's args by name (`arguments.py`). Returning means success (what it returns is
-kept as the result); raising means failure; `Retry`, `Discard` and `Defer` say more.
+kept as the result), unless it has seen `run.cancelled`: then it has stopped. Raising means failure; `Retry`, `Discard`
+and `Defer` say more.
 
 The hard part is a thread, which nobody can stop. When its attempt is over before it is (time limit, lost lease, end of
 the node), it sees `run.cancelled` and has a moment to return. Then the attempt ends without it: its lease is given up,
@@ -25,7 +26,7 @@ from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.threads import Call, Threads
 from horarium.errors import InvalidJob, WrongArguments
-from horarium.model import RESULT_BYTES_MAX, Deferred, Failed, Outcome, Succeeded
+from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
 from horarium.ports import Control, Delivery
 
 HandlerFunction = Callable[..., Any]
@@ -103,7 +104,8 @@ class HandlerDelivery:
         if not handler.is_async:
             return await self._in_thread(handler, delivery, control)
         try:
-            return _succeeded(await handler.call(RunContext(run, delivery.job, control)))
+            context = RunContext(run, delivery.job, control)
+            return _returned(context, await handler.call(context))
         except (Exception, SystemExit) as error:
             return _failed(error)
 
@@ -116,7 +118,7 @@ class HandlerDelivery:
         except asyncio.CancelledError:
             answer = await self._stop(call, thread, control)
         thread.close()
-        return answer if isinstance(answer, Outcome) else await _awaited(answer)
+        return answer if isinstance(answer, Outcome) else await _awaited(context, answer)
 
     async def _stop(self, call: Call[Any], thread: InThread, control: Control) -> Any:
         """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
@@ -139,19 +141,26 @@ def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
     """In the thread: the outcome; or what is left to await, where a plain function returned a coroutine."""
     try:
         answer = handler.call(context)
-        return answer if inspect.isawaitable(answer) else _succeeded(answer)
+        return answer if inspect.isawaitable(answer) else _returned(context, answer)
     except BaseException as error:
         return _failed(error)
 
 
-async def _awaited(answer: Awaitable[Any]) -> Outcome:
+async def _awaited(context: RunContext, answer: Awaitable[Any]) -> Outcome:
     try:
-        return _succeeded(await answer)
+        return _returned(context, await answer)
     except (Exception, SystemExit) as error:
         return _failed(error)
 
 
 _NO_RESULT = Succeeded()
+_STOPPED = Cancelled("its handler stopped when asked to")
+
+
+def _returned(context: RunContext, answer: Any) -> Outcome:
+    """What returning means. A handler that has seen that it should stop, and returns, has stopped: nobody can tell how
+    much of the work it has left out."""
+    return _STOPPED if context._saw_cancel else _succeeded(answer)
 
 
 def _succeeded(answer: Any) -> Outcome:

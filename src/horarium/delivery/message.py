@@ -210,6 +210,7 @@ def _own_headers(
         "Idempotency-Key": message_id,
         "Horarium-Run": run.id,
         "Horarium-Attempt": str(run.attempt),
+        "Horarium-Token": str(run.token),
         "Horarium-Fire-At": to_text(run.fire_at),
         "Accept-Encoding": "identity",
     }
@@ -223,7 +224,7 @@ def _own_headers(
 
 
 def _lease_headers(run: Run, reporting: Reporting) -> dict[str, str]:
-    headers = {"Horarium-Token": str(run.token)}
+    headers: dict[str, str] = {}
     if reporting.url is not None:
         headers["Horarium-Report-Url"] = reporting.url
     if reporting.key is not None:

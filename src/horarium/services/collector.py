@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from horarium.clock import Clock, Instant
 from horarium.model import CLAIMED, Job, Outcome, Run, RunChange, State
+from horarium.moving import move_put_back
 from horarium.ports import BATCH_MAX, Signal, Store
 from horarium.services.quiet import QuietLog
 from horarium.settling import settle
@@ -47,6 +48,7 @@ class Collector:
         self._telemetry = telemetry
         self._settled = settled
         self._ended: list[Ended] = []
+        self._put_back: list[Run] = []
         self.wake: Callable[[], None] = lambda: None
         self._flushed: list[asyncio.Future[None]] = []
         self._log = QuietLog("outcomes that came too late")
@@ -74,6 +76,8 @@ class Collector:
             self._ended[: len(batch)] = stale
             if stale:
                 await self._again(stale)
+        await move_put_back(self._store, self._signal, self._put_back, now)
+        self._put_back.clear()
         for flushed in self._flushed:
             if not flushed.done():
                 flushed.set_result(None)
@@ -116,6 +120,7 @@ class Collector:
 
     def _after(self, batch: list[Ended], changes: list[RunChange]) -> None:
         self._telemetry.settled([change.run for change in changes])
+        self._put_back += [change.run for change in changes if change.run.state is State.PENDING]
         queues = {
             change.run.queue
             for change in changes

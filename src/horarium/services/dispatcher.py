@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
-from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
+from horarium.model import Deferred, Failed, Job, Outcome, Released, Run, Succeeded
 from horarium.ports import BATCH_MAX, Beat, Delivery, Pulse, Signal, Store, Target
 from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Attempt, Stop
 from horarium.services.collector import Collector
@@ -164,9 +164,12 @@ class Dispatcher:
             for run in runs:
                 self._collector.add(run, jobs.get(run.job_id or ""), Released("released: the node stops"))
             return
+        queues = {job.id: job.queue for job in jobs.values()}
         for run in runs:
             ready = Ready(run, jobs.get(run.job_id) if run.job_id is not None else None)
-            if run.due_at > now:
+            if ready.job is not None and queues[ready.job.id] != run.queue and ready.job.deleted_at is None:
+                self._collector.add(run, ready.job, Deferred(now, "the job's target was changed"))
+            elif run.due_at > now:
                 self._held.append(ready)
             else:
                 self._ready.append(ready)

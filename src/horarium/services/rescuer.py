@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros
 from horarium.model import CLAIMED, Job, Run, RunChange
+from horarium.moving import move_put_back
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import BATCH_MAX, Signal, Store
 from horarium.services.quiet import QuietLog
@@ -49,6 +50,7 @@ class Rescuer:
             self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
         for queue in sorted({run.queue for run in rescued}):
             self._signal.publish(f"queue:{queue}")
+        await move_put_back(self._store, self._signal, rescued, now)
         return now if len(runs) == BATCH_MAX and rescued else next_at
 
     async def _shorten(self, now: Instant) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from horarium.clock import DAY, MINUTE, SECOND
-from horarium.model import Disposition, HandlerTarget, Plan, State
+from horarium.model import Disposition, Event, HandlerTarget, Plan, QueueTarget, State
 from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, job_of, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
@@ -185,6 +185,33 @@ class PlanningContract(StoreUnderTest):
         again = replace(run, priority=9)
         assert await store.commit_plans([Plan(job, (again,), (), (run,))], NOW) == [True]
         assert await run_of(store, run) == again
+
+    async def test_a_run_that_was_put_back_can_be_moved_to_another_queue_as_it_is(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        claimed = await take_one(store, a_run(1, of=job, unique_key="k", payload=b"[1]"))
+        history = (Event(NOW, State.PENDING, "attempt 1 failed: once"),)
+        back = a_change(
+            claimed, state=State.PENDING, lease_expires_at=None, worker=None, started_at=None, history=history,
+            error="once", progress=b"5", due_at=NOW - 1,
+        )  # fmt: skip
+        await store.settle_runs([back], NOW)
+        moved = replace(back.run, queue="pull/elsewhere", history=(*history, Event(NOW, State.PENDING, "moved")))
+        changed = replace(job, target=QueueTarget("elsewhere"))
+        assert await store.commit_plans([Plan(changed, (moved,), (), (back.run,))], NOW) == [True]
+        assert await store.get_run_by_key("k") == await run_of(store, moved) == moved
+        assert (await take(store)).runs == ()
+        (taken,) = (await take(store, queues=["pull/elsewhere"])).runs
+        assert (taken.id, taken.token, taken.attempt, taken.history) == (moved.id, 2, 2, moved.history)
+
+    async def test_a_run_that_was_claimed_meanwhile_is_not_moved(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        read = a_run(1, of=job)
+        claimed = await take_one(store, read)
+        moved = replace(read, queue="pull/elsewhere")
+        assert await store.commit_plans([Plan(job, (moved,), (), (read,))], NOW) == [True]
+        assert await run_of(store, claimed) == claimed
 
     async def test_a_claimed_run_is_not_withdrawn(self, store: Store) -> None:
         job = a_job()

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from horarium.clock import SECOND
+from horarium.errors import StoreUnavailable
 from horarium.model import Completion, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
 from horarium.services.cancels import AT_ONCE_MAX, NOT_TOLD, SILENT_AFTER, TOLD, HttpCancels, sends, was_told
 from horarium.services.rescuer import Rescuer
 from horarium.settling import cancel, settle
+from horarium.testing.faults import Fault, FaultyStore
 from tests.services.conftest import START, Setting, until
 
 TARGET = HttpTarget("http://example.com/do", completion=Completion.CALLBACK, cancel_url="http://example.com/stop")
@@ -229,4 +231,18 @@ async def test_a_cancel_anywhere_is_found_without_a_signal(world: World) -> None
     await world.step(cancels, 1)
     assert world.sent == []
     await world.step(cancels, 5)
+    assert world.sent == [("a", "run")]
+
+
+async def test_an_outage_is_an_outage_at_every_step_until_it_ends(world: World) -> None:
+    down = True
+    world.setting.store = FaultyStore(world.setting.store, lambda name: Fault.BEFORE if down else None)
+    cancels = world.node()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await cancels.step(world.setting.now)
+        world.setting.clock.advance(0.1)
+    down = False
+    await world.cancelling()
+    await world.step(cancels)
     assert world.sent == [("a", "run")]

@@ -94,7 +94,7 @@ class BusCancels:
             try:
                 await self._tell(await cancelling_runs(self._store, self._queue, now), now)
             except Outage:
-                self._asked = True
+                self._asked, self._looked_at = True, None
                 raise
         elif self._asked:
             return self._looked_at + pause
@@ -172,7 +172,7 @@ class HttpCancels:
             runs = await self._ours(await cancelling_runs(self._store, "http", now), now)
             jobs = await self._jobs_of(runs)
         except Outage:
-            self._asked = True
+            self._asked, self._looked_at = True, None
             raise
         self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _claim(run))) is not None}
         for run in runs:

@@ -12,10 +12,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def on_signals(asked: Callable[[], object]) -> Iterator[None]:
-    """Have `asked` called in the main thread at the first signal and at the second; the third does what it did before.
-    `asked` runs between two instructions of the main thread: it must ask for no lock that this one may hold. In another
-    thread than the main one signals are somebody else's business, and nothing is changed."""
+def on_signals(asked: Callable[[], object], heeded: int = 2) -> Iterator[None]:
+    """Have `asked` called in the main thread at each of the first signals, `heeded` of them; the one after that does
+    what it did before. `asked` runs between two instructions of the main thread: it must ask for no lock that this one
+    may hold. In another thread than the main one signals are somebody else's business, and nothing is changed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -25,7 +25,7 @@ def on_signals(asked: Callable[[], object]) -> Iterator[None]:
     def on_signal(number: int, frame: object) -> None:
         nonlocal count
         count += 1
-        if count == 2:
+        if count == heeded:
             _restore(before)
         asked()
 

@@ -213,7 +213,9 @@ def test_work_that_outlives_the_grace_is_asked_to_stop(client: Client) -> None:
     run = triggered(client, "grace")
     with working(client, "grace", perform, grace_seconds=0.01):
         assert begun.wait(PATIENCE)
-    assert client.get_run(run.id).result == "stopped early"
+    left = client.get_run(run.id)
+    assert (left.state, left.result) == ("pending", None), "nobody can tell how much of the work it has left out"
+    assert left.history[-1].message == "attempt 1 failed: its worker stopped: it returned"
 
 
 def test_outcomes_are_settled_in_groups(client: Client) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import threading
 from collections import deque
@@ -29,6 +28,7 @@ from horarium.clock import Clock, SystemClock
 from horarium.definitions import RunView
 from horarium.errors import HorariumError, InvalidRequest, LeaseLost, NotFound, Outage
 from horarium.model import ERROR_CHARS_MAX
+from horarium.stopping import on_signals
 
 SLOTS_MAX = 256
 PREFETCH_MAX = 1_000
@@ -120,21 +120,9 @@ class Worker:
 
     def run_until_signal(self) -> None:
         """`run` in the main thread until SIGTERM or SIGINT. A second signal ends the process as it would have."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-        def on_signal(number: int, frame: object) -> None:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-            # A handler runs between two instructions of the main thread, whose locks it must not ask for.
-            threading.Thread(target=self.stop, daemon=True).start()
-
-        for number in before:
-            signal.signal(number, on_signal)
-        try:
+        # A handler of signals runs between two instructions of the main thread, whose locks it must not ask for.
+        with on_signals(lambda: threading.Thread(target=self.stop, daemon=True).start(), heeded=1):
             self.run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=loop, name=f"horarium-worker-{name}", daemon=True)

@@ -12,6 +12,8 @@ import aio_pika.abc
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 from redis.asyncio import Redis as RedisClient
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from horarium.buses.memory import MemoryBroker, MemoryBus
@@ -270,7 +272,8 @@ class RedisWorkers:
         if self._killed:
             raise ConnectionError("the broker was killed")
         if self._client is None:
-            self._client = RedisClient.from_url(self.url)
+            # The driver's own repetitions would connect again after `hang_up`, and nobody would close that.
+            self._client = RedisClient.from_url(self.url, retry=Retry(NoBackoff(), 0))
         return self._client
 
     async def receive(self, job: str) -> bytes:

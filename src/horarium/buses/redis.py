@@ -174,7 +174,7 @@ class RedisBus(Link):
             answers = await pipe.execute(raise_on_error=False)
         except BaseException as error:
             for sending in batch:
-                _fail(sending, Unconfirmed(f"redis: no confirmation came: {error or type(error).__name__}"))
+                _fail(sending, Unconfirmed(f"redis: no confirmation came: {str(error) or type(error).__name__}"))
             raise
         # Behind them stand the answers of `clear.lua`: where it can't clear, expired actions stay as long as they fit.
         for sending, answer in zip(batch, answers, strict=False):

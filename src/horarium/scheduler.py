@@ -27,7 +27,7 @@ from horarium.backends import Backend, make_backend
 from horarium.clock import Clock, SystemClock, to_instant
 from horarium.definitions import read_definition
 from horarium.delivery.handler import Handler, HandlerFunction
-from horarium.errors import InvalidJob, InvalidRequest, NotFound
+from horarium.errors import Conflict, InvalidJob, InvalidRequest, NotFound
 from horarium.job_fields import builtins, targets
 from horarium.model import HandlerTarget, Job, Run, State
 from horarium.one_offs import Wanted, encode, encode_args, one_offs
@@ -311,7 +311,8 @@ class Scheduler:
         is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
         begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
         page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
-        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors."""
+        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
+        Conflict, with nothing added, where the key's holder stands in a transaction that has not committed."""
         wanted = Wanted(at, delay, priority, unique_key, retry, timeouts, retention, concurrency)
         (run,) = self._one_offs(name, [args], wanted)
         for _ in range(HOLDER_RACES_MAX):
@@ -321,7 +322,10 @@ class Scheduler:
             holder = await self._runtime.store.get_run_by_key(unique_key)
             if holder is not None:
                 return holder
-        return run
+        raise Conflict(
+            f"unique_key: {unique_key!r} is held by a run that can't be read: it was added in a transaction that has "
+            "not committed, yours perhaps"
+        )
 
     async def enqueue_many(
         self,

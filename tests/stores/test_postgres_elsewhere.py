@@ -17,7 +17,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from horarium import Scheduler
-from horarium.errors import InvalidRequest
+from horarium.errors import Conflict, InvalidRequest
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import take
 from horarium.testing.values import QUEUE, a_finished_run, a_job, a_run
@@ -154,6 +154,8 @@ async def test_the_scheduler_enqueues_in_the_transaction_of_the_caller(url: str)
         run = await scheduler.enqueue("report", {"n": 1}, unique_key="k", connection=connection)
         ids = await scheduler.enqueue_many("report", [None] * 1_001, connection=connection)
         assert await scheduler._runtime.store.get_runs([run.id, ids[-1]]) == [None, None]
+        with pytest.raises(Conflict, match="has not committed"):
+            await scheduler.enqueue("report", unique_key="k", connection=connection)
         await transaction.commit()
         assert None not in await scheduler._runtime.store.get_runs([run.id, *ids[-900:]])
         again = await scheduler.enqueue("report", {"n": 2}, unique_key="k", connection=connection)

@@ -25,7 +25,7 @@ serve: $(STAMP)
 	@$(BIN)/horarium serve
 
 test: check servers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py

@@ -275,7 +275,7 @@ class Runtime:
         for name, bus in self._serving_buses().items():
             services += self._bus_services(name, bus)
         if self._dispatchers:
-            services += [*self._dispatchers, self._collector, Keeper(self._dispatchers, self.signal)]
+            services += [*self._dispatchers, self._collector, Keeper(self._dispatchers)]
         if self._http_cancels is not None:
             services.append(self._http_cancels)
         return services
@@ -291,8 +291,8 @@ class Runtime:
 
     def _bus_services(self, name: str, bus: Bus) -> list[Service]:
         delivery = BusDelivery(bus, self.clock)
-        reports = Reports(name, bus, self.store, self.clock, self.signal, self.telemetry, self._settle_reported)
-        cancels = BusCancels(name, bus, self.store, self.signal, delivery.cancel)
+        reports = Reports(name, bus, self.store, self.clock, self.telemetry, self._settle_reported)
+        cancels = BusCancels(name, bus, self.store, delivery.cancel)
         reports.cancel_asked = cancels.add
         return [reports, cancels]
 
@@ -337,7 +337,6 @@ class Runtime:
         self._http_cancels = HttpCancels(
             self.store,
             self.clock,
-            self.signal,
             self.options.node_name,
             delivery.notify_cancel,
             lambda run: (run.id, run.token) in dispatcher.attempts or self._collector.holds(run),

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from horarium.cli import cli
 from horarium.client import Client
+from tests.blackbox.outside import environment
 from tests.servers.live import live_server
 
 HORARIUM = [sys.executable, "-m", "horarium.cli"]
@@ -26,15 +27,9 @@ PATIENCE = 30.0
 START_CPU_SECONDS_MAX = 0.15
 
 
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HORARIUM_")}
-    source = str(Path(__file__).parents[2] / "src")
-    return {**kept, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]), **more}
-
-
 def horarium(*args: str, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*HORARIUM, *args], capture_output=True, text=True, timeout=PATIENCE, env=environment(**more), check=False
+        [*HORARIUM, *args], capture_output=True, text=True, timeout=PATIENCE, env=environment(more), check=False
     )
     assert done.returncode == status, done.stderr
     return done
@@ -49,7 +44,7 @@ def process(args: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env=environment(PYTHONUNBUFFERED="1"),
+        env=environment({"PYTHONUNBUFFERED": "1"}),
     ) as started:
         try:
             yield started
@@ -191,7 +186,7 @@ def test_on_a_terminal_a_table_is_drawn_and_ids_stay_whole() -> None:
         ours, theirs = os.openpty()
         arguments = [*HORARIUM, "run", "list", "--url", serving.url]
         with open(ours, closefd=True) as screen:
-            subprocess.run(arguments, stdout=theirs, timeout=PATIENCE, check=True, env=environment(COLUMNS="100"))
+            subprocess.run(arguments, stdout=theirs, timeout=PATIENCE, check=True, env=environment({"COLUMNS": "100"}))
             os.close(theirs)
             shown = "".join(_lines_of(screen))
     assert run.id in shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,18 +17,6 @@ EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
 
 def job(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "trigger": EVERY_HOUR, "target": {"type": "queue", "queue": name, "payload": 1}, **fields}
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with live_server() as server:
-        yield server.url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as made:
-        yield made
 
 
 def test_a_job_is_made_read_changed_and_ended(client: Client) -> None:

@@ -19,22 +19,9 @@ from horarium.client import Client, Commands, Worker
 from horarium.definitions import RunView
 from tests.blackbox.outside import environment
 from tests.client.test_shell_commands import lives, sh
-from tests.servers.live import live_server
 
 PATIENCE = 20.0
 FOR_LONG = "echo $$ > {pid}; exec sleep 60"
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with live_server() as server:
-        yield server.url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as made:
-        yield made
 
 
 @pytest.fixture

@@ -17,21 +17,9 @@ from horarium.client import ClaimedRun, Client, Worker
 from horarium.definitions import RunView
 from horarium.model import RESULT_BYTES_MAX
 from tests.client.scripted import SILENCE, problem, scripted
-from tests.servers.live import LiveServer, live_server
+from tests.servers.live import LiveServer
 
 PATIENCE = 10.0
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with live_server() as server:
-        yield server.url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as made:
-        yield made
 
 
 @contextmanager

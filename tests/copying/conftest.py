@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.mongo import Mongo
-from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
-from tests.stores.postgres_server import ready
+from tests.stores.postgres_server import running
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    server = Postgres(fsync="off", full_page_writes="off")
-    try:
-        server.start()
-        asyncio.run(ready(server.url))
+    with running(fsync="off", full_page_writes="off") as server:
         yield server.url
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")

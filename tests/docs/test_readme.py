@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,48 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+FIRST, SYNCHRONOUS, WORKER = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@contextmanager
+def running(program: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """One of README's programs; ended with Ctrl-C, in order."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 @pytest.mark.slow
 def test_the_first_job_ticks(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    running = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    assert running.stdout is not None
-    said = [running.stdout.readline() for _ in range(2)]
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
-    assert all(re.fullmatch(r"\d\d:\d\d:\d\d hello world, attempt 1\n", line) for line in said), said
-    assert running.returncode == 0
+    with running(FIRST, tmp_path) as process:
+        lines = [said(process) for _ in range(2)]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d hello world, attempt 1\n", line) for line in lines), lines
+
+
+@pytest.mark.slow
+def test_the_program_without_asyncio_performs_what_it_enqueued(tmp_path: Path) -> None:
+    with running(SYNCHRONOUS, tmp_path) as process:
+        assert said(process) == "report for month 2\n"
+
+
+@pytest.mark.slow
+def test_the_worker_performs_runs(server: Server, tmp_path: Path) -> None:
+    job = {"name": "one", "trigger": {"type": "cron", "expression": "0 3 * * *"}}
+    server("POST", "/jobs", {**job, "target": {"type": "queue", "queue": "images", "payload": {"size": 64}}})
+    run = server("POST", "/jobs/one/trigger", {})
+    with running(WORKER.replace("http://127.0.0.1:8080", server.url), tmp_path):
+        assert server.becomes(run["id"], "completed")["result"] == {"resized_to": 64}
 
 
 @pytest.mark.slow
@@ -60,7 +91,7 @@ def test_every_command_in_readme_works(server: Server) -> None:
                 200,
                 204,
             )
-        elif args != ["serve", "&"]:
+        elif not (args[0] == "serve" and args[-1] == "&"):
             done = horarium(*args, env={"HORARIUM_URL": server.url})
             assert (done.returncode, done.stderr) == (0, ""), (args, done.stderr)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from horarium.clock import SECOND
+from horarium.errors import StoreUnavailable
 from horarium.model import Completion, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
 from horarium.services.cancels import AT_ONCE_MAX, NOT_TOLD, SILENT_AFTER, TOLD, HttpCancels, sends, was_told
 from horarium.services.rescuer import Rescuer
 from horarium.settling import cancel, settle
+from horarium.testing.faults import Fault, FaultyStore
 from tests.services.conftest import START, Setting, until
 
 TARGET = HttpTarget("http://example.com/do", completion=Completion.CALLBACK, cancel_url="http://example.com/stop")
@@ -28,7 +29,7 @@ class World:
         self.under_way = False
         self.hold: asyncio.Event | None = None
 
-    def node(self, name: str = "a") -> HttpCancels:
+    def node(self, name: str = "a", *, deaf: bool = False) -> HttpCancels:
         async def notify(target: HttpTarget, run: Run) -> bool:
             assert target == TARGET
             self.sent.append((name, run.id))
@@ -37,7 +38,10 @@ class World:
             return self.taken
 
         setting = self.setting
-        return HttpCancels(setting.store, setting.clock, setting.signal, name, notify, lambda run: self.under_way)
+        cancels = HttpCancels(setting.store, setting.clock, name, notify, lambda run: self.under_way)
+        if not deaf:
+            setting.signal.subscribe("cancel", cancels.signalled)
+        return cancels
 
     async def beat(self, name: str, *, at: int | None = None, stopped: bool = False, role: str = "dispatcher") -> None:
         at = self.setting.now if at is None else at
@@ -221,12 +225,24 @@ async def test_a_worker_that_does_not_stop_is_terminated_after_its_grace(world: 
 
 
 async def test_a_cancel_anywhere_is_found_without_a_signal(world: World) -> None:
-    cancels = world.node()
+    cancels = world.node(deaf=True)
     await world.step(cancels)
-    heard: Callable[[], None] = cancels._ask
-    world.setting.signal._wakes["cancel"].remove(heard)
     await world.cancelling()
     await world.step(cancels, 1)
     assert world.sent == []
     await world.step(cancels, 5)
+    assert world.sent == [("a", "run")]
+
+
+async def test_an_outage_is_an_outage_at_every_step_until_it_ends(world: World) -> None:
+    down = True
+    world.setting.store = FaultyStore(world.setting.store, lambda name: Fault.BEFORE if down else None)
+    cancels = world.node()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await cancels.step(world.setting.now)
+        world.setting.clock.advance(0.1)
+    down = False
+    await world.cancelling()
+    await world.step(cancels)
     assert world.sent == [("a", "run")]

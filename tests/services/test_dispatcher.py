@@ -53,7 +53,7 @@ class Node:
             setting.store, setting.clock, setting.signal, self.collector, setting.telemetry, {"pull/q": work}, "w",
             **options,
         )  # fmt: skip
-        self.keeper = Keeper((self.dispatcher,), setting.signal)
+        self.keeper = Keeper((self.dispatcher,))
 
     async def claim(self) -> int | None:
         return await self.dispatcher.step(self.setting.now)
@@ -317,7 +317,7 @@ async def test_a_cancel_reaches_the_work(setting: Setting) -> None:
     run = await setting.run()
     asked = RunChange(cancel(run, Retention(), setting.now, "why"), run.token, run.state)
     await setting.store.settle_runs([asked], setting.now)
-    setting.signal.publish("cancel")
+    node.keeper.signalled()
     await node.keeper.step(setting.now)
     await node.settle()
     await node.collector.step(setting.now)

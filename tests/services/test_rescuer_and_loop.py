@@ -169,6 +169,25 @@ async def test_a_signal_wakes_the_loop(setting: Setting) -> None:
     await running
 
 
+async def test_a_service_is_told_of_signals_while_its_loop_runs(setting: Setting) -> None:
+    class Told(Scripted):
+        signals = 0
+
+        def signalled(self) -> None:
+            self.signals += 1
+
+    service = Told()
+    loop = a_loop(setting, service, Health())
+    running = asyncio.create_task(loop.run())
+    await until(lambda: service.steps == 1)
+    setting.signal.publish("jobs")
+    await until(lambda: service.steps == 2)
+    loop.stop()
+    await running
+    setting.signal.publish("jobs")
+    assert service.signals == 1
+
+
 async def test_the_loop_stops_in_the_middle_of_a_pause(setting: Setting) -> None:
     service = Scripted(outage)
     loop = a_loop(setting, service, Health())

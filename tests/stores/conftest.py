@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.mongo import Mongo
 from tests.servers.postgres import Postgres
 from tests.stores.cockroach_server import new_serializable_database
-from tests.stores.postgres_server import new_database, ready
+from tests.stores.postgres_server import new_database, running
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     # Nothing here outlives the server, so nothing need reach the disk; what must is tested on servers of their own.
-    server = Postgres(fsync="off", full_page_writes="off")
-    try:
-        server.start()
-        asyncio.run(ready(server.url))
+    with running(fsync="off", full_page_writes="off") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +32,14 @@ def serializable_url(postgres_server: Postgres) -> str:
 @pytest.fixture
 def fresh_serializable_url(postgres_server: Postgres) -> str:
     return new_serializable_database(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def mongo() -> Iterator[Mongo]:
+    """For whoever neither stops it nor looks at what others left there."""
+    server = Mongo()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

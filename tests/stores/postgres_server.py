@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import asyncpg
 
@@ -19,6 +20,18 @@ async def ready(url: str) -> None:
         while True:
             with suppress(asyncpg.CannotConnectNowError, OSError):
                 return await execute(url, "SELECT 1")
+
+
+@contextmanager
+def running(**settings: str) -> Iterator[Postgres]:
+    """A server of one's own, once it answers."""
+    server = Postgres(**settings)
+    try:
+        server.start()
+        asyncio.run(ready(server.url))
+        yield server
+    finally:
+        server.stop()
 
 
 async def execute(url: str, *statements: str) -> None:

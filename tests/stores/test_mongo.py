@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from horarium.ports import Store
@@ -13,14 +11,6 @@ from horarium.testing.values import NOW, a_finished_run
 from tests.servers.mongo import Mongo
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="session")
-def mongo() -> Iterator[Mongo]:
-    server = Mongo()
-    server.start()
-    yield server
-    server.stop()
 
 
 class TestMongoStore(StoreContract):

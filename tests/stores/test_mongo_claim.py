@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from secrets import token_hex
 from typing import Any
 
@@ -17,14 +17,6 @@ from horarium.testing.values import NOW, QUEUE, a_job, a_run
 from tests.servers.mongo import Mongo
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def mongo() -> Iterator[Mongo]:
-    server = Mongo()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest_asyncio.fixture

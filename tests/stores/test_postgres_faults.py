@@ -17,7 +17,7 @@ from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_job, a_run, completed
 from tests.servers.postgres import Postgres
-from tests.stores.postgres_server import execute, new_database, ready
+from tests.stores.postgres_server import execute, new_database, running
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +28,8 @@ SHORT = "?query_seconds=0.5&connect_seconds=0.5"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
     """One that may be stopped, unlike the shared one."""
-    server = Postgres()
-    try:
-        server.start()
-        asyncio.run(ready(server.url))
+    with running() as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

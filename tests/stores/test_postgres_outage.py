@@ -8,13 +8,8 @@ import json
 import os
 import pwd
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +20,9 @@ from horarium.ports import RunFilter
 from horarium.stores.postgres import PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_run, completed
+from tests.blackbox.outside import Server, instant, serving
 from tests.servers.postgres import Postgres
-from tests.stores.postgres_server import execute, new_database, ready
+from tests.stores.postgres_server import execute, new_database, running
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +36,8 @@ RUNS_MAX = 60
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
     """One that may be stopped, unlike the shared one."""
-    server = Postgres()
-    try:
-        server.start()
-        asyncio.run(ready(server.url))
+    with running() as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -54,46 +45,9 @@ def url(server: Postgres) -> str:
     return new_database(server)
 
 
-class Served:
-    """`horarium serve`, and its log."""
-
-    def __init__(self, store: str, log: Path) -> None:
-        self.log = log
-        command = [sys.executable, "-m", "horarium", "serve", "--port", "0", "--store", store]
-        with log.open("w") as written:
-            self._process = subprocess.Popen(command, stdout=written, stderr=written)
-        self.url = until(self._address, "an address in the log")
-
-    def _address(self) -> str | None:
-        return next((word for word in self.log.read_text().split() if word.startswith("http://")), None)
-
-    def ask(self, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": "application/json"} if data else {}, method=method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as refused:
-            return refused.code, json.loads(refused.read() or b"null")
-
-    def told(self, text: str) -> list[str]:
-        """Who said so in the log, once for each time."""
-        return [line.split(text)[0].split()[-1] for line in self.log.read_text().splitlines() if text in line]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-
-
-@contextmanager
-def served(store: str, log: Path) -> Iterator[Served]:
-    node = Served(store, log)
-    try:
-        yield node
-    finally:
-        node.stop()
+def told(node: Server, text: str) -> list[str]:
+    """Who said so in the log, once for each time."""
+    return [line.split(text)[0].split()[-1] for line in list(node.log) if text in line]
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = SOON_SECONDS) -> Any:
@@ -107,44 +61,40 @@ def until(condition: Callable[[], Any], what: str, seconds: float = SOON_SECONDS
 def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
     server: Postgres, url: str, tmp_path: Path
 ) -> None:
-    with served(url + "?query_seconds=1&connect_seconds=1", tmp_path / "log") as node:
-        until(lambda: node.ask("/readyz")[0] == 200, "ready")
+    with serving(url + "?query_seconds=1&connect_seconds=1") as node:
+        until(lambda: node.ask("GET", "/readyz").status == 200, "ready")
         job = {
             "name": "tick",
             "trigger": {"type": "interval", "every_seconds": 1},
             "target": {"type": "queue", "queue": "nobody"},
             "catch_up": {"policy": "all"},
         }
-        assert node.ask("/api/v1/jobs", "POST", job)[0] == 201
+        node("POST", "/jobs", job)
         until(lambda: len(fires(node)) >= 2, "the first runs")
         server.pause()
         stopped = time.monotonic()
         try:
-            status, said = until(lambda: (answer := node.ask("/readyz"))[0] == 503 and answer, "/readyz to say so")
-            assert status == 503
-            assert "did not answer in time" in json.dumps(said)
-            assert node.ask("/healthz")[0] == 200
+            answer = until(lambda: (reply := node.ask("GET", "/readyz")).status == 503 and reply, "/readyz to say so")
+            assert "did not answer in time" in answer.body.decode()
+            assert node.ask("GET", "/healthz").status == 200
             until(lambda: time.monotonic() > stopped + PAUSED_SECONDS, "the end of the pause")
         finally:
             server.resume()
-        until(lambda: node.ask("/readyz")[0] == 200, "ready again")
+        until(lambda: node.ask("GET", "/readyz").status == 200, "ready again")
         before = len(fires(node))
         until(lambda: len(fires(node)) >= before + 2, "further runs")
         times = fires(node)
     assert times == [times[0] + number for number in range(len(times))]
     assert len(times) > PAUSED_SECONDS
-    silent = node.told("can't work")
+    silent = told(node, "can't work")
     assert "planner" in silent
     assert sorted(silent) == sorted(set(silent)), "each part says once that it can't work"
-    assert sorted(node.told("works again")) == sorted(silent)
+    assert sorted(told(node, "works again")) == sorted(silent)
 
 
-def fires(node: Served) -> list[int]:
+def fires(node: Server) -> list[int]:
     """The fire times of all runs, in seconds, earliest first."""
-    status, answer = node.ask("/api/v1/runs?limit=200&job=tick")
-    assert status == 200
-    stamps = [item["fire_at"].replace("Z", "+00:00") for item in answer["items"]]
-    return sorted(round(datetime.fromisoformat(stamp).timestamp()) for stamp in stamps)
+    return [round(instant(run["fire_at"]).timestamp()) for run in node.runs("tick")]
 
 
 # -- a full disk

@@ -17,7 +17,7 @@ from contextlib import suppress
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
 from horarium.model import HttpTarget, Job, Node, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Bus, Signal, Store
+from horarium.ports import BATCH_MAX, Bus, Store
 from horarium.services.beat import BEAT_EVERY
 from horarium.settling import noted
 
@@ -61,7 +61,7 @@ class BusCancels:
 
     topics: tuple[str, ...] = ("cancel",)
 
-    def __init__(self, name: str, bus: Bus, store: Store, signal: Signal, send: SendCancel) -> None:
+    def __init__(self, name: str, bus: Bus, store: Store, send: SendCancel) -> None:
         self.name = f"cancels-{name}"
         self._queue = f"bus/{name}"
         self._bus = bus
@@ -71,10 +71,10 @@ class BusCancels:
         self._looked_at: Instant | None = None
         self._sent: dict[Claim, Instant] = {}
         self._named: dict[str, Run] = {}
-        signal.subscribe("cancel", self._ask)
         self.wake: Callable[[], None] = lambda: None
 
-    def _ask(self) -> None:
+    def signalled(self) -> None:
+        """A cancel was asked, of whatever run."""
         self._asked = True
 
     def add(self, run: Run) -> None:
@@ -94,7 +94,7 @@ class BusCancels:
             try:
                 await self._tell(await cancelling_runs(self._store, self._queue, now), now)
             except Outage:
-                self._asked = True
+                self._asked, self._looked_at = True, None
                 raise
         elif self._asked:
             return self._looked_at + pause
@@ -140,7 +140,6 @@ class HttpCancels:
         self,
         store: Store,
         clock: Clock,
-        signal: Signal,
         node: str,
         notify: Notify,
         under_way: Callable[[Run], bool],
@@ -155,9 +154,9 @@ class HttpCancels:
         self._sending: dict[Claim, asyncio.Task[None]] = {}
         self._tried: dict[Claim, tuple[int, Instant]] = {}
         self.wake: Callable[[], None] = lambda: None
-        signal.subscribe("cancel", self._ask)
 
-    def _ask(self) -> None:
+    def signalled(self) -> None:
+        """A cancel was asked, of whatever run."""
         self._asked = True
 
     async def step(self, now: Instant) -> Instant | None:
@@ -173,7 +172,7 @@ class HttpCancels:
             runs = await self._ours(await cancelling_runs(self._store, "http", now), now)
             jobs = await self._jobs_of(runs)
         except Outage:
-            self._asked = True
+            self._asked, self._looked_at = True, None
             raise
         self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _claim(run))) is not None}
         for run in runs:

@@ -410,12 +410,12 @@ class Keeper:
     name = "keeper"
     topics: tuple[str, ...] = ("cancel",)
 
-    def __init__(self, dispatchers: tuple[Dispatcher, ...], signal: Signal) -> None:
+    def __init__(self, dispatchers: tuple[Dispatcher, ...]) -> None:
         self._dispatchers = dispatchers
         self._asked = False
-        signal.subscribe("cancel", self._ask)
 
-    def _ask(self) -> None:
+    def signalled(self) -> None:
+        """A cancel was asked, of whatever run."""
         self._asked = True
         for dispatcher in self._dispatchers:
             dispatcher.ask_again()

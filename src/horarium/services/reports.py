@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from horarium.clock import HOUR, SECOND, Clock, Instant, to_micros
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, BusTarget, Cancelled, Failed, Outcome, Run, State, Succeeded
-from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Signal, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Bus, JobFilter, Report, Store
 from horarium.services.bus_reports import Reading, after_silence, heard, read
 from horarium.services.quiet import QuietLog
 from horarium.telemetry import Telemetry
@@ -51,9 +51,7 @@ class Reports:
 
     topics: tuple[str, ...] = ("jobs",)
 
-    def __init__(
-        self, name: str, bus: Bus, store: Store, clock: Clock, signal: Signal, telemetry: Telemetry, settle: Settle
-    ) -> None:
+    def __init__(self, name: str, bus: Bus, store: Store, clock: Clock, telemetry: Telemetry, settle: Settle) -> None:
         self.name = f"reports-{name}"
         self._queue = f"bus/{name}"
         self._bus_name = name
@@ -72,9 +70,9 @@ class Reports:
         self._dropped = QuietLog("late reports")
         self.wake: Callable[[], None] = lambda: None
         self.cancel_asked: Callable[[Run], None] = lambda run: None
-        signal.subscribe("jobs", self._note_jobs)
 
-    def _note_jobs(self) -> None:
+    def signalled(self) -> None:
+        """A job was defined, changed or deleted."""
         self._jobs_changed = True
 
     async def step(self, now: Instant) -> Instant | None:

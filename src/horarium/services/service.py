@@ -26,7 +26,8 @@ log = logging.getLogger("horarium")
 
 
 class Service(Protocol):
-    """Something that runs by itself. `topics`: which signals wake it."""
+    """Something that runs by itself. `topics`: which signals wake it. One that must tell a signal from the passing of
+    time has a method `signalled`, which is called first."""
 
     name: str
     topics: tuple[str, ...]
@@ -82,7 +83,7 @@ class Loop:
     async def run(self) -> None:
         """Step and wait, until stopped."""
         unsubscribe: list[Callable[[], None]] = [
-            self._signal.subscribe(topic, self._wake.set) for topic in self.service.topics
+            self._signal.subscribe(topic, self._signalled) for topic in self.service.topics
         ]
         try:
             while not self._stopping:
@@ -91,6 +92,12 @@ class Loop:
         finally:
             for stop in unsubscribe:
                 stop()
+
+    def _signalled(self) -> None:
+        note: Callable[[], None] | None = getattr(self.service, "signalled", None)
+        if note is not None:
+            note()
+        self._wake.set()
 
     async def _step(self) -> float:
         """One step. Seconds until the next."""

@@ -8,8 +8,9 @@ which those are, and looked again.
 If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
 of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document of which
 nothing matters but that two transactions that write it can't both succeed. So no two claimers decide about one key on
-the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates to the
-server, which opens them within a minute; until then the others take what lies behind other gates.
+the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates shut
+until whoever is hindered has its transaction ended; where the server forbids that, the others take what lies behind
+other gates.
 Runs that only settle give places free; a snapshot that does not know of it yet holds back too much, never too little.
 """
 

@@ -7,6 +7,8 @@ import logging
 import sys
 from typing import Any
 
+DUMB = ("aiormq",)
+"""These log an error for each try to connect; the bus says it once, and when it works again."""
 QUIET = ("aiohttp", "asyncio", "uvicorn.access", "uvicorn.error", "litestar")
 
 
@@ -34,5 +36,7 @@ def configure_logging(format: str = "text", level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in DUMB:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

@@ -133,6 +133,8 @@ def _due_at(now: Instant, at: datetime | None, delay: timedelta | float | None) 
         return due_at
     if delay is None:
         return now
+    if not isinstance(delay, timedelta | int | float):
+        raise InvalidRequest(f"delay: expected a timedelta or seconds, not {delay!r}", field="delay")
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
     if not 0 <= seconds <= DELAY_SECONDS_MAX:
         raise InvalidRequest(f"delay: must be from 0 s to ten years, not {seconds:g} s", field="delay")

@@ -153,7 +153,9 @@ def rescue(run: Run, job: Job | None, now: Instant) -> Run:
     if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
         due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
         return _again(run, job, due_at, f"timed out: not done within {limit:g} s; its lease was given up", now)
-    error = f"{LOST} from {run.worker or 'its worker'} within {run.lease_seconds:g} s"
+    # What claimed a run for a bus is our own node, which is not the one that fell silent.
+    who = f"a worker on {run.queue}" if run.queue.startswith("bus/") else run.worker or "its worker"
+    error = f"{LOST} from {who} within {run.lease_seconds:g} s"
     return _again(run, job, now, error, now)
 
 

@@ -94,3 +94,21 @@ def test_a_backlog_of_more_than_one_batch_moves_whole(server: Api, name: str) ->
 
     assert eventually(lambda: waiting() == {"new": 1920}), waiting()
     server("DELETE", f"/jobs/{name}")
+
+
+def test_a_target_of_another_type_is_judged_by_itself(server: Api, name: str) -> None:
+    """Not by what the old one left behind."""
+    server.add(name, HOURLY, queue(name))
+    problem = server.refused("PATCH", f"/jobs/{name}", {"target": {"type": "http"}})
+    assert (problem["code"], problem["field"]) == ("invalid_job", "target.url")
+    problem = server.refused("PATCH", f"/jobs/{name}", {"trigger": {"type": "cron"}})
+    assert (problem["code"], problem["field"]) == ("invalid_trigger", "trigger.expression")
+
+
+def test_a_pause_and_a_new_target_in_one_change_move_what_waits(server: Api, name: str) -> None:
+    server.add(name, HOURLY, queue(f"{name}-old"))
+    run = server("POST", f"/jobs/{name}/trigger", {"payload": "own"}, 201)
+    server("PATCH", f"/jobs/{name}", {"enabled": False, "target": queue(f"{name}-new")})
+    (claimed,) = server.claim(f"{name}-new")
+    assert (claimed["id"], claimed["payload"]) == (run["id"], "own")
+    server("POST", f"/runs/{run['id']}/complete", {"token": claimed["lease"]["token"]})

@@ -144,6 +144,8 @@ def test_a_lost_attempt_is_made_again_at_once() -> None:
     after = rescue(a_run(), THREE, NOW + MINUTE)
     assert (after.state, after.due_at, after.attempt) == (State.PENDING, NOW + MINUTE, 1)
     assert "lost: no heartbeat from w within 30 s" in (after.error or "")
+    on_a_bus = rescue(replace(a_run(), queue="bus/default"), THREE, NOW + MINUTE)
+    assert on_a_bus.error == "lost: no heartbeat from a worker on bus/default within 30 s", "not from our own node"
 
 
 def test_an_attempt_that_took_too_long_is_made_again_after_its_back_off() -> None:

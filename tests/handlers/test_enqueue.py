@@ -51,6 +51,8 @@ async def test_a_run_is_due_when_it_was_asked_for(still: Scheduler, how: dict[st
     ("how", "words"),
     [
         ({"at": datetime(2026, 1, 1)}, "has no time zone"),
+        ({"at": "2026-01-01T00:00:00Z"}, "is no datetime"),
+        ({"delay": "5m"}, "delay: expected a timedelta or seconds, not '5m'"),
         ({"at": datetime(9999, 1, 1, tzinfo=UTC)}, "at: must be from 1970 to 2200"),
         ({"at": datetime(2026, 2, 1, tzinfo=UTC), "delay": 1}, "give `at` or `delay`, not both"),
         ({"delay": -1}, "delay: must be from 0 s to ten years, not -1 s"),

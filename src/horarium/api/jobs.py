@@ -44,7 +44,7 @@ from horarium.api.schemas import (
 from horarium.api.shown import shown_job
 from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
 from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob
-from horarium.job_operations import YIELD_EVERY, Put, merge_patch
+from horarium.job_operations import YIELD_EVERY, Put, patch_definition
 from horarium.model import Job, encode_payload
 from horarium.operations import Operations
 from horarium.ports import JobFilter
@@ -110,7 +110,8 @@ class Jobs:
         try:
             return answer(shown_job(await self._operations.patch_job(name, changes)))
         except InvalidJob:
-            patched = merge_patch(msgspec.to_builtins(definition_of(await self._operations.get_job(name))), changes)
+            job = await self._operations.get_job(name)
+            patched = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
             faults = find_faults(patched, JobDefinition)
             if not faults:
                 raise

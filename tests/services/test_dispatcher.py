@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.errors import LeaseLost, StoreUnavailable
 from horarium.model import Failed, Outcome, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
-from horarium.ports import Control, Delivery
+from horarium.ports import Claimed, Control, Delivery
 from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher, Keeper
 from horarium.settling import cancel
+from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting, until
 
@@ -385,6 +386,42 @@ async def test_held_runs_outlast_an_outage_at_their_instant(setting: Setting) ->
         await node.claim()
     await node.claim()
     await until(lambda: bool(work.begun))
+
+
+class SlowClaims(MemoryStore):
+    """The answer to a claim takes this long, as in an outage in the middle of it."""
+
+    def __init__(self, setting: Setting, seconds: float) -> None:
+        super().__init__()
+        self._setting, self._seconds = setting, seconds
+
+    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until)
+        self._setting.clock.advance(self._seconds)
+        return claimed
+
+
+async def test_a_run_whose_claim_was_answered_late_begins_under_a_renewed_lease(setting: Setting) -> None:
+    setting.store = SlowClaims(setting, 25)
+    await setting.add_run(lease_seconds=30)
+    work = Work()
+    node = Node(setting, work)
+    assert await node.claim() == START
+    assert work.begun == []
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    assert (await setting.run()).lease_expires_at == START + 55 * SECOND
+
+
+async def test_a_run_whose_claim_was_answered_too_late_does_not_begin(setting: Setting) -> None:
+    setting.store = SlowClaims(setting, 35)
+    await setting.add_run(lease_seconds=30)
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await node.claim()
+    await until(lambda: node.dispatcher.free == 100)
+    assert work.begun == []
 
 
 # ---- the end of a node ------------------------------------------------------------------------------------------

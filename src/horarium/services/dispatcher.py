@@ -18,6 +18,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
 from horarium.model import Deferred, Failed, Job, Outcome, Released, Run, Succeeded
@@ -169,15 +171,21 @@ class Dispatcher:
             ready = Ready(run, jobs.get(run.job_id) if run.job_id is not None else None)
             if ready.job is not None and queues[ready.job.id] != run.queue and ready.job.deleted_at is None:
                 self._collector.add(run, ready.job, Deferred(now, "the job's target was changed"))
-            elif run.due_at > now:
+            elif run.due_at > now or self._came_late(run):
                 self._held.append(ready)
             else:
                 self._ready.append(ready)
         self._open_place()
 
+    def _came_late(self, run: Run) -> bool:
+        """Whether the answer to the claim took so long (an outage) that a third of the lease is gone: it might end
+        before it can be renewed, so that is done before the run begins."""
+        began, ends = run.started_at or 0, run.lease_expires_at or 0
+        return self._clock.now() - began > (ends - began) // 3
+
     async def _release_held(self, now: Instant) -> Instant | None:
-        """Begin the runs that were claimed ahead and are due now, if their leases still stand: one that was cancelled
-        or paused meanwhile must not begin."""
+        """Begin the runs that were claimed ahead, or late, and are due now, if their leases still stand: one that was
+        cancelled or paused meanwhile must not begin."""
         due = [ready for ready in self._held if ready.run.due_at <= now]
         if due:
             pulses = await self._store.heartbeat_runs([Beat(run.id, run.token) for run, _ in due], now)
@@ -186,7 +194,7 @@ class Dispatcher:
                 if ready not in held:
                     continue
                 if pulse is not None and not pulse.cancel_requested:
-                    self._ready.append(ready)
+                    self._ready.append(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
                 elif pulse is not None:
                     self._collector.add(ready.run, ready.job, Released("not begun: a cancel was asked"))
             self._open_place()

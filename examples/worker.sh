@@ -14,7 +14,7 @@ perform() { # PROGRAM...: one run, from its start to its report
     id=$(sed -n '1s/^{"runs":\[{"id":"\([^"]*\)".*/\1/p' "$dir/run")
     token=$(sed -n '1s/.*"lease":{"token":\([0-9]*\),.*/\1/p' "$dir/run")
     HORARIUM_RUN=$id "$@" <"$dir/run" & work=$!
-    while sleep "${HEARTBEAT_SECONDS:-10}"; do # renew the lease; a cancel, or a lease that is lost, ends the work
+    while sleep "${HEARTBEAT_SECONDS:-10}" && kill -0 $work; do # renew the lease; a cancel, or its loss, ends the work
         case $(call "/runs/$id/heartbeat" "{\"token\":$token}") in *'requested":true'* | *40[49]) kill $work ;; esac
     done >/dev/null 2>&1 & beats=$!
     wait $work; code=$?

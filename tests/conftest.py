@@ -6,9 +6,14 @@ failure of the product shows each time; everything else has one try.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Run in the background of a shell, we ignore Ctrl-C, and so would every process that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
 SECOND_TRY_FOLDERS = {"blackbox", "examples", "remote"}

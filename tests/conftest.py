@@ -20,7 +20,7 @@ SECOND_TRY_FOLDERS = {"blackbox", "examples", "remote"}
 SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
 SLOW_MODULES = {
     "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
-    "test_simulate.py", "test_worker.py",
+    "test_simulate.py", "test_worker.py", "test_worker_app.py", "test_stopping.py",
 }  # fmt: skip
 
 

@@ -1,8 +1,10 @@
 # make demo    a server on SQLite, sample jobs, a receiver: prints what fires
 # make serve   the server alone, on 127.0.0.1:8080
-# make test    installs all that it needs and runs every check and every test
+# make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)
 # make check   format, lint, types, layers
+# make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
+# make mutants breaks triggers/ and rules/ at random places: the tests must see each break
 # make bench   the benchmarks, beside their raw drivers
 
 PYTHON ?= python3
@@ -10,7 +12,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo serve test quick check bench servers clean
+# Processes that tests start would compile every module again where Python is told to write nothing down.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo serve test quick check proof mutants bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +30,7 @@ serve: $(STAMP)
 	@$(BIN)/horarium serve
 
 test: check servers
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
 
 servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py
@@ -33,11 +38,19 @@ servers: $(STAMP)
 quick: $(STAMP)
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
+proof: servers
+	$(BIN)/python -m pytest -m proof
+	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 2 || exit 1; done
+	$(BIN)/python -m tests.buses --minutes 5
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+mutants: $(STAMP)
+	$(BIN)/python tools/mutants.py
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

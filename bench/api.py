@@ -128,7 +128,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--client", nargs=2, metavar=("URL", "QUEUE"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.client:
-        client(*given.client, given.batch, given.connections)
+        url, queue = given.client
+        client(url, queue, given.batch, given.connections)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         stores = given.stores or ["memory://", f"sqlite:///{folder}/api.db"]

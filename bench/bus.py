@@ -26,9 +26,9 @@ import nats
 from redis.asyncio import Redis as RedisClient
 
 from horarium import Scheduler, every
-from horarium.backends import make_bus
 from horarium.delivery.bus import message
 from horarium.model import Run, State, uuid7
+from horarium.node.backends import make_bus
 from horarium.ports import Bus, Report
 from tests.servers.nats import Nats
 from tests.servers.rabbitmq import RabbitMQ
@@ -85,7 +85,7 @@ class Watch:
 
 async def horarium_round(figures: Figures, server: Server, store: str, count: int) -> None:
     bus = Counted(make_bus(server.url))
-    scheduler = Scheduler(store, roles=("dispatcher",), buses={"default": bus})  # type: ignore[dict-item]
+    scheduler = Scheduler(store, roles=("dispatcher",), buses={"default": bus})
     async with scheduler:
         job = await scheduler.add_job(
             JOB, every(86_400), bus="default", payload={"rows": 3}, timeouts={"heartbeat_seconds": 600}
@@ -104,7 +104,7 @@ async def horarium_round(figures: Figures, server: Server, store: str, count: in
             )
             for number in range(count)
         ]
-        await scheduler._operations.add_runs(runs)
+        await scheduler._operations.runs.add_runs(runs)
         bus.open(lambda: None)
         await bus.publish(JOB, b"{}", 1)
         bus.expect(count)

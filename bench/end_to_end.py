@@ -68,7 +68,7 @@ async def raw_round(figures: Figures, path: Path, count: int) -> None:
 
 
 def huey_round(figures: Figures, path: Path, count: int) -> None:
-    from huey import SqliteHuey
+    from huey import SqliteHuey  # type: ignore[import-untyped]
 
     logging.getLogger("huey").setLevel(logging.ERROR)
     huey = SqliteHuey(filename=str(path), fsync=True, results=False)

@@ -30,6 +30,8 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def open(cls, url: str) -> Connection:
         parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
         _, connection = await asyncio.get_running_loop().create_connection(cls, parts.hostname, parts.port)
         return connection
 

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -24,7 +25,7 @@ from horarium.clock import SystemClock
 from horarium.delivery.http import HttpDelivery
 from horarium.delivery.signing import new_secret
 from horarium.model import HttpTarget, Job, Run, Succeeded, run_id
-from horarium.ports import Delivery
+from horarium.ports import Assignment
 
 IN_FLIGHT = 50
 SHARE_MIN = 0.6
@@ -41,7 +42,10 @@ class Uncancelled:
         await asyncio.get_running_loop().create_future()
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
-        """Nobody listens."""
+        """Nothing is kept."""
+
+    def goes_on(self, over: asyncio.Future[Any]) -> None:
+        raise AssertionError("a request can always be stopped")
 
 
 async def _serve(pipe: Connection) -> None:
@@ -100,7 +104,7 @@ async def compare(port: int, requests: int, rounds: int) -> float:
                 await response.read()
 
         # Made beforehand: runs come from the store, not from delivery.
-        owed = [Delivery(owed_run(number), job) for number in range(requests)]
+        owed = [Assignment(owed_run(number), job) for number in range(requests)]
 
         async def ours(number: int) -> None:
             outcome = await delivery.deliver(owed[number], control)

@@ -31,15 +31,12 @@ from pathlib import Path
 import psutil
 from msgspec.structs import replace
 
-from bench.stores import NAMES, a_store
+from bench.stores import NAMES, a_planner, a_store
 from horarium import RunContext, Scheduler, every
-from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.model import Cause, Disposition, Run, RunChange, State, uuid7
+from horarium.node.backends import make_store
 from horarium.ports import BATCH_MAX, Store
-from horarium.services.planner import Planner
-from horarium.signals import LocalSignal
-from horarium.telemetry import Telemetry
 
 BURST, JOBS = 10_000, 1_000
 LATE_SECONDS = 5
@@ -134,7 +131,7 @@ async def worker(url: str) -> None:
 
 async def planning_step(store: Store, now: int) -> float:
     """Microseconds of a step that plans 50 due jobs."""
-    planner = Planner(store, LocalSignal(), Telemetry(), ahead_seconds=0.0)
+    planner = a_planner(store)
     started = time.perf_counter()
     await planner.step(now)
     return (time.perf_counter() - started) * 1e6

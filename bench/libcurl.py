@@ -35,7 +35,7 @@ from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers
 from horarium.delivery.http import CONNECT_SECONDS, PER_HOST_MAX, TOTAL_MAX, HttpDelivery
 from horarium.delivery.message import Request
 from horarium.model import HttpTarget, Job, Succeeded
-from horarium.ports import Delivery
+from horarium.ports import Assignment
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 2\r\n\r\nok"
 HEAD_BYTES_MAX = 64 * 1024
@@ -105,7 +105,8 @@ class Multi:
         ended = self._ended[easy] = self._loop.create_future()
         self._multi.add_handle(easy)
         try:
-            return await ended
+            number: int = await ended
+            return number
         finally:
             del self._ended[easy]
             self._multi.remove_handle(easy)
@@ -205,7 +206,8 @@ class Received:
     __slots__ = ("_head", "body", "headers", "truncated")
 
     def __init__(self) -> None:
-        self.body, self.headers, self.truncated, self._head = bytearray(), {}, False, 0
+        self.body, self.truncated, self._head = bytearray(), False, 0
+        self.headers: dict[str, str] = {}
 
     def take_body(self, data: bytes) -> int:
         self.body += data
@@ -230,7 +232,7 @@ def _lines(headers: Mapping[str, str]) -> list[str]:
 async def compare(port: int, receiver: int, requests: int, rounds: int) -> None:
     url = f"http://127.0.0.1:{port}/"
     job = Job(name="bench", trigger={}, target=HttpTarget(url, body=BODY), id="bench")
-    owed = [Delivery(owed_run(number), job) for number in range(requests)]
+    owed = [Assignment(owed_run(number), job) for number in range(requests)]
     control = Uncancelled()
     deliveries = {
         "ours": HttpDelivery(SystemClock(), allow_private=True, signing_secret=SECRET),
@@ -260,7 +262,7 @@ async def compare(port: int, receiver: int, requests: int, rounds: int) -> None:
             async with session.post(url, json=BODY) as response:
                 assert await response.read() == b"ok"
 
-        sends = {"bare aiohttp": bare_aiohttp, "bare libcurl": bare_libcurl}
+        sends: dict[str, Send] = {"bare aiohttp": bare_aiohttp, "bare libcurl": bare_libcurl}
         sends |= {name: delivering(delivery) for name, delivery in deliveries.items()}
         figures = await take_turns(sends, psutil.Process(receiver), requests, rounds)
     for delivery in deliveries.values():

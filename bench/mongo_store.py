@@ -15,10 +15,10 @@ import argparse
 import asyncio
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,8 @@ async def turn_by_turn(meter: Meter, raw: Any, store: MongoStore, rounds: int, c
     for number in range(rounds):
         start = number * 10 * count
         runs = new_runs(count, start)
-        await meter.measure("raw: add, 1,000 a batch", count, lambda runs=runs: raw_add(raw, runs))
-        await meter.measure("store: add, 1,000 a batch", count, lambda runs=runs: store_add(store, runs))
+        await meter.measure("raw: add, 1,000 a batch", count, partial(raw_add, raw, runs))
+        await meter.measure("store: add, 1,000 a batch", count, partial(store_add, store, runs))
         await meter.measure("raw: drain, completed alike", count, lambda: raw_drain(raw, count, alike=True))
         await meter.measure("store: drain, settled alike", count, lambda: store_drain(store, count))
         again = new_runs(count, start + count)
@@ -184,13 +184,13 @@ async def turn_by_turn(meter: Meter, raw: Any, store: MongoStore, rounds: int, c
         await meter.measure("raw: drain, each completed", count, lambda: raw_drain(raw, count, alike=False))
         await meter.measure("store: drain, each with a result", count, lambda: store_drain(store, count, results=True))
         of_job = new_runs(count, start + 2 * count, of_job=True)
-        await meter.measure("store: add, of a job", count, lambda runs=of_job: store_add(store, runs))
+        await meter.measure("store: add, of a job", count, partial(store_add, store, of_job))
         await meter.measure("store: drain, of a job", count, lambda: store_drain(store, count))
         await store_add(store, new_runs(single, start + 3 * count))
         await meter.measure("store: one by one", single, lambda: claim_one_by_one(store, single))
         versioned = [replace(job, version=number + 1) for job in jobs]
         at = NOW + number
-        await meter.measure("store: plan, 1,000 jobs a batch", len(jobs), lambda v=versioned, at=at: plan(store, v, at))
+        await meter.measure("store: plan, 1,000 jobs a batch", len(jobs), partial(plan, store, versioned, at))
 
 
 async def measure(url: str, rounds: int, count: int) -> None:
@@ -238,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from bench.postgres_store import RAW_TABLE, a_server, new_runs, raw_add, raw_drain
 from horarium import Scheduler

@@ -18,11 +18,10 @@ import argparse
 import asyncio
 import os
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from bench.postgres_store import (
     BATCH,
@@ -37,13 +36,11 @@ from bench.postgres_store import (
     store_add,
     store_drain,
 )
+from bench.stores import a_planner
 from horarium import Scheduler
 from horarium.clock import SECOND, SystemClock
-from horarium.definitions import read_definition
-from horarium.services.planner import Planner
-from horarium.signals import LocalSignal
 from horarium.stores.postgres import PostgresStore
-from horarium.telemetry import Telemetry
+from horarium.wire.definitions import read_definition
 
 ROUNDS, STEPS = 12, 10
 DUE = 50
@@ -106,7 +103,7 @@ async def planning(server: str, scale: float) -> None:
         trigger = {"type": "interval", "every_seconds": 10}
         async with Scheduler(url) as scheduler:
             due = [{"name": f"due-{number}", "trigger": trigger, "target": target} for number in range(DUE)]
-            await scheduler._runtime.operations.create_jobs([read_definition(job) for job in due])
+            await scheduler._runtime.operations.jobs.create_jobs([read_definition(job) for job in due])
         stores[size] = store = await opened(url)
         connection = await asyncpg.connect(url)
         filled = await timed(connection.execute, JOBS, size - DUE, FAR)
@@ -114,7 +111,7 @@ async def planning(server: str, scale: float) -> None:
         await connection.close()
         print(f"    {size:,} jobs were defined within {filled / 1e6:.0f} s", flush=True)
     figures: dict[int, list[float]] = {size: [] for size in stores}
-    planners = {size: Planner(store, LocalSignal(), Telemetry(), ahead_seconds=0.0) for size, store in stores.items()}
+    planners = {size: a_planner(store) for size, store in stores.items()}
     at = SystemClock().now()
     for number in range(ROUNDS + 1):
         samples: dict[int, list[float]] = {size: [] for size in stores}
@@ -244,4 +241,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

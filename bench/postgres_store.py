@@ -19,9 +19,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from horarium.model import Cause, Disposition, HandlerTarget, Job, Run, RunChange, State, run_id, uuid7
@@ -162,12 +163,12 @@ async def turn_by_turn(meter: Meter, url: str, rounds: int, count: int) -> None:
     for number in range(rounds):
         start = number * 10 * count
         runs = new_runs(count, start)
-        await meter.measure("raw: add, 1,000 a batch", count, lambda runs=runs: raw_add(raw, runs))
-        await meter.measure("store: add, 1,000 a batch", count, lambda runs=runs: store_add(store, runs))
+        await meter.measure("raw: add, 1,000 a batch", count, partial(raw_add, raw, runs))
+        await meter.measure("store: add, 1,000 a batch", count, partial(store_add, store, runs))
         await meter.measure("raw: claim + complete", count, lambda: raw_drain(raw, count))
         await meter.measure("store: claim + settle", count, lambda: store_drain(store, count))
         of_job = new_runs(count, start + count, of_job=True)
-        await meter.measure("store: add, of a job", count, lambda runs=of_job: store_add(store, runs))
+        await meter.measure("store: add, of a job", count, partial(store_add, store, of_job))
         await meter.measure("store: claim + settle, of a job", count, lambda: store_drain(store, count))
     await store.close()
     await raw.close()

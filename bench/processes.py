@@ -23,13 +23,13 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import psutil
 
 from bench.lateness import JOBS, quantile
 from bench.postgres_store import a_server
 from horarium import Scheduler
-from horarium.backends import make_store
+from horarium.node.backends import make_store
 
 DRAIN_SECONDS = 120.0
 SETTLED_SECONDS = 3.0

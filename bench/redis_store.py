@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec.structs import replace
 from redis.asyncio import Redis as Client
@@ -204,16 +205,16 @@ async def rounds(store: RedisStore, bare: Bare, options: argparse.Namespace, met
     for number in range(options.rounds):
         runs = new_runs(count, number * count * 2)
         of_job = new_runs(count, (2 * number + 1) * count, of_job=True)
-        await meter.measure("bare add, script, 1,000", count, lambda runs=runs: bare.add(runs))
-        await meter.measure("bare add, pipeline, 1,000", count, lambda runs=runs: bare.add_by_pipeline(runs))
-        await meter.measure("store add_runs 1,000", count, lambda runs=runs: add(store, runs))
+        await meter.measure("bare add, script, 1,000", count, partial(bare.add, runs))
+        await meter.measure("bare add, pipeline, 1,000", count, partial(bare.add_by_pipeline, runs))
+        await meter.measure("store add_runs 1,000", count, partial(add, store, runs))
         await meter.measure("bare claim + complete, 100", count, lambda: bare.drain(count))
         await meter.measure("store claim + settle, 100", count, lambda: drain(store, count))
         await bare.add(runs)
         await meter.measure(
             "barer claim + complete, 100", count, lambda: bare.drain(count, BARER_CLAIM, BARER_COMPLETE)
         )
-        await meter.measure("store add_runs 1,000, of a job", count, lambda runs=of_job: add(store, runs))
+        await meter.measure("store add_runs 1,000, of a job", count, partial(add, store, of_job))
         await meter.measure("store claim + settle, of a job", count, lambda: drain(store, count))
 
 
@@ -259,7 +260,7 @@ async def at_one_instant(url: str, client: Client, counts: tuple[int, int]) -> N
             store, meter = RedisStore(url, namespace=f"{name}-{count}"), Meter(client)
             await store.open()
             await add(store, of_jobs(count, hold))
-            await meter.measure(name, count, lambda store=store, count=count: drain(store, count))
+            await meter.measure(name, count, partial(drain, store, count))
             spent.append(meter.server[name][0])
             await store.close()
         few, many = spent

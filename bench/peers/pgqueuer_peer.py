@@ -5,7 +5,7 @@ import json
 import sys
 import time
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 from pgqueuer import PgQueuer, Queries
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.domain.types import QueueExecutionMode

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from horarium.blocking import SyncScheduler
     from horarium.delivery.context import RunContext
     from horarium.delivery.handler import Defer, Discard, Retry
     from horarium.errors import (
@@ -24,20 +23,26 @@ if TYPE_CHECKING:
         LeaseLost,
         NotFound,
         StoreUnavailable,
+        TooExpensive,
         WrongArguments,
     )
-    from horarium.scheduler import Scheduler
+    from horarium.library.declaring import Declared, job
+    from horarium.library.scheduler import Scheduler
+    from horarium.library.sync import SyncScheduler
+    from horarium.library.values import Job, Page, Run
     from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, rrule, when
 
 _PLACES = {
-    "horarium.blocking": ("SyncScheduler",),
+    "horarium.library.sync": ("SyncScheduler",),
     "horarium.delivery.context": ("RunContext",),
     "horarium.delivery.handler": ("Defer", "Discard", "Retry"),
     "horarium.errors": (
         "Conflict", "HorariumError", "InvalidJob", "InvalidRequest", "InvalidSetting", "InvalidTrigger", "LeaseLost",
-        "NotFound", "StoreUnavailable", "WrongArguments",
+        "NotFound", "StoreUnavailable", "TooExpensive", "WrongArguments",
     ),
-    "horarium.scheduler": ("Scheduler",),
+    "horarium.library.declaring": ("Declared", "job"),
+    "horarium.library.scheduler": ("Scheduler",),
+    "horarium.library.values": ("Job", "Page", "Run"),
     "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "rrule", "when"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
@@ -56,6 +61,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Conflict",
+    "Declared",
     "Defer",
     "Discard",
     "HorariumError",
@@ -63,13 +69,17 @@ __all__ = [
     "InvalidRequest",
     "InvalidSetting",
     "InvalidTrigger",
+    "Job",
     "LeaseLost",
     "NotFound",
+    "Page",
     "Retry",
+    "Run",
     "RunContext",
     "Scheduler",
     "StoreUnavailable",
     "SyncScheduler",
+    "TooExpensive",
     "Trigger",
     "WrongArguments",
     "any_of",
@@ -78,6 +88,7 @@ __all__ = [
     "cron",
     "every",
     "except_",
+    "job",
     "rrule",
     "when",
 ]

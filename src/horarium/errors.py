@@ -3,9 +3,11 @@
     HorariumError
     ├── CallerError (ValueError)   what was given is wrong; nothing was written
     │   ├── InvalidTrigger         a rule that can't be read, or that can never fire
+    │   │   └── TooExpensive       a rule whose next fire time takes too long to find
     │   ├── InvalidJob             a job definition with a wrong field
     │   ├── InvalidRequest         a body, a parameter or a cursor that can't be used
-    │   │   └── WrongArguments     args with which a handler can't be called
+    │   │   ├── WrongArguments     args with which a handler can't be called
+    │   │   └── UnknownArgument    a keyword argument that is not known (also a TypeError, as Python's own)
     │   ├── InvalidSetting         a setting that is unknown or out of range
     │   └── NotFound               no job, run or handler of that name
     ├── Conflict                   right in itself, but not in the present state
@@ -14,7 +16,9 @@
     │   └── AlreadyExists          the name is taken
     ├── Outage                     a dependency does not answer; try again later
     │   ├── StoreUnavailable       the store is down, locked, full or read-only
-    │   └── BusUnavailable         the message bus is down
+    │   │   └── StoreRefused       it refuses us, and will until someone changes it or our settings
+    │   ├── BusUnavailable         the message bus is down
+    │   └── IssuerUnavailable      the issuer of access tokens does not give its keys
     └── BrokenInvariant            a bug of ours: the step stops, the server goes on
 
 A message says what was given, what was expected and what to do. `code` is stable: clients may match on it.
@@ -50,6 +54,12 @@ class InvalidTrigger(CallerError):
         self.position = position
 
 
+class TooExpensive(InvalidTrigger):
+    """A rule whose next fire time takes too many steps to find."""
+
+    code = "too_expensive"
+
+
 class InvalidJob(CallerError):
     """A job definition with a missing, unknown or wrong field."""
 
@@ -64,6 +74,10 @@ class InvalidRequest(CallerError):
 
 class WrongArguments(InvalidRequest):
     """Args with which the handler can't be called: one is missing, of the wrong type, or unknown to it."""
+
+
+class UnknownArgument(InvalidRequest, TypeError):
+    """A keyword argument that is not known here. Also a TypeError, as Python's own."""
 
 
 class InvalidSetting(CallerError):
@@ -85,7 +99,7 @@ class Conflict(HorariumError):
 
 
 class LeaseLost(Conflict):
-    """The token is stale or the lease has expired: the outcome was not written, somebody else may have the run."""
+    """The token is stale or the lease has expired: the outcome was not written, another worker may have the run."""
 
     code = "lease_lost"
 
@@ -114,10 +128,21 @@ class StoreUnavailable(Outage):
     code = "store_unavailable"
 
 
+class StoreRefused(StoreUnavailable):
+    """The store refuses us (a wrong password, no such database, no such folder). What runs goes on trying, since an
+    operator may mend it; a start does not wait for that."""
+
+
 class BusUnavailable(Outage):
     """The message bus is down."""
 
     code = "bus_unavailable"
+
+
+class IssuerUnavailable(Outage):
+    """The issuer of access tokens does not answer, or not as it should, and no key of it is known yet."""
+
+    code = "issuer_unavailable"
 
 
 class BrokenInvariant(HorariumError, AssertionError):

@@ -34,7 +34,7 @@ class CatchUpPolicy(StrEnum):
 
 class CatchUp(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """`latest` (the default) runs once, for the newest fire time that was missed; `all` runs the newest 1,000 of them;
-    `none` runs none. Fire times older than `window_seconds` count as missed whatever the policy says."""
+    `none` runs none. Fire times older than `window_seconds` count as missed under every policy."""
 
     policy: CatchUpPolicy = CatchUpPolicy.LATEST
     window_seconds: Seconds | None = None
@@ -53,7 +53,7 @@ class Overlap(StrEnum):
 
 class Retry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Attempt n + 1 comes `backoff_seconds * backoff_factor ** (n - 1)` after attempt n failed, `backoff_max_seconds`
-    at the most, less a jitter of up to half. No attempt starts later than `age_max_seconds` after the run was due."""
+    at most, less a jitter of up to half. No attempt starts later than `age_max_seconds` after the run was due."""
 
     attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 3
     backoff_seconds: Seconds = 5.0
@@ -79,7 +79,7 @@ class Concurrency(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 
 class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How long a finished run is kept (`None`: for good), and how many finished runs of the job at the most."""
+    """How long a finished run is kept (`None`: for good), and at most how many finished runs of the job."""
 
     finished_seconds: Seconds | None = RETENTION_SECONDS_DEFAULT
     runs_max: Annotated[int, Meta(ge=0, le=100_000_000)] | None = None

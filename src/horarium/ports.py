@@ -1,8 +1,8 @@
 """Every interface between the core and the outside, on one page: duties, order, errors, atomicity.
 
 A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (`now` is passed in), never
-publishes an event, and knows no policy: it compares columns and adds durations that stand on the row. Whatever it is
-given it returns equal. Batches are the unit: one call is one transaction and (where the store is remote) one round
+publishes an event, and knows no policy: it compares columns and adds durations that are in the row. It returns values
+equal to those it was given. Batches are the unit: one call is one transaction and (where the store is remote) one round
 trip or a small fixed number of them, however many rows it moves. The items of a batch take effect as if one after the
 other in the order given. Names and ids are ordered by code point.
 
@@ -19,15 +19,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, Literal, NewType, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from horarium.clock import Instant
+from horarium.clock import Instant, to_micros
 from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model.records import Record, RecordChange, RecordFilter
 
 T = TypeVar("T")
+Placeholders = Literal["$1", "%s"]
+"""How a driver marks where a value goes: asyncpg and psycopg's raw cursors as $1, psycopg as %s."""
 
 BATCH_MAX = 1_000
 PAGE_MAX = 200
@@ -42,7 +46,8 @@ class JobFilter(Struct, frozen=True):
 
 
 class RunFilter(Struct, frozen=True):
-    """Which runs to list. `since` (included) and `until` (excluded) bound `fire_at`."""
+    """Which runs to list. `since` (included) and `until` (excluded) bound `fire_at`; a store may take them for bounds
+    of the id too, which begins with the millisecond of the fire time (`model.uuid7`)."""
 
     job: str | None = None
     states: frozenset[State] = frozenset()
@@ -51,15 +56,22 @@ class RunFilter(Struct, frozen=True):
     until: Instant | None = None
 
 
+Along = Mapping[str, Sequence[Record]]
+"""Records to append with what is inserted under an id, or not at all."""
+
+NOTHING_ALONG: Along = MappingProxyType({})
+
+
 class Page(Struct, Generic[T], frozen=True):
-    """One page of a list, and where the next one begins (None: this was the last)."""
+    """One page of a list, and where the next one begins (None: this was the last). A page that is followed by another
+    may be short, or empty: where no index holds just what is asked for, a store looks at a bounded number."""
 
     items: tuple[T, ...]
     next_after: str | None = None
 
 
 class Claimed(Struct, frozen=True):
-    """What a claim brought: the runs in claim order, now `running` under a new token; the jobs that they belong to, by
+    """The result of a claim: the runs in claim order, now `running` under a new token; the jobs that they belong to, by
     id; and when the next run of these queues falls due (None: nothing is waiting). `next_due_at` is some instant up to
     the claim's `until` if a run that could be taken at once was left by `limit` (a store that can't tell may say so
     whenever the limit was reached), else the earliest due_at beyond `until`. Due runs that are held back are not
@@ -79,20 +91,22 @@ class Beat(Struct, frozen=True):
 
 
 class Pulse(Struct, frozen=True):
-    """The answer to a beat: until when the lease now stands, and whether a cancel was asked."""
+    """The answer to a beat: until when the lease is now held, and whether a cancel was asked."""
 
     expires_at: Instant
     cancel_requested: bool
 
 
 class QueueStats(Struct, frozen=True):
-    """One queue: runs that are due, that wait for later, that are claimed; when the oldest due one was due."""
+    """One queue: runs that are due, that wait for later, that are claimed; when the oldest due one was due.
+    `unserved`: no worker serves it; a store leaves that False, `Operations.stats` sets it."""
 
     queue: str
     due: int
     scheduled: int
     running: int
     oldest_due_at: Instant | None
+    unserved: bool = False
 
 
 class Stats(Struct, frozen=True):
@@ -104,7 +118,10 @@ class Stats(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Durable jobs and runs. See the module's text for what holds for every method."""
+    """Durable jobs, runs and records. See the module's text for what holds for every method.
+
+    What is written may bring records along: with an inserted job or run (`along`), a plan, a change of a run or of a
+    record. They are written in the same transaction, and only if that is; one whose name is taken is left out."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date (one node does, others wait). Refuses a schema that is newer."""
@@ -117,7 +134,7 @@ class Store(Protocol):
 
     # -- jobs
 
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
         """Insert each job as it is, version included, unless its id exists or its name is taken by a job that is not
         deleted. One that is deleted itself takes no name, and needs none to be free. True: inserted."""
 
@@ -132,18 +149,26 @@ class Store(Protocol):
 
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
-        `next_fire_at` beyond those returned, be it due or not."""
+        `next_fire_at` beyond those returned, due or not."""
+
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        """Jobs that are not deleted and whose `planned_until` > `until`, each once; `next_after` is the store's own. At
+        no cost for the jobs that are not. (Only a clock that was wrong leaves any far ahead.)"""
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        """Jobs that are not deleted and whose `retention.runs_max` is set, by name, beginning after the name `after`.
+        At no cost for the jobs that are not."""
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
         plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
         has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
-        `add_runs` would refuse is left out). A plan changes neither the job's id nor its name. With `deleted_at` set
-        the name is free again, for good. True: carried out."""
+        `add_runs` would refuse is left out), records. A plan changes neither the job's id nor its name. With
+        `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """Insert runs. False: its id, its unique_key, or its (job_id, fire_at) exists already, finished runs included
         (then nothing of it is written)."""
 
@@ -157,7 +182,8 @@ class Store(Protocol):
         """For each job its runs that are not finished, by fire_at then id. Every asked id is a key of the answer."""
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        """Runs by id, descending (newest fire time first), beginning after (below) the id `after`."""
+        """Runs by id, descending (newest fire time first), beginning after (below) the id `after`, which need not be a
+        run's."""
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """Take pending runs of these queues with due_at <= `until` (`now`, or up to an execution window later), the
@@ -172,12 +198,13 @@ class Store(Protocol):
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
-        nor expired). False: it is not, or it is gone.
+        nor expired), and with it its follow-ups (one that `add_runs` would refuse is left out) and records. Atomic for
+        each change. False: it is not, or it is gone; then nothing of it is written.
         Of the run, everything that may change is written: state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        """Extend each lease that still stands at `now` under that token. A running run's lease then ends at
+        """Extend each lease that is still held at `now` under that token. A running run's lease then ends at
         `lease_end(run, now)`; a cancelling one's stays as it is. None: the lease is lost."""
 
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
@@ -185,11 +212,27 @@ class Store(Protocol):
         by that instant, then by id; and the earliest such lease_expires_at or start_by that lies ahead (> now)."""
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
-        """Forget finished runs with prune_at <= now, the earliest first, then deleted jobs that no run belongs to any
-        longer; `limit` of each at the most. The number of runs forgotten."""
+        """Delete finished runs with prune_at <= now, the earliest first, then the rows of deleted jobs that no run
+        belongs to any longer; at most `limit` of each. The number of runs deleted."""
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        """Forget the finished runs of a job beyond the newest `keep` (by id), the oldest first, `limit` at the most.
+        """Delete the finished runs of a job beyond the newest `keep` (by id), the oldest first, at most `limit`. How
+        many."""
+
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        """Records by name, in the order asked."""
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        """Records by name, in the filter's direction, beginning beyond the name `after`."""
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        """Write or remove each record whose stored version is the one expected. Atomic for each change. False: it is
+        not, and nothing of the change is written."""
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        """Delete records whose name begins with `prefix` and goes on below `until`, the lowest first, at most `limit`.
         How many."""
 
     # -- the rest
@@ -201,32 +244,59 @@ class Store(Protocol):
         """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
 
     async def stats(self, now: Instant) -> Stats:
-        """Counts by queue, by name, of queues with unfinished runs. Cost: proportional to these at the most. Deleted
+        """Counts by queue, by name, of queues with unfinished runs. Cost: at most proportional to these. Deleted
         jobs are not counted."""
 
 
+@runtime_checkable
+class TransactionalStore(Protocol):
+    """What a store can do in addition if its database is one in which callers have transactions of their own. A store
+    has either all of this or none of it."""
+
+    async def add_runs_in(self, connection: Any, runs: Sequence[Run]) -> list[bool]:
+        """As `Store.add_runs`, within the transaction that the caller holds on a connection to the same database: the
+        runs exist once it commits. Raises InvalidRequest for a connection that can't be used."""
+
+    def add_runs_sql(self, runs: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+        """One statement that adds these runs, and its values, for any driver. Needs no open store. Raises
+        InvalidRequest where the database takes more than one statement."""
+
+
 def lease_end(run: Run, now: Instant) -> Instant:
-    """Until when a lease on this run stands if it is (re)newed at `now`: `lease_seconds` on, but never beyond
+    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
     `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
-    end = now + round(run.lease_seconds * 1_000_000)
+    end = now + to_micros(run.lease_seconds)
     if run.execution_seconds is None or run.started_at is None:
         return end
-    return min(end, run.started_at + round(run.execution_seconds * 1_000_000))
+    return min(end, run.started_at + to_micros(run.execution_seconds))
+
+
+Topic = NewType("Topic", str)
+"""What a wake-up is about: one of those below."""
+JOBS = Topic("jobs")
+"""There is something to plan."""
+CANCEL = Topic("cancel")
+"""A cancel was asked, of any run."""
+
+
+def queue_topic(queue: str) -> Topic:
+    """There is something to claim in this queue."""
+    return Topic(f"queue:{queue}")
 
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `jobs` (something to plan), `queue:NAME` (something to claim), `leases`, `cancel:RUN_ID`."""
+    Topics: `JOBS`, `CANCEL` and `queue_topic(NAME)`."""
 
     def publish(self, topic: str) -> None:
-        """Wake whoever listens. Never blocks, never raises."""
+        """Wake what listens. Never blocks, never raises."""
 
     def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
 
-class Delivery(Struct, frozen=True):
-    """What a target needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
+class Assignment(Struct, frozen=True):
+    """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
     and the instant at which the attempt must be over (None: no limit)."""
 
     run: Run
@@ -234,7 +304,7 @@ class Delivery(Struct, frozen=True):
 
 
 class Control(Protocol):
-    """What a target may ask and tell while it performs an attempt."""
+    """What a delivery may ask and tell while it performs an attempt."""
 
     @property
     def cancelled(self) -> bool:
@@ -247,25 +317,25 @@ class Control(Protocol):
         """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""
 
     def goes_on(self, over: asyncio.Future[Any]) -> None:
-        """To be told by a target that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
+        """Called by a delivery that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
         its place until `over` is done."""
 
 
-class Target(Protocol):
+class Delivery(Protocol):
     """Performs attempts of one kind. An adapter only translates: no policy, no retry of its own, no event."""
 
-    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """Perform one attempt. Every failure is an outcome, not an exception (an exception is a bug, and is taken as
-        a retryable failure). None: the attempt goes on elsewhere and will be settled by whoever holds the token.
+        a retryable failure). None: the attempt goes on elsewhere and will be settled by the holder of the token.
         Being cancelled (asyncio) means that the time limit passed or the node gives up: stop, and raise it on."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class Report(Struct, frozen=True):
     """What a worker sent back, unread. `kind`: `status` or `heartbeat`. `job`: the name of the job on whose queue it
-    came. `receipt`: what its bus needs to acknowledge it; nobody else looks at it."""
+    came. `receipt`: what its bus needs to acknowledge it; nothing else reads it."""
 
     kind: str
     job: str
@@ -285,10 +355,10 @@ class Bus(Protocol):
     What every bus owes:
 
     * *Confirmed.* `publish` returns only when the broker has stored the message on the job's queue, durably.
-    * *At least once.* A report stays with the broker until `ack` or `reject`, whatever breaks in between; so any of
-      them may come again. None comes in a certain order. Whoever reads them must be idempotent.
+    * *At least once.* A report stays with the broker until `ack` or `reject`, even if something breaks in between;
+      so any of them may come again, in any order. The reader must be idempotent.
     * *By itself.* The connection is kept by the bus: not there at the start, lost, or silent, it is made again after a
-      short pause, queues that are gone are made again, and listening goes on. Nobody outside does anything about it.
+      short pause, queues that are gone are made again, and listening goes on. The caller does nothing about it.
     * *Bounded.* At most `RECEIVED_MAX` reports are held here at a time; the rest waits at the broker.
     * *Shared.* Several nodes that listen to one job share its reports: each goes to one of them.
     """
@@ -302,15 +372,15 @@ class Bus(Protocol):
 
     async def publish(self, job: str, body: bytes, expires_seconds: float) -> None:
         """Put an action on the job's queue, making its queues where there are none, and listen to the job from now on.
-        The broker may drop the message when nobody has taken it after `expires_seconds`. Waits for a lost connection
-        for a few seconds at the most. Raises BusUnavailable if the message was not taken, Unconfirmed if nobody can
-        tell. Safe to call many times at once."""
+        The broker may drop the message if no worker has taken it after `expires_seconds`. Waits at most a few seconds
+        for a lost connection. Raises BusUnavailable if the message was not taken, Unconfirmed if that is unknown. Safe
+        to call many times at once."""
 
     def listen(self, jobs: Iterable[str]) -> None:
         """Receive the reports of these jobs at least, and of those published to. Returns at once."""
 
     def take(self, limit: int) -> list[Report]:
-        """Reports that have come in and were not taken yet, `limit` at the most; does not wait."""
+        """Reports that have come in and were not taken yet, at most `limit`; does not wait."""
 
     async def ack(self, reports: Sequence[Report]) -> None:
         """These are dealt with: never again. Raises nothing; where the connection was lost since, they come again."""
@@ -329,4 +399,4 @@ class Bus(Protocol):
 
 
 RECEIVED_MAX = 4_000
-"""Reports that a bus holds unacknowledged in this process, at the most."""
+"""Reports that a bus holds unacknowledged in this process, at most."""

@@ -14,19 +14,21 @@ import pytest
 from litestar import Litestar
 
 from horarium.api.app import create_app
+from horarium.api.hosts import Hosts
 from horarium.model import Run, Target
-from horarium.operations import Operations
+from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.services.claims import Claims
 from horarium.services.service import Health
-from horarium.signals import LocalSignal
+from horarium.services.telemetry import Telemetry
 from horarium.stores.memory import MemoryStore
-from horarium.telemetry import Telemetry
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock
 from horarium.testing.faults import Fault, FaultyStore
 from horarium.testing.values import NOW, a_run
 
 JSON = "application/json"
+HOSTS = Hosts(frozenset({"testserver"}))
 
 
 class Reply:
@@ -99,10 +101,11 @@ class Api:
         self.operations = Operations(
             self.store, self.clock, signal, lambda size: next(numbers).to_bytes(size, "big"), self.checked.append
         )
-        self.claims = Claims(self.store, self.clock, signal)
+        self.claims = Claims(self.operations.claiming, self.clock, signal)
         self.health = Health()
+        self.telemetry = Telemetry()
         self.app: Litestar = create_app(
-            self.operations, self.claims, health=self.health, telemetry=Telemetry(), api_keys=api_keys
+            self.operations, self.claims, health=self.health, telemetry=self.telemetry, api_keys=api_keys, hosts=HOSTS
         )
 
     async def send(

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from horarium.report_keys import key_digest, report_key
+from horarium.operations.report_keys import key_digest, report_key
 from horarium.testing.values import NOW
 
 from .conftest import Api, Reply, a_definition
@@ -92,15 +92,17 @@ async def test_a_key_stands_in_no_answer_and_no_log(locked_api: Api, caplog: pyt
     assert "canary" not in shown
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "cross-site", "origin": "http://testserver"},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-    ],
-)
+FOREIGN = [
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "anything-else"},
+    {"sec-fetch-site": "cross-site", "origin": "http://testserver"},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
 async def test_a_page_of_another_site_changes_nothing(api: Api, headers: dict[str, str]) -> None:
     await api.add_job()
     for method, path in (
@@ -110,7 +112,20 @@ async def test_a_page_of_another_site_changes_nothing(api: Api, headers: dict[st
         ("PATCH", "/jobs/job"),
     ):
         assert (await api.send(method, path, headers=headers)).code == "cross_site"
-    assert (await api.get("/jobs/job", headers=headers)).json["enabled"] is True
+    assert (await api.get("/jobs/job")).json["enabled"] is True
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("path", ["/jobs/job/fires", "/jobs", "/stats", "//metrics", "///api/v1/jobs"])
+async def test_a_page_of_another_site_asks_for_no_work(api: Api, headers: dict[str, str], path: str) -> None:
+    await api.add_job()
+    assert (await api.get(path, headers=headers)).status in (403, 404)
+    assert 'horarium_requests_refused_total{reason="site"}' in api.telemetry.render()[0].decode() or path[:3] == "///"
+
+
+@pytest.mark.parametrize("path", ["//", "//swagger-ui", "//docs/openapi.json", "//healthz"])
+async def test_a_link_on_another_site_leads_to_our_pages(api: Api, path: str) -> None:
+    assert (await api.get(path, headers={"sec-fetch-site": "cross-site"})).status in (200, 302)
 
 
 @pytest.mark.parametrize(

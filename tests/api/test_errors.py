@@ -145,7 +145,7 @@ async def test_a_body_must_be_json(refusing: Api, kind: str) -> None:
 
 async def test_a_body_without_a_type_is_not_taken_for_json(api: Api) -> None:
     for headers in ({"content-length": "2"}, {"transfer-encoding": "chunked"}):
-        reply = await ask(api.app, "POST", "/api/v1/jobs", {"host": "x", **headers}, [b"{}"])
+        reply = await ask(api.app, "POST", "/api/v1/jobs", {"host": "testserver", **headers}, [b"{}"])
         assert reply.code == "unsupported_media_type"
 
 
@@ -197,7 +197,7 @@ async def test_what_nobody_expected_shows_nothing(
     async def broken(*_: object) -> None:
         raise RuntimeError("postgresql://user:canary@host/db")
 
-    monkeypatch.setattr(api.operations, "get_job", broken)
+    monkeypatch.setattr(api.operations.jobs, "get_job", broken)
     with caplog.at_level(logging.ERROR, "horarium.api"):
         reply = await api.get("/jobs/job")
     assert (reply.status, reply.code) == (500, "internal_error")

@@ -39,6 +39,19 @@ async def test_creating_again_with_an_idempotency_key_gives_the_same_job(api: Ap
     assert again.json == first.json
 
 
+async def test_a_job_of_one_instant_is_created_again_with_its_key_after_that_instant(api: Api) -> None:
+    headers = {"idempotency-key": "abc"}
+    once = a_definition(trigger={"type": "once", "at": "2027-01-15T08:00:10Z"})
+    first = await api.post("/jobs", once, headers=headers)
+    assert first.status == 201
+    api.clock.advance(60)
+    again = await api.post("/jobs", once, headers=headers)
+    assert (again.status, again.json) == (200, first.json)
+    assert (await api.post("/jobs", {**once, "priority": 1}, headers=headers)).status == 422
+    assert (await api.post("/jobs", once)).status == 422
+    assert (await api.post("/jobs", {**once, "name": "other"}, headers=headers)).status == 422
+
+
 async def test_an_idempotency_key_does_not_excuse_other_content(api: Api) -> None:
     await api.add_job()
     reply = await api.post("/jobs", a_definition(priority=5), headers={"idempotency-key": "abc"})
@@ -316,3 +329,49 @@ async def test_a_secret_is_never_shown(api: Api) -> None:
     stored = (await api.store.get_jobs(["job"]))[0]
     assert stored is not None
     assert getattr(stored.target, "signing_secret", None) == secret
+
+
+@pytest.mark.parametrize(("body", "field"), [
+    ('{"priority": %s}', "priority"),
+    ('{"name": "j", "retry": {"attempts_max": -%s}}', "retry.attempts_max"),
+    ('{"labels": {"a b": [1, %s]}}', "labels.'a b'[1]"),
+])  # fmt: skip
+async def test_a_number_of_too_many_digits_is_refused_by_its_place(refusing: Api, body: str, field: str) -> None:
+    reply = await refusing.post("/jobs", (body % ("9" * 5_000)).encode())
+    assert (reply.status, reply.json["field"]) == (422, field)
+    assert "5,000 digits" in reply.json["detail"]
+
+
+async def test_a_number_of_too_many_digits_in_what_is_no_json_is_refused(refusing: Api) -> None:
+    assert (await refusing.post("/jobs", b'{"priority": ' + b"9" * 5_000 + b", ")).status in (400, 422)
+
+
+# ---- secrets stay where they go
+
+
+async def test_a_stored_secret_does_not_leave_with_the_url(api: Api) -> None:
+    target = {"type": "http", "url": "https://api.example/hook", "headers": {"Authorization": "Bearer stored"}}
+    await api.add_job("hook", target=target)
+    reply = await api.send("PATCH", "/jobs/hook", {"target": {"url": "https://evil.example/hook"}})
+    assert (reply.status, reply.code) == (422, "invalid_job")
+    assert "give it again" in reply.json["detail"]
+    assert (await api.get("/jobs/hook")).json["target"]["url"] == target["url"]
+    assert (await api.send("PATCH", "/jobs/hook", {"target": {"url": "https://api.example/other"}})).status == 200
+    imported = await api.post(
+        "/import", {"jobs": [a_definition("hook", target={**target, "url": "http://api.example"})]}
+    )
+    assert imported.json[0]["outcome"] == "updated"  # it was given again
+    masked = {**target, "url": "https://evil.example", "headers": {"Authorization": "********"}}
+    imported = await api.post("/import", {"jobs": [a_definition("hook", target=masked)]})
+    assert imported.json[0]["outcome"] == "failed"
+
+
+async def test_a_commands_secrets_are_seen_by_its_worker_alone(api: Api) -> None:
+    payload = {"command": ["pg_dump"], "env": {"PGPASSWORD": "hunter2"}}
+    await api.add_job("dump", target={"type": "queue", "queue": "work", "payload": payload})
+    await api.post("/jobs/dump/trigger", {"payload": payload})
+    await api.post("/jobs/dump/trigger")
+    for path in ("/jobs/dump", "/jobs", "/runs"):
+        assert b"hunter2" not in (await api.get(path)).body
+    claimed = await api.claim(2)
+    assert [run["payload"] for run in claimed] == [payload, payload]

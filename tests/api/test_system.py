@@ -26,12 +26,18 @@ async def test_stats_count_by_queue(api: Api) -> None:
     await api.add_job()
     await api.add_run(0)
     await api.add_run(1)
-    await api.claim()
+    (claimed,) = await api.claim()
     stats = (await api.get("/stats")).json
     assert (stats["jobs"], stats["jobs_enabled"], stats["workers_waiting"]) == (1, 1, 0)
     assert stats["queues"] == [
-        {"queue": "pull/work", "due": 1, "scheduled": 0, "running": 1, "oldest_due_at": "2027-01-15T08:00:00Z"}
-    ]
+        {"queue": "pull/work", "due": 1, "scheduled": 0, "running": 1, "oldest_due_at": "2027-01-15T08:00:00Z",
+         "unserved": False}
+    ]  # fmt: skip
+    await api.post(f"/runs/{claimed['id']}/complete", {"token": claimed["lease"]["token"]})
+    api.clock.advance(61)
+    (queue,) = (await api.get("/stats")).json["queues"]
+    assert queue["unserved"]
+    assert b'horarium_queue_unserved{queue="pull/work"} 1.0' in (await api.get("//metrics")).body
 
 
 async def test_the_process_lives_whatever_the_store_does(api: Api) -> None:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-PATIENCE = 20.0
+from tests.waiting import PATIENCE, eventually, let_pass
+
 SRC = Path(__file__).parents[2] / "src"
-NEVER = threading.Event()
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -42,16 +42,7 @@ def horarium(*args: str, env: Mapping[str, str] | None = None, stdin: str = "") 
 def passed(instant: datetime) -> None:
     """Return once the wall clock shows this instant: some promises are about time that goes by with nobody there."""
     while (left := instant.timestamp() - time.time()) > 0:
-        NEVER.wait(left)
-
-
-def eventually(question: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """The first true answer, asked again and again until patience ends."""
-    until = time.monotonic() + patience
-    while not (answer := question()):
-        assert time.monotonic() < until, f"still {answer!r} after {patience:g} s"
-        NEVER.wait(0.05)
-    return answer
+        let_pass(left)
 
 
 def instant(text: str) -> datetime:
@@ -273,7 +264,8 @@ class Receiver:
             before = len(self.at(request.path))
             self.got.append(request)
             self.came.notify_all()
-        return self.answers.get(request.path, lambda _: (200, {}, b"ok"))(before)
+        answer = self.answers.get(request.path)
+        return (200, {}, b"ok") if answer is None else answer(before)
 
     def at(self, path: str) -> list[Received]:
         return [request for request in self.got if request.path == path]
@@ -318,7 +310,7 @@ class SlowWorkers:
             if beat.json["cancel_requested"]:
                 self._api.ask("POST", f"{path}/fail", {"token": token, "error": "stopped"})
                 return
-            NEVER.wait(min(0.15, left))
+            let_pass(min(0.15, left))
         self._api.ask("POST", f"{path}/complete", {"token": token})
 
     def stop(self) -> None:

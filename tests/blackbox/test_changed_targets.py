@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tests.blackbox.outside import Api, Receiver, eventually
+from tests.blackbox.outside import Api, Receiver
+from tests.waiting import eventually
 
 HOURLY = 3600
 SOON = {"attempts_max": 3, "backoff_seconds": 0.1}

@@ -58,6 +58,7 @@ TARGETS = [
 
 
 def test_each_trigger_and_target_has_its_flag(server: Server) -> None:
+    flags: list[tuple[tuple[str, ...], tuple[str, ...], str, str]]
     flags = [(trigger, ("--queue", "q"), kind, "queue") for trigger, kind in TRIGGERS]
     flags += [(("--every", "5m"), target, "interval", kind) for target, kind in TARGETS]
     for number, (trigger, target, trigger_type, target_type) in enumerate(flags):

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.blackbox.outside import Server, environment, eventually, horarium
+from tests.blackbox.outside import Server, environment, horarium
+from tests.waiting import eventually
 
 CRONTAB = """\
 GREETING=hello $(id) `id`
@@ -21,7 +22,7 @@ def test_a_crontab_is_imported_and_its_commands_are_performed(server: Server, na
     file = tmp_path / "my.crontab"
     file.write_text(CRONTAB)
     url = {"HORARIUM_URL": server.url}
-    args = ("job", "import", str(file), "--queue", name, "--prefix", f"{name}.", "--json")
+    args = ("job", "import", str(file), "--queue", name, "--prefix", f"{name}.", "--attempts", "3", "--json")
     first, second = (json.loads(horarium(*args, env=url).stdout) for _ in range(2))
     assert ((first["created"], first["failed"]), second["unchanged"]) == ((2, 0), 2)
     good, bad = (job["name"] for job in server("GET", f"/jobs?prefix={name}.")["items"])

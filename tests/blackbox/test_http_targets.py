@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from tests.blackbox.outside import Api, Receiver, Server, eventually, instant, serving
+from tests.blackbox.outside import Api, Receiver, Server, instant, serving
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -132,7 +133,7 @@ def test_a_callback_run_lives_until_its_endpoint_completes_it(server: Server, re
 
 def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(server: Server, receiver: Receiver, name: str) -> None:
     receiver.answers[f"/{name}"] = lambda _: (202, {}, b"")
-    run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 1})
+    run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 5})
     first, second = receiver.wait(f"/{name}", 2)
     assert int(second.headers["horarium-token"]) > int(first.headers["horarium-token"])
     stale = {"token": int(first.headers["horarium-token"])}

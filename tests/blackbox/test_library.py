@@ -141,7 +141,7 @@ async def test_wrong_jobs_are_value_errors_that_say_what_is_meant(store: str) ->
             ("x", {"http": "http://127.0.0.1/"}, "url"),
         ):
             with pytest.raises(ValueError, match=words):
-                await scheduler.add_job(name, every("5m"), **fields)  # type: ignore[arg-type]
+                await scheduler.add_job(name, every("5m"), **fields)
         with pytest.raises(ValueError, match="future"):
             await scheduler.add_job("x", at(NOON), queue="q")
         assert (await scheduler.list_jobs()).items == ()

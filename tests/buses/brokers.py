@@ -11,6 +11,7 @@ import aio_pika
 import aio_pika.abc
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
+from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio import Redis as RedisClient
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -242,6 +243,7 @@ class RedisWorkers:
         self.url = server.url
         self._client: Any = None
         self._killed = False
+        self._writers: list[asyncio.StreamWriter] = []
 
     def bus(self) -> Bus:
         return RedisBus(self.url)
@@ -267,13 +269,20 @@ class RedisWorkers:
         if client is not None:
             with contextlib.suppress(Exception):
                 await client.aclose()
+        # A pool that is closed connects again for a caller that was between two commands, and forgets that connection.
+        while self._writers:
+            self._writers.pop().transport.abort()
+        await asyncio.sleep(0)
 
     def client(self) -> Any:
         if self._killed:
             raise ConnectionError("the broker was killed")
         if self._client is None:
-            # The driver's own repetitions would connect again after `hang_up`, and nobody would close that.
-            self._client = RedisClient.from_url(self.url, retry=Retry(NoBackoff(), 0))
+            # The driver's own repetitions would connect again after `hang_up`.
+            pool = ConnectionPool.from_url(
+                self.url, connection_class=_keeping(self._writers), retry=Retry(NoBackoff(), 0)
+            )
+            self._client = RedisClient.from_pool(pool)
         return self._client
 
     async def receive(self, job: str) -> bytes:
@@ -304,6 +313,18 @@ class RedisWorkers:
 
 def _subject(job: str, kind: str) -> str:
     return f"scheduler.job.{job.replace('.', '%2E')}.{kind}"
+
+
+def _keeping(writers: list[asyncio.StreamWriter]) -> type[Connection]:
+    """A connection that notes what it opened."""
+
+    class Keeping(Connection):
+        async def _connect(self) -> None:
+            await super()._connect()  # type: ignore[no-untyped-call]
+            assert self._writer is not None
+            writers.append(self._writer)
+
+    return Keeping
 
 
 async def _ignore(_: Exception) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.proof.harness import World, let_pass
+from tests.proof.harness import World
 from tests.proof.jobs import SECOND, Plan, whole_second
 from tests.proof.receiver import instant, micros
 from tests.servers.postgres import Postgres
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import let_pass
 
 JOBS = 10
 LEASE_SECONDS = 3.0

@@ -19,6 +19,7 @@ from tests.buses.brokers import RabbitWorkers
 from tests.buses.proxy import FROM_BROKER, TO_BROKER, Proxy
 from tests.proof.harness import Node
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ class Scene:
             "timeouts": {"heartbeat_seconds": lease_seconds},
         }
         await self.call("PUT", f"/jobs/{self.job}", definition)
-        before = (await self.call("POST", f"/jobs/{self.job}/trigger"))["id"]
+        before: str = (await self.call("POST", f"/jobs/{self.job}/trigger"))["id"]
         await self.say("completed", await self.action())
         await self.until(before, "completed")
         return before
@@ -77,10 +78,13 @@ class Scene:
         await self.workers.send(self.job, "status", [json.dumps(body).encode()])
 
     async def until(self, run_id: str, state: str) -> dict[str, Any]:
-        async with asyncio.timeout(SECONDS):
-            while (run := await self.call("GET", f"/runs/{run_id}"))["state"] != state:
-                await asyncio.sleep(0.05)
-        return dict(run)
+
+        async def arrived() -> dict[str, Any] | None:
+            run = await self.call("GET", f"/runs/{run_id}")
+            return dict(run) if run["state"] == state else None
+
+        run: dict[str, Any] = await until(arrived)
+        return run
 
     async def must_be_all(self) -> None:
         """No action more than were taken."""

@@ -10,6 +10,7 @@ import pytest
 
 from horarium import Scheduler, every
 from horarium.model import State
+from tests.handlers.conftest import ended
 from tests.servers.rabbitmq import RabbitMQ
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bus_worker.py"
@@ -21,12 +22,11 @@ async def test_the_example_completes_a_run(rabbitmq: RabbitMQ, job: str) -> None
         sys.executable, str(EXAMPLE), rabbitmq.url, job, stdout=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(30), Scheduler("memory://", buses={"default": rabbitmq.url}) as scheduler:
+        async with Scheduler("memory://", buses={"default": rabbitmq.url}) as scheduler:
             await scheduler.add_job(job, every(86_400), bus="default", payload={"rows": 3})
             await scheduler.start()
             run = await scheduler.trigger_job(job)
-            while not (run := await scheduler.get_run(run.id)).finished:
-                await asyncio.sleep(0.02)
+            run = await ended(scheduler, run)
         assert (run.state, run.result) == (State.COMPLETED, b'{"done":{"rows":3}}')
     finally:
         worker.terminate()

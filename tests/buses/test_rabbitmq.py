@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -14,6 +14,7 @@ from horarium.ports import Bus
 from horarium.testing.bus_contract import BusContract
 from tests.buses.brokers import RabbitWorkers
 from tests.servers.rabbitmq import RabbitMQ
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -27,12 +28,6 @@ class TestRabbitBus(BusContract):
 
     def make_bus(self, broker: RabbitWorkers, confirm_seconds: float) -> Bus:  # type: ignore[override]
         return RabbitBus(broker.url, confirm_seconds)
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 async def _publish_on(bus: RabbitBus, job: str) -> None:
@@ -50,12 +45,12 @@ async def test_a_broker_short_of_memory_is_not_sent_to_and_says_so(rabbitmq: Rab
     try:
         with pytest.raises(BusUnavailable):
             await _publish_on(bus, job)
-        await _until(lambda: "alarm" in (bus.problem or ""))
+        await until(lambda: "alarm" in (bus.problem or ""))
         with pytest.raises(BusUnavailable, match="takes no messages"):
             await bus.publish(job, b"refused at once", 60)
     finally:
         await asyncio.to_thread(rabbitmq.control, "set_vm_memory_high_watermark", "0.4")
-    await _until(lambda: bus.problem is None)
+    await until(lambda: bus.problem is None)
     await bus.publish(job, b"after", 60)
     async with asyncio.timeout(30):
         received = {await workers.receive(job)}
@@ -73,7 +68,7 @@ async def test_a_broker_short_of_memory_is_not_sent_to_and_says_so(rabbitmq: Rab
 async def test_who_is_not_let_in_is_told_why(rabbitmq: RabbitMQ, user: str, host: str, words: str) -> None:
     bus = RabbitBus(f"amqp://{user}@127.0.0.1:{rabbitmq.port}{host}")
     bus.open(lambda: None)
-    await _until(lambda: bus.problem is not None)
+    await until(lambda: bus.problem is not None)
     with pytest.raises(BusUnavailable, match=words) as refused:
         await bus.publish("job", b"{}", 60)
     assert "wrong" not in str(refused.value)
@@ -88,16 +83,12 @@ async def test_queues_that_stand_with_arguments_of_their_own_are_used_as_they_ar
     bus = RabbitBus(rabbitmq.url)
     bus.open(lambda: None)
     await bus.publish(job, b"{}", 60)
-    async with asyncio.timeout(30):
-        message = None
-        while message is None:
-            queue = await channel.get_queue(f"scheduler.job.{job}.action")
-            message = await queue.get(fail=False)
-            await asyncio.sleep(0.01)
+    queue = await channel.get_queue(f"scheduler.job.{job}.action")
+    message = await until(lambda: queue.get(fail=False))
     assert message.body == b"{}"
     await message.ack()
     await workers.send(job, "status", [b"s"])
-    await _until(lambda: bool(bus._inbox))
+    await until(lambda: bool(bus._inbox))
     await bus.ack(bus.take(1))
     await bus.close()
     await workers.hang_up()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +12,7 @@ from horarium.ports import Bus
 from horarium.testing.bus_contract import BusContract
 from tests.buses.brokers import RedisWorkers
 from tests.servers.redis import Redis
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +37,12 @@ async def test_actions_that_expired_make_way_for_those_that_took_their_place(red
     for number in range(150):
         await bus.publish(job, b"old %d" % number, 0.001)
     await bus.publish(job, b"kept", 60)
-    async with asyncio.timeout(20):
-        while any(b"old" in entry[b"body"] for _, entry in await workers.client().xrange(key)):
-            await bus.publish(job, b"new", 60)
-            await asyncio.sleep(0.05)
+
+    async def trimmed() -> bool:
+        await bus.publish(job, b"new", 60)
+        return not any(b"old" in entry[b"body"] for _, entry in await workers.client().xrange(key))
+
+    await until(trimmed)
     assert await workers.receive(job) == b"kept"
     assert await workers.receive(job) == b"new"
     await bus.close()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
 import pytest
 
-from horarium.model import Run, State
+from horarium.library.values import Run
+from horarium.model import State
 from tests.buses.test_scheduler import Begin, Bench, on_both, on_memory
 from tests.buses.test_scheduler import bench_of as bench_of
+from tests.waiting import until
 
 LEASE = {"heartbeat_seconds": 1}
 
@@ -101,7 +102,5 @@ async def test_a_report_on_a_run_that_has_ended_changes_nothing(bench_of: Begin,
     await bench.say("status", action, status="completed", result=1)
     ended = await bench.until(run.id, lambda run: run.finished)
     await bench.say("status", action, status=status)
-    async with asyncio.timeout(20):
-        while bench.counted("stale") + bench.counted("duplicate") < 1:
-            await asyncio.sleep(0.01)
+    await until(lambda: bench.counted("stale") + bench.counted("duplicate") >= 1)
     assert await bench.scheduler.get_run(run.id) == ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,39 @@ def test_a_job_is_paused_resumed_previewed_and_deleted(call: Call) -> None:
     assert call("job", "delete", "life", status=1).stderr == "Error: there is no job named 'life'\n"
 
 
+def test_a_backfill_goes_on_until_nothing_is_left(call: Call, url: str) -> None:
+    call("job", "add", "past", "--cron", "* * * * * *", "--queue", "past")
+    day = ("2026-01-01T00:00:00Z", "2026-01-01T00:41:40Z")
+    assert call("job", "backfill", "past", *day).stdout == "2500 runs made.\n"
+    runs = as_json(call("job", "backfill", "past", *day, "--json"))
+    assert len({run["fire_at"] for run in runs}) == 2500
+
+
+def test_a_backfill_keeps_its_pace(call: Call) -> None:
+    call("job", "add", "paced", "--cron", "* * * * * *", "--queue", "paced")
+    begun = time.monotonic()
+    span = ("2026-01-01T00:00:00Z", "2026-01-01T00:20:00Z")
+    assert call("job", "backfill", "paced", *span, "--per-second", "2000").stdout == "1200 runs made.\n"
+    assert time.monotonic() - begun >= 0.5
+
+
+def test_a_backfill_that_is_interrupted_says_where_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("job", "add", "cut", "--cron", "* * * * * *", "--queue", "cut")
+    pauses = []
+
+    def interrupted(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("horarium.cli.job_backfill.time.sleep", interrupted)
+    said = call("job", "backfill", "cut", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", status=130).stderr
+    assert (
+        "1,000 runs were made; go on with: horarium job backfill cut 2026-01-01T00:16:39.000001Z 2026-01-01T01:00"
+        in said
+    )
+
+
 def test_jobs_are_paused_resumed_and_deleted_by_label(call: Call) -> None:
     for name, team in (("lab-a", "red"), ("lab-b", "red"), ("lab-c", "blue")):
         call("job", "add", name, "--every", "1h", "--queue", "q", "--label", f"team={team}")
@@ -237,7 +271,7 @@ def test_a_masked_secret_makes_no_new_job(call: Call) -> None:
     job = {"name": "masked", "trigger": {"type": "interval", "every_seconds": 60}}
     job["target"] = {"type": "http", "url": "https://x.example", "signing_secret": "********"}
     result = call("job", "import", "-", stdin=json.dumps(job), status=1)
-    assert "target.signing_secret is masked" in result.stderr
+    assert "target.signing_secret: it is masked" in result.stderr
 
 
 def test_a_job_that_is_refused_is_named_and_the_others_are_imported(call: Call) -> None:

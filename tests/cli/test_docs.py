@@ -13,7 +13,7 @@ from horarium.cli import COMMANDS, SUMMARIES, cli
 from horarium.cli.job import job
 from horarium.cli.reference import reference
 from horarium.cli.run import run
-from horarium.config import table
+from horarium.server.config import table
 
 DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -35,7 +35,7 @@ ALL = list(commands())
 
 
 def test_the_reference_in_the_docs_is_that_of_the_commands() -> None:
-    assert reference() in DOCS, "write it anew: python -m horarium.cli.reference docs/cli.md"
+    assert reference() in DOCS, "write it again: python -m horarium.cli.reference docs/cli.md"
 
 
 @pytest.mark.parametrize("path", [path for path, _ in ALL], ids=" ".join)

@@ -68,6 +68,12 @@ def test_a_rule_typed_in_one_line_becomes_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize(("text", "count"), [("5 4 * *", 4), ("* * * *", 4), ("0 0 12", 3), ("1 2 3 4 5 6 7 8", 8)])
+def test_a_cron_expression_with_a_wrong_number_of_fields_is_called_that(text: str, count: int) -> None:
+    with pytest.raises(click.UsageError, match=f"is a cron expression of {count} fields"):
+        guess_trigger(text, None)
+
+
 def test_words_are_no_cron_expression() -> None:
     assert not is_cron("every day at nine sharp")
     assert not is_cron("* * * *")
@@ -188,6 +194,7 @@ def test_a_crontab_becomes_jobs() -> None:
             "queue": "shell",
             "payload": {"command": ["/bin/sh", "-c", "/usr/bin/backup --all"], "env": {"MAILTO": "ops@example.com"}},
         },
+        "retry": {"attempts_max": 1},
     }
     assert poll["trigger"] == {"type": "cron", "expression": "*/5 * * * MON-FRI", "timezone": "Europe/Berlin"}
     assert (poll["name"], hourly["name"]) == ("usr-bin-poll", "usr-bin-poll-2")

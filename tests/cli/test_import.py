@@ -90,7 +90,8 @@ def test_what_can_not_be_read_by_the_server_keeps_nothing_else_out(load: Call) -
 def test_a_dry_run_checks_all_and_writes_nothing(load: Call, url: str) -> None:
     text = json.dumps([a_job("dry"), a_job("bad", trigger={"type": "cron", "expression": "61 * * * *"})])
     result = load(text, "--dry-run", status=1)
-    assert result.stdout == "Nothing was written. It would be: 1 created, 0 updated, 0 unchanged, 1 failed.\n"
+    said = "  created  dry\nNothing was written. It would be: 1 created, 0 updated, 0 unchanged, 1 failed.\n"
+    assert result.stdout == said
     assert "Error: bad: " in result.stderr
     with Client(url) as client:
         assert list(client.list_jobs(prefix="dry")) == []
@@ -215,3 +216,39 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(url: str, tmp_path: Path) -> No
     assert b"Importing" in shown
     assert b"3/3" in shown
     assert done.stdout == b"3 created, 0 updated, 0 unchanged, 0 failed.\n"
+
+
+def test_jobs_that_left_the_file_are_shown_and_then_deleted(load: Call, url: str) -> None:
+    both = json.dumps([a_job("pruned-a"), a_job("pruned-b")])
+    load(both, "--label", "app=pruned")
+    one = json.dumps([a_job("pruned-a")])
+    shown = load(one, "--label", "app=pruned", "--prune", "--dry-run").stdout
+    assert "  deleted  pruned-b\n" in shown
+    with Client(url) as client:
+        assert {job.name for job in client.list_jobs(labels={"app": "pruned"})} == {"pruned-a", "pruned-b"}
+        found = json.loads(load(one, "--label", "app=pruned", "--prune", "--json").stdout)
+        assert found["deleted"] == ["pruned-b"]
+        assert {job.name for job in client.list_jobs(labels={"app": "pruned"})} == {"pruned-a"}
+
+
+def test_nothing_is_pruned_while_the_file_has_an_error(load: Call, url: str) -> None:
+    load(json.dumps([a_job("safe-a"), a_job("safe-b")]), "--label", "app=safe")
+    broken = json.dumps([a_job("safe-a"), {"name": "safe-b"}])
+    result = load(broken, "--label", "app=safe", "--prune", status=1)
+    assert "no job was deleted" in result.stderr
+    with Client(url) as client:
+        assert len(list(client.list_jobs(labels={"app": "safe"}))) == 2
+
+
+def test_pruning_needs_a_label(load: Call) -> None:
+    assert "--prune deletes jobs by label" in load("[]", "--prune", status=2).stderr
+
+
+def test_the_jobs_of_a_crontab_have_one_attempt_unless_said(tmp_path: Path) -> None:
+    file = tmp_path / "crontab"
+    file.write_text("0 3 * * * backup\n")
+    for fields, attempts in (({}, 1), ({"retry": {"attempts_max": 4}, "overlap": "skip"}, 4)):
+        (entry,) = read_entries(str(file), fields=fields)
+        assert entry.definition is not None
+        assert entry.definition["retry"] == {"attempts_max": attempts}
+        assert entry.definition.get("overlap") == fields.get("overlap")

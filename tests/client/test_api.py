@@ -9,7 +9,7 @@ import pytest
 
 from horarium import errors
 from horarium.client import Client, Report
-from horarium.definitions import read_definition
+from horarium.wire.definitions import read_definition
 from tests.servers.live import live_server
 
 EVERY_HOUR = {"type": "interval", "every_seconds": 3600}

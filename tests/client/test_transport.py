@@ -290,7 +290,7 @@ def test_the_client_needs_nothing_of_the_servers_dependencies() -> None:
         "for name in 'litestar uvicorn apsw aiohttp click rich ruamel structlog prometheus_client'.split():\n"
         "    sys.modules[name] = None\n"
         "from horarium.client import Client, Worker\n"
-        "assert 'asyncio' not in sys.modules and 'horarium.scheduler' not in sys.modules\n"
+        "assert 'asyncio' not in sys.modules and 'horarium.library.scheduler' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")

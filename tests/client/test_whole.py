@@ -15,6 +15,7 @@ import pytest
 
 from horarium.client import Client, Report
 from horarium.errors import HorariumError
+from horarium.wire.views import RunView
 from tests.client.scripted import answer, scripted
 from tests.servers.live import live_server
 
@@ -45,6 +46,11 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "completeRun": lambda client: client.complete("I", 1),
     "failRun": lambda client: client.fail("I", 1, "no"),
     "settleRuns": lambda client: client.settle([Report(id="I", token=1, outcome="completed")]),
+    "getMe": lambda client: client.me(),
+    "createKey": lambda client: client.create_key("N", ["worker"]),
+    "listKeys": lambda client: list(client.keys()),
+    "revokeKey": lambda client: client.revoke_key("N"),
+    "listAudit": lambda client: list(client.audit()),
     "listNodes": lambda client: client.nodes(),
     "getStats": lambda client: client.stats(),
 }
@@ -107,7 +113,7 @@ def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        found = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}
+        found: dict[str, RunView] = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}
     assert found["failed"].error is not None
     assert found["failed"].error.startswith("ValueError: so it is")
     assert found["completed"].result["stdout"] == "bare\n"

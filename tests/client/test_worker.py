@@ -14,12 +14,11 @@ import pytest
 
 from horarium import Defer, Discard, Retry, errors
 from horarium.client import ClaimedRun, Client, Worker
-from horarium.definitions import RunView
 from horarium.model import RESULT_BYTES_MAX
+from horarium.wire.views import RunView
 from tests.client.scripted import SILENCE, problem, scripted
 from tests.servers.live import LiveServer
-
-PATIENCE = 10.0
+from tests.waiting import PATIENCE, eventually
 
 
 @contextmanager
@@ -127,7 +126,7 @@ def test_a_cancel_is_seen_while_it_runs(client: Client) -> None:
         assert run.cancel_requested.wait(PATIENCE)
         raise RuntimeError("stopped")
 
-    run = triggered(client, "cancel", timeouts={"heartbeat_seconds": 1})
+    run = triggered(client, "cancel", timeouts={"heartbeat_seconds": 4})
     with working(client, "cancel", perform):
         assert begun.wait(PATIENCE)
         assert client.cancel_run(run.id).state == "cancelling"
@@ -147,7 +146,7 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(client: Client) -> Non
                 beaten.set()
             return pulse
 
-    run = triggered(client, "long", timeouts={"heartbeat_seconds": 1})
+    run = triggered(client, "long", timeouts={"heartbeat_seconds": 3})
     with Counting(client.url) as counting, working(counting, "long", lambda run: beaten.wait(PATIENCE)):
         assert beaten.wait(PATIENCE), "four beats, each a third of the lease, outlast the lease"
     done = client.get_run(run.id)
@@ -164,7 +163,7 @@ def test_a_lost_lease_stops_the_work_and_drops_its_outcome(client: Client) -> No
         lost.append(run.cancel_requested.wait(PATIENCE) and run.lease_lost)
         return "mine"
 
-    run = triggered(client, "zombie", timeouts={"heartbeat_seconds": 1})
+    run = triggered(client, "zombie", timeouts={"heartbeat_seconds": 4})
     with working(client, "zombie", perform):
         assert begun.wait(PATIENCE)
     done = client.get_run(run.id)
@@ -192,14 +191,9 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_has_not_begun(client: Cli
 
 def test_a_stop_does_not_wait_for_the_long_poll_and_loses_no_run(client: Client) -> None:
     with working(client, "idle", lambda run: None, wait_seconds=60):
-        assert _waiting(client)
+        eventually(lambda: client.stats()["workers_waiting"])
     run = triggered(client, "idle")
     assert [found.id for found in client.claim(["idle"], 1, "other")] == [run.id]
-
-
-def _waiting(client: Client) -> bool:
-    """Whether a worker waits at the server, within a bounded number of looks."""
-    return any(client.stats()["workers_waiting"] for _ in range(2_000))
 
 
 def test_work_that_outlives_the_grace_is_asked_to_stop(client: Client) -> None:

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from horarium.config import (
+from horarium.errors import InvalidSetting
+from horarium.server.config import (
+    KEY_CHARS_MIN,
     ROLES,
     Settings,
+    files_table,
     is_loopback,
-    load_settings,
     mask_url,
     settings_table,
     table,
 )
-from horarium.errors import InvalidSetting
+from horarium.server.process import server_hosts
+from horarium.server.sources import load_settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -189,12 +192,24 @@ def test_a_password_in_a_url_is_masked(url: str, masked: str) -> None:
     assert mask_url(url) == masked
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "horarium.example.com"])
+BEYOND = ["0.0.0.0", "::", "10.1.2.3", "horarium.example.com"]
+
+
+@pytest.mark.parametrize("host", BEYOND)
 def test_a_host_beyond_loopback_needs_a_key(host: str) -> None:
     with pytest.raises(InvalidSetting, match="no API key is set; add --api-key"):
         Settings(host=host).check()
-    Settings(host=host, api_keys=("k",)).check()
+    Settings(host=host, api_keys=("k" * KEY_CHARS_MIN,)).check()
     Settings(host=host, roles=("planner",)).check()
+
+
+@pytest.mark.parametrize("host", BEYOND)
+def test_a_host_beyond_loopback_needs_a_long_key(host: str) -> None:
+    long, short = "k" * KEY_CHARS_MIN, "k" * (KEY_CHARS_MIN - 1)
+    with pytest.raises(InvalidSetting, match="fewer than 16 characters") as refused:
+        Settings(host=host, api_keys=(long, short)).check()
+    assert short not in str(refused.value)
+    Settings(api_keys=("k",)).check()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
@@ -213,6 +228,7 @@ def test_every_setting_says_what_it_is() -> None:
 
 def test_the_docs_hold_the_table_as_it_is() -> None:
     assert settings_table() in DOCS.read_text()
+    assert files_table() in DOCS.read_text()
 
 
 def test_buses_have_names_and_a_url_alone_is_the_default() -> None:
@@ -234,3 +250,93 @@ def test_the_password_of_a_bus_is_masked() -> None:
     with pytest.raises(InvalidSetting) as refused:
         load_settings({"bus_urls": ("me:secret-9@h",)})
     assert "bus_urls" in str(refused.value)
+
+
+# ---- secrets from files
+
+
+SECRETS = {
+    "store": "postgresql://me:hunter2@db/x",
+    "api_keys": "first-key-1234\nsecond-key-5678\n",
+    "signing_secret": "whsec_aHVudGVyMg==\n",
+    "bus_urls": "amqp://me:hunter2@rabbit/\norders=nats://nats:4222",
+}
+
+
+def test_every_secret_can_be_read_from_a_file() -> None:
+    assert {setting.name for setting in table() if setting.secret} == set(SECRETS)
+    assert {setting.name for setting in table() if setting.file_name} == set(SECRETS)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_in_a_file_is_the_same_from_every_source(name: str, tmp_path: Path) -> None:
+    secret, file = tmp_path / "secret", tmp_path / "horarium.yaml"
+    secret.write_text(SECRETS[name])
+    file.write_text(f"{name}_file: {secret}\n")
+    wanted = load_settings({name: ",".join(SECRETS[name].split())})
+    assert load_settings({f"{name}_file": str(secret)}) == wanted
+    assert load_settings({}, {f"HORARIUM_{name.upper()}_FILE": str(secret)}) == wanted
+    assert load_settings({}, {}, file) == wanted
+
+
+def test_a_later_source_wins_over_a_file_that_an_earlier_one_names(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("key-of-the-file")
+    env = {"HORARIUM_API_KEYS_FILE": str(secret)}
+    assert load_settings({"api_keys": ("key-of-the-flag",)}, env).api_keys == ("key-of-the-flag",)
+    assert load_settings({"api_keys_file": str(secret)}, {"HORARIUM_API_KEYS": "other"}).api_keys == (
+        "key-of-the-file",
+    )
+
+
+def test_a_secret_is_given_once(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("key")
+    message = refusal({}, {"HORARIUM_API_KEYS_FILE": str(secret), "HORARIUM_API_KEYS": "x"})
+    assert message == "api_keys and api_keys_file are both given in one place; give one of them"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b" \n", "is empty"), (b"\xff", "it is not UTF-8"), (b"k" * 65_537, "is longer than"), (None, "No such file")],
+)
+def test_a_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+    secret = tmp_path / "secret"
+    if content is not None:
+        secret.write_bytes(content)
+    message = refusal({"api_keys_file": str(secret)})
+    assert message.startswith("api_keys_file: ")
+    assert words in message
+
+
+def test_a_wrong_secret_in_a_file_is_not_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\xe4")
+    message = refusal({"api_keys_file": str(secret)})
+    assert "hunter2" not in message
+    assert f"given in {secret} (named in --api-key-file)" in message
+
+
+def test_no_other_setting_is_read_from_a_file() -> None:
+    assert "there is no setting 'port_file'" in refusal({"port_file": "x"})
+
+
+def test_a_certificate_and_its_key_belong_together() -> None:
+    for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        with pytest.raises(InvalidSetting, match=f"{missing}: is missing"):
+            load_settings({given: "x.pem"}).check()
+    load_settings({"tls_cert": "x.pem", "tls_key": "y.pem"}).check()
+
+
+@pytest.mark.parametrize("host", ["http://x", "a b", "x/y", "*"])
+def test_an_allowed_host_is_a_name(host: str) -> None:
+    assert "expected host names such as" in refusal({"allowed_hosts": (host,)})
+
+
+def test_a_server_answers_to_the_names_in_its_settings() -> None:
+    settings = Settings(host="jobs.internal", public_url="https://jobs.example.com/x", allowed_hosts=("*.lan", "a"))
+    hosts = server_hosts(settings)
+    for host in ("jobs.internal:8080", "jobs.example.com", "x.lan", "a", "10.0.0.1", "localhost"):
+        assert hosts.allow(host)
+    assert not hosts.allow("evil.example")
+    assert not server_hosts(Settings()).allow("10.0.0.1")

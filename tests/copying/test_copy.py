@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from horarium.backends import make_store
 from horarium.clock import HOUR, SECOND, SystemClock
-from horarium.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Progress, Report, Side, copy
 from horarium.errors import NotFound, StateConflict
 from horarium.model import Event, Job, Node, Run, State
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, RunFilter, Store
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.node.backends import make_store
+from horarium.operations.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Progress, Report, Side, copy
+from horarium.ports import BATCH_MAX, NOTHING_ALONG, PAGE_MAX, Along, JobFilter, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
 from horarium.testing.contract.claiming import FULL_RUN
@@ -52,6 +53,12 @@ RUNS = (
 )
 
 
+RECORDS = (
+    Record(name="key/ci", body=b"\0\xff", labels={"größe": "ü"}, version=7),
+    Record(name="audit/1", body=b"{}", labels={"actor": "ann"}),
+)
+
+
 def silent(progress: Progress) -> None:
     """Nobody looks."""
 
@@ -68,12 +75,15 @@ async def fill(store: Store, jobs: tuple[Job, ...] = JOBS, runs: tuple[Run, ...]
     assert all(await store.add_jobs(TOMBSTONES))
     assert all(await store.add_jobs(jobs))
     assert all(await store.add_runs(runs))
+    assert all(await store.put_records([RecordChange(record) for record in RECORDS]))
 
 
-async def everything(store: Store) -> tuple[list[Job], list[Run], list[Job | None]]:
+async def everything(store: Store) -> tuple[list[Job], list[Run], list[Job | None], list[Record]]:
     jobs = await store.list_jobs(JobFilter(), None, BATCH_MAX)
     runs = await store.list_runs(RunFilter(), None, BATCH_MAX)
-    return list(jobs.items), list(runs.items), await store.get_jobs_by_id([job.id for job in TOMBSTONES])
+    records = await store.list_records(RecordFilter(), None, BATCH_MAX)
+    tombstones = await store.get_jobs_by_id([job.id for job in TOMBSTONES])
+    return list(jobs.items), list(runs.items), tombstones, list(records.items)
 
 
 def within(url: str, namespace: str, use: Callable[[Store], Awaitable[T]]) -> T:
@@ -132,10 +142,12 @@ async def test_more_than_a_page_of_each_is_copied(source: MemoryStore, target: M
     await source.add_jobs(jobs)
     await source.add_runs([a_run(number, of=job) for number, job in enumerate(jobs)])
     await source.add_runs([a_run(number) for number in range(BATCH_MAX)])
+    await source.put_records([RecordChange(Record(name=f"audit/{n:05}", body=b"{}")) for n in range(PAGE_MAX + 1)])
     told: list[Progress] = []
     report = await copy(side(source), side(target), told.append)
     assert report.ok
     assert (report.counts.jobs_equal, report.counts.runs_equal) == (BATCH_MAX + 1, 2 * BATCH_MAX + 1)
+    assert report.counts.records_copied == report.counts.records_equal == PAGE_MAX + 1
     assert told[0] == Progress("runs", PAGE_MAX, None)
     assert told[-1] == Progress("check", 2 * BATCH_MAX + 1, 2 * BATCH_MAX + 1)
 
@@ -147,9 +159,9 @@ class Watched(MemoryStore):
         super().__init__()
         self.batches: list[int] = []
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         self.batches.append(sum(len(run.payload or b"") for run in runs))
-        return await super().add_runs(runs)
+        return await super().add_runs(runs, along)
 
 
 async def test_pages_of_heavy_runs_are_small(source: MemoryStore) -> None:
@@ -161,7 +173,7 @@ async def test_pages_of_heavy_runs_are_small(source: MemoryStore) -> None:
 
 
 async def test_an_empty_source_is_refused(source: MemoryStore, target: MemoryStore) -> None:
-    with pytest.raises(NotFound, match="the source: there is no job and no run"):
+    with pytest.raises(NotFound, match="the source: there is nothing in this namespace"):
         await copied(source, target)
 
 
@@ -204,8 +216,8 @@ async def test_a_run_that_differs_is_reported_and_the_rest_is_copied(source: Mem
     refused = next(run for run in RUNS if run.unique_key == "key-0")
     assert found == {
         ("different", RUNS[-1].id): "different: attempt",
-        ("extra", a_run(99).id): "stands in the target only",
-        ("extra", a_run(98).id): "stands in the target only",
+        ("extra", a_run(99).id): "is in the target only",
+        ("extra", a_run(98).id): "is in the target only",
         ("missing", refused.id): f"its unique key is held by the run {a_run(98).id} of the target",
     }
     assert report.counts.runs_equal == len(RUNS) - 2
@@ -218,8 +230,8 @@ async def test_the_check_alone_writes_nothing_and_names_what_is_missing(
     report = await copied(source, target, check_only=True)
     assert not report.ok
     assert {problem.kind for problem in report.problems} == {"missing"}
-    assert report.counts.problems == len(JOBS) + len(TOMBSTONES) + len(RUNS)
-    assert await everything(target) == ([], [], [None, None])
+    assert report.counts.problems == len(JOBS) + len(TOMBSTONES) + len(RUNS) + len(RECORDS)
+    assert await everything(target) == ([], [], [None, None], [])
 
 
 async def test_all_differences_are_counted_and_the_first_are_described(
@@ -237,6 +249,7 @@ async def test_a_deleted_job_that_differs_is_found_by_the_check(source: MemorySt
     lost = MemoryStore()
     await lost.add_jobs(JOBS)
     await lost.add_runs(RUNS)
+    await lost.put_records([RecordChange(record) for record in RECORDS])
     report = await copied(source, lost, check_only=True)
     assert [(problem.kind, problem.id, problem.detail) for problem in report.problems] == [
         ("missing", job.id, "reborn, deleted") for job in TOMBSTONES
@@ -274,7 +287,7 @@ async def test_a_node_that_starts_meanwhile_spoils_the_outcome(source: MemorySto
 
     def start_node(progress: Progress) -> None:
         if node := next(nodes, None):
-            target._space.nodes[node.name] = node
+            target._space.beside.nodes[node.name] = node
 
     report = await copy(side(source), side(target, "the target"), start_node)
     assert not report.ok
@@ -295,7 +308,9 @@ def test_rich_data_makes_the_round_through_every_store(
     stations = [first, second, postgres_url, redis_url, mongo_url, last]
     for here, there in pairwise(stations):
         done = horarium("store", "copy", here, there, "--namespace", namespace)
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "All jobs and runs are equal."), done.stderr
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "All jobs, runs and records are equal."), (
+            done.stderr
+        )
         assert within(there, namespace, everything) == expected
     done = horarium("store", "copy", first, last, "--namespace", namespace, "--check-only", "--json")
     assert done.returncode == 0
@@ -304,9 +319,9 @@ def test_rich_data_makes_the_round_through_every_store(
 
 KILLED = """
 import asyncio, os, sys
-from horarium.backends import make_store
+from horarium.node.backends import make_store
 from horarium.clock import SystemClock
-from horarium.copying import Side, copy
+from horarium.operations.copying import Side, copy
 
 async def main(source, target, namespace):
     here, there = make_store(source, namespace), make_store(target, namespace)

@@ -9,17 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND, to_text
-from horarium.definitions import (
-    define,
-    definition_of,
-    job_view,
-    read_definition,
-    redefine,
-)
 from horarium.errors import InvalidJob, InvalidTrigger
-from horarium.job_operations import merge_patch, patch_definition
-from horarium.masking import SECRET_SHOWN
 from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
+from horarium.wire.definitions import definition_of, job_from, read_definition, with_definition
+from horarium.wire.masking import SECRET_SHOWN
+from horarium.wire.patches import merge_patch, patch_definition
+from horarium.wire.views import job_view
 
 NOW = 1_767_571_200 * SECOND
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -35,11 +30,11 @@ def fields(**changes: Any) -> dict[str, Any]:
 
 
 def a_job(**changes: Any) -> Job:
-    return define(read_definition(fields(**changes)), id="id", now=NOW, check_target=lambda target: None)
+    return job_from(read_definition(fields(**changes)), id="id", now=NOW, check_target=lambda target: None)
 
 
 def again(job: Job, given: dict[str, Any], now: int = NOW + DAY) -> Job:
-    return redefine(job, read_definition(given), now=now, check_target=lambda target: None)
+    return with_definition(job, read_definition(given), now=now, check_target=lambda target: None)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +47,9 @@ def again(job: Job, given: dict[str, Any], now: int = NOW + DAY) -> Job:
         ({"jitter_seconds": -1}, "jitter_seconds"),
         ({"fires_max": 0}, "fires_max"),
         ({"retry": {"attempts_max": 0}}, "retry.attempts_max"),
-        ({"retry": {"attempts": 3}}, "retry"),
+        ({"retry": {"attempts": 3}}, "retry.attempts"),
         ({"overlap": "maybe"}, "overlap"),
-        ({"unknown": 1}, None),
+        ({"unknown": 1}, "unknown"),
         ({"starts_at": "2026-01-01T00:00:00"}, "starts_at"),
         ({"labels": {str(index): "" for index in range(65)}}, "labels"),
         ({"concurrency": {"key": "k", "max": 0}}, "concurrency.max"),

@@ -29,7 +29,7 @@ from horarium.model import (
     uuid7s,
 )
 from horarium.policies import Retention
-from horarium.settling import cancel, settle
+from horarium.rules.settling import cancel, settle
 
 NOW = 1_767_571_200 * SECOND
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from horarium.model import (
     Succeeded,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
-from horarium.settling import (
+from horarium.rules.settling import (
     DEFER_MIN,
     RETRY_AFTER_SECONDS_MAX,
     cancel,
@@ -37,6 +37,7 @@ from horarium.settling import (
     settle,
     terminate,
 )
+from tests.searching import tries
 
 NOW = 1_767_571_200 * SECOND
 
@@ -123,7 +124,7 @@ def test_a_delay_that_is_no_number_is_not_one() -> None:
     assert settle(a_run(), THREE, Failed("no", retry_after_seconds=float("nan")), NOW).due_at > NOW
 
 
-@settings(max_examples=200)
+@tries(200)
 @given(
     attempt=st.integers(1, 100),
     backoff=st.floats(0, 1e8),
@@ -208,7 +209,7 @@ outcomes = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(
     state=st.sampled_from([State.RUNNING, State.CANCELLING]),
     attempt=st.integers(1, 5),

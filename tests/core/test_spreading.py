@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from horarium.clock import SECOND, to_text
-from horarium.definitions import JobDefinition, read_definition
 from horarium.errors import AlreadyExists, HorariumError, InvalidJob, InvalidTrigger
-from horarium.job_operations import Put
 from horarium.model import Job
-from horarium.ports import BATCH_MAX, RunFilter
+from horarium.operations.importing import Put
+from horarium.ports import BATCH_MAX, NOTHING_ALONG, Along, RunFilter
+from horarium.rules.spreading import period_of
 from horarium.services.planner import Planner
-from horarium.spreading import period_of
+from horarium.services.telemetry import Telemetry
 from horarium.stores.memory import MemoryStore
-from horarium.telemetry import Telemetry
 from horarium.triggers import parse_trigger
+from horarium.wire.definitions import JobDefinition, read_definition
 from tests.core.test_operations import START, World
 
 MINUTE_JOBS = 10_000
@@ -33,6 +33,7 @@ def definition(name: str, trigger: dict[str, Any] | None = None, **fields: Any) 
 
 async def job_of(world: World, name: str) -> Job:
     (job,) = await world.store.get_jobs([name])
+    assert job is not None
     return job
 
 
@@ -46,10 +47,12 @@ async def test_ten_thousand_jobs_of_a_minute_run_evenly_over_its_seconds() -> No
     world = World()
     names = [f"job-{number}" for number in range(MINUTE_JOBS)]
     for start in range(0, MINUTE_JOBS, BATCH_MAX):
-        done = await world.operations.put_jobs([definition(name) for name in names[start : start + BATCH_MAX]])
+        done = await world.operations.importing.put_jobs(
+            [definition(name) for name in names[start : start + BATCH_MAX]]
+        )
         assert done == [Put.CREATED] * BATCH_MAX
         world.clock.advance(0.05)
-    planner = Planner(world.store, world.operations.signal, Telemetry())
+    planner = Planner(world.store, world.operations.signal, world.operations.reconciler, Telemetry())
     begun = world.clock.now()
     for _ in range(122):
         world.clock.advance(1)
@@ -71,7 +74,7 @@ async def test_few_jobs_too_lie_apart(count: int) -> None:
     """No two of them are closer than a third of their even distance, and the first is due within an interval."""
     world = World()
     names = [f"n{number}" for number in range(count)]
-    await world.operations.put_jobs([definition(name) for name in names])
+    await world.operations.importing.put_jobs([definition(name) for name in names])
     fires = sorted(job.next_fire_at or 0 for job in await all_jobs(world, names))
     assert START < fires[0] <= fires[-1] <= START + 60 * SECOND
     circle = [*fires, fires[0] + 60 * SECOND]
@@ -83,7 +86,7 @@ async def test_few_jobs_too_lie_apart(count: int) -> None:
 
 async def test_jobs_of_other_intervals_between_them_change_nothing() -> None:
     world = World()
-    await world.operations.put_jobs(
+    await world.operations.importing.put_jobs(
         [definition(f"{kind}-{number}", {"type": "interval", "every_seconds": seconds})
          for number in range(100) for kind, seconds in (("a", 10), ("b", 60))]
     )  # fmt: skip
@@ -97,19 +100,21 @@ async def test_jobs_of_other_intervals_between_them_change_nothing() -> None:
 async def test_putting_again_changes_nothing() -> None:
     world = World()
     given = [definition(f"n{number}") for number in range(50)]
-    await world.operations.put_jobs(given)
+    await world.operations.importing.put_jobs(given)
     before = await all_jobs(world, [each.name for each in given])
     world.clock.advance(1_000)
-    assert await world.operations.put_jobs(given) == [Put.UNCHANGED] * 50
+    assert await world.operations.importing.put_jobs(given) == [Put.UNCHANGED] * 50
     assert await all_jobs(world, [each.name for each in given]) == before
-    assert await world.operations.put_jobs(given[::-1]) == [Put.UNCHANGED] * 50
+    assert await world.operations.importing.put_jobs(given[::-1]) == [Put.UNCHANGED] * 50
 
 
 async def test_a_new_interval_for_jobs_that_exist_is_spread_too() -> None:
     world = World()
     names = [f"n{number}" for number in range(200)]
-    await world.operations.put_jobs([definition(name, {"type": "interval", "every_seconds": 3600}) for name in names])
-    done = await world.operations.put_jobs([definition(name) for name in names])
+    await world.operations.importing.put_jobs(
+        [definition(name, {"type": "interval", "every_seconds": 3600}) for name in names]
+    )
+    done = await world.operations.importing.put_jobs([definition(name) for name in names])
     assert done == [Put.UPDATED] * 200
     seconds = Counter(((job.next_fire_at or 0) - START - 1) // SECOND for job in await all_jobs(world, names))
     assert set(seconds) == set(range(60))
@@ -118,10 +123,10 @@ async def test_a_new_interval_for_jobs_that_exist_is_spread_too() -> None:
 
 async def test_a_change_of_something_else_moves_no_fire_time() -> None:
     world = World()
-    await world.operations.put_jobs([definition("a"), definition("b")])
+    await world.operations.importing.put_jobs([definition("a"), definition("b")])
     before = await all_jobs(world, ["a", "b"])
     world.clock.advance(0.001)
-    await world.operations.put_jobs([definition("a", priority=5), definition("b", labels={"x": "y"})])
+    await world.operations.importing.put_jobs([definition("a", priority=5), definition("b", labels={"x": "y"})])
     after = await all_jobs(world, ["a", "b"])
     assert [job.next_fire_at for job in after] == [job.next_fire_at for job in before]
     assert (after[0].priority, after[1].labels) == (5, {"x": "y"})
@@ -145,7 +150,7 @@ async def test_only_what_counts_from_its_definition_is_moved(trigger: dict[str, 
     period = period_of(parse_trigger(trigger), START)
     assert period == (None if seconds is None else seconds * SECOND)
     world = World()
-    assert await world.operations.put_jobs([definition("job", trigger)]) == [Put.CREATED]
+    assert await world.operations.importing.put_jobs([definition("job", trigger)]) == [Put.CREATED]
     job = await job_of(world, "job")
     assert (job.anchor_at == START) == (seconds is None)
     assert job.next_fire_at is not None
@@ -154,26 +159,28 @@ async def test_only_what_counts_from_its_definition_is_moved(trigger: dict[str, 
 
 async def test_a_job_that_begins_paused_keeps_its_place_when_it_is_resumed() -> None:
     world = World()
-    await world.operations.put_jobs([definition("job", enabled=False)])
+    await world.operations.importing.put_jobs([definition("job", enabled=False)])
     paused = await job_of(world, "job")
     assert paused.next_fire_at is None
     assert paused.anchor_at < START
-    resumed = await world.operations.resume_job("job")
+    resumed = await world.operations.jobs.resume_job("job")
     assert resumed.next_fire_at == paused.anchor_at + 60 * SECOND
 
 
 async def test_a_window_that_is_shorter_than_the_interval_is_not_missed() -> None:
     world = World()
     ends = to_text(START + 61 * SECOND)
-    done = await world.operations.put_jobs([definition(f"n{number}", ends_at=ends) for number in range(20)])
+    done = await world.operations.importing.put_jobs([definition(f"n{number}", ends_at=ends) for number in range(20)])
     assert done == [Put.CREATED] * 20
 
 
 async def test_each_is_put_for_itself() -> None:
     world = World()
-    await world.operations.put_jobs([definition("same"), definition("other"), definition("paused", enabled=False)])
+    await world.operations.importing.put_jobs(
+        [definition("same"), definition("other"), definition("paused", enabled=False)]
+    )
     never = {"type": "once", "at": "2000-01-01T00:00:00Z"}
-    done = await world.operations.put_jobs(
+    done = await world.operations.importing.put_jobs(
         [
             definition("never", never), definition("new"), definition("same"), definition("other", priority=1),
             definition("new", priority=2), definition("other", never), definition("paused", priority=3),
@@ -188,28 +195,28 @@ async def test_each_is_put_for_itself() -> None:
 
 async def test_a_pause_and_a_resume_are_carried_out() -> None:
     world = World()
-    await world.operations.put_jobs([definition("on"), definition("off", enabled=False)])
-    done = await world.operations.put_jobs([definition("on", enabled=False), definition("off", enabled=True)])
+    await world.operations.importing.put_jobs([definition("on"), definition("off", enabled=False)])
+    done = await world.operations.importing.put_jobs([definition("on", enabled=False), definition("off", enabled=True)])
     assert done == [Put.UPDATED] * 2
     assert ((await job_of(world, "on")).enabled, (await job_of(world, "off")).enabled) == (False, True)
 
 
 async def test_a_job_that_is_due_is_planned_under_its_old_rule_first() -> None:
     world = World()
-    await world.operations.put_jobs([definition("job", priority=1)])
+    await world.operations.importing.put_jobs([definition("job", priority=1)])
     due = (await job_of(world, "job")).next_fire_at or 0
     world.clock.advance(61)
-    assert await world.operations.put_jobs([definition("job", priority=2)]) == [Put.UPDATED]
+    assert await world.operations.importing.put_jobs([definition("job", priority=2)]) == [Put.UPDATED]
     runs = (await world.store.list_runs(RunFilter(), None, 10)).items
     assert [(run.fire_at, run.priority) for run in runs][-1:] == [(due, 1)]
 
 
 async def test_a_dry_run_says_all_and_writes_nothing() -> None:
     world = World()
-    await world.operations.put_jobs([definition("same"), definition("other")])
+    await world.operations.importing.put_jobs([definition("same"), definition("other")])
     before = await all_jobs(world, ["same", "other"])
     given = [definition("same"), definition("other", priority=1), definition("new")]
-    assert await world.operations.put_jobs(given, dry_run=True) == [Put.UNCHANGED, Put.UPDATED, Put.CREATED]
+    assert await world.operations.importing.put_jobs(given, dry_run=True) == [Put.UNCHANGED, Put.UPDATED, Put.CREATED]
     assert await world.store.get_jobs(["same", "other", "new"]) == [*before, None]
 
 
@@ -218,9 +225,9 @@ class Raced(MemoryStore):
 
     rival: Any = None
 
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
         await self._strike()
-        return await super().add_jobs(jobs)
+        return await super().add_jobs(jobs, along)
 
     async def commit_plans(self, plans: Any, now: Any) -> list[bool]:
         await self._strike()
@@ -237,14 +244,14 @@ async def test_whoever_loses_a_race_looks_again(exists: bool) -> None:
     store = Raced()
     world = World(store)
     if exists:
-        await world.operations.put_jobs([definition("job"), definition("b")])
+        await world.operations.importing.put_jobs([definition("job"), definition("b")])
 
     async def rival() -> None:
-        await world.operations.put_job(definition("job", priority=7))
+        await world.operations.jobs.put_job(definition("job", priority=7))
 
     store.rival = rival
-    done = await world.operations.put_jobs([definition("job", priority=9), definition("b", priority=9)])
+    done = await world.operations.importing.put_jobs([definition("job", priority=9), definition("b", priority=9)])
     assert done == [Put.UPDATED, Put.UPDATED if exists else Put.CREATED]
     assert [job.priority for job in await all_jobs(world, ["job", "b"])] == [9, 9]
     with pytest.raises(AlreadyExists):
-        await world.operations.create_job(definition("job"))
+        await world.operations.jobs.create_job(definition("job"))

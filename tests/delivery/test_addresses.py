@@ -1,7 +1,7 @@
 """Where requests may go: what is refused when a job is defined, and what the guard refuses at delivery."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 
 import pytest
@@ -178,7 +178,7 @@ def test_an_address_is_judged_by_its_block(text: str, expected: Reach) -> None:
     assert reach(ip_address(text)) is expected
 
 
-def answering(*answers: Sequence[str]):
+def answering(*answers: Sequence[str]) -> Callable[[str, int], Awaitable[Sequence[str]]]:
     remaining = list(answers)
 
     async def lookup(host: str, port: int) -> Sequence[str]:

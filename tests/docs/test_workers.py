@@ -6,21 +6,20 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from horarium.client import Client
-from horarium.client.commands import Command, told
+from horarium.client.commands import Command, variables_of
 from tests.blackbox.outside import environment
 from tests.client.test_shell_commands import claimed
 from tests.servers.live import live_server
+from tests.waiting import PATIENCE, eventually
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workers.md").read_text()
 SHOWN = "http://127.0.0.1:8080"
-PATIENCE = 20.0
 
 
 def blocks(language: str) -> list[str]:
@@ -50,9 +49,7 @@ def test_the_worker_in_python_works(url: str) -> None:
         client.put_job({"name": "py", "trigger": {"type": "cron", "expression": "0 3 * * *"}, "target": target})
         run = client.trigger_job("py")
         with subprocess.Popen([sys.executable, "-c", program.replace(SHOWN, url)], env=environment()) as worker:
-            until = time.monotonic() + PATIENCE
-            while (found := client.get_run(run.id)).state != "completed" and time.monotonic() < until:
-                time.sleep(0.05)
+            found = eventually(lambda: (seen := client.get_run(run.id)).state == "completed" and seen)
             worker.terminate()
             assert worker.wait(PATIENCE) == 0
     assert (found.result, found.progress) == ({"pages": 12}, {"parts": 3})
@@ -60,4 +57,4 @@ def test_the_worker_in_python_works(url: str) -> None:
 
 def test_every_field_and_variable_of_a_command_stands_in_the_page() -> None:
     fields = Command.__struct_fields__
-    assert [name for name in (*fields, *told(claimed({}))) if f"`{name}`" not in PAGE] == []
+    assert [name for name in (*fields, *variables_of(claimed({}))) if f"`{name}`" not in PAGE] == []

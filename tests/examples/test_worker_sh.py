@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,12 @@ import psutil
 import pytest
 
 from horarium.client import Client
-from horarium.definitions import RunView
+from horarium.wire.views import RunView
 from tests.blackbox.outside import environment
 from tests.servers.live import LiveServer, live_server
+from tests.waiting import PATIENCE, eventually
 
 WORKER = Path(__file__).parents[2] / "examples" / "worker.sh"
-PATIENCE = 20.0
 CODE_LINES_MAX = 30
 pytestmark = pytest.mark.slow
 
@@ -51,14 +49,6 @@ def working(url: str, queue: str, *program: str, shell: str = "sh", **env: str) 
             if worker.poll() is None:
                 worker.kill()
             worker.communicate()
-
-
-def eventually(question: Callable[[], Any]) -> Any:
-    until = time.monotonic() + PATIENCE
-    while not (answer := question()):
-        assert time.monotonic() < until
-        threading.Event().wait(0.02)
-    return answer
 
 
 def triggered(client: Client, name: str, payload: Any = 1, **fields: Any) -> RunView:
@@ -95,8 +85,8 @@ def test_it_performs_runs_and_reports_how_they_ended(client: Client, url: str, t
 
 
 def test_its_heartbeats_outlast_the_lease(client: Client, url: str) -> None:
-    run = triggered(client, "beats", timeouts={"heartbeat_seconds": 1})
-    with working(url, "beats", "sleep", "1.8", HEARTBEAT_SECONDS="0.3"):
+    run = triggered(client, "beats", timeouts={"heartbeat_seconds": 4})
+    with working(url, "beats", "sleep", "6", HEARTBEAT_SECONDS="0.5"):
         done = finished(client, run)
     assert (done.state, done.attempt) == ("completed", 1)
 

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from horarium import Scheduler
-from horarium.model import Run, State
+from horarium.library.values import Run
+from tests.waiting import until
 
-PATIENCE = 20.0
-ONCE = {"retry": {"attempts_max": 1}}
-
-
-async def until(happened: Callable[[], Any], patience: float = PATIENCE) -> None:
-    """Return once it has happened."""
-    async with asyncio.timeout(patience):
-        while not happened():
-            await asyncio.sleep(0.01)
+ONCE: dict[str, Any] = {"retry": {"attempts_max": 1}}
 
 
-async def ended(scheduler: Scheduler, run: Run, patience: float = PATIENCE) -> Run:
+async def ended(scheduler: Scheduler, run: Run) -> Run:
     """The run, once it is finished."""
-    async with asyncio.timeout(patience):
-        while not (run := await scheduler.get_run(run.id)).finished:
-            await asyncio.sleep(0.01)
-    return run
+
+    async def finished() -> Run | None:
+        found = await scheduler.get_run(run.id)
+        return found if found.finished else None
+
+    found: Run = await until(finished, what=f"the end of {run.id}")
+    return found
 
 
 async def done(scheduler: Scheduler, name: str, args: dict[str, Any] | None = None, **how: Any) -> Run:
     """Enqueue a run that has one attempt, and wait for its end."""
     return await ended(scheduler, await scheduler.enqueue(name, args, **{**ONCE, **how}))
-
-
-async def becomes(scheduler: Scheduler, run: Run, state: State) -> Run:
-    """The run, once it is in that state."""
-    async with asyncio.timeout(PATIENCE):
-        while (run := await scheduler.get_run(run.id)).state is not state:
-            await asyncio.sleep(0.01)
-    return run
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from horarium import InvalidJob, RunContext, Scheduler, WrongArguments, every
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.handler import Handler
-from horarium.one_offs import encode_args
+from horarium.library.one_offs import encode_args
 from tests.handlers.conftest import done, ended
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Order:
     lines: list[Line]
 
 
-async def everything(
+async def everything(  # type: ignore[no-untyped-def]
     run: RunContext,
     number: int,
     share: float,
@@ -185,10 +185,10 @@ def nothing() -> None: ...
         (nothing, "must take the run as its first parameter"),
         (by_name_only, "is given the run by position"),
         (by_position, "parameter 'a' can't be given by name"),
-        (foreign, "parameter 'scheduler' is a <class 'horarium.scheduler.Scheduler'>, which JSON can't give"),
+        (foreign, "parameter 'scheduler' is a <class 'horarium.library.scheduler.Scheduler'>, which JSON can't give"),
         (unread, "the type 'OrderedDict[str, int]' of parameter 'a' can't be read"),
         (yields, "it yields"),
-        (3, "is no function"),
+        (3, "is not a function"),
     ],
 )
 def test_what_can_not_be_a_handler_is_refused_when_it_is_registered(function: Any, words: str) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from horarium import InvalidJob, InvalidSetting, RunContext, Scheduler
 from horarium.model import Outcome, State, Succeeded
-from horarium.ports import Control, Delivery
-from horarium.services.collector import Collector
+from horarium.ports import Assignment, Control, Delivery
 from horarium.services.dispatcher import Dispatcher
-from tests.handlers.conftest import done, until
-from tests.services.conftest import Setting
-from tests.services.conftest import until as turns
+from horarium.services.leases import Leases
+from horarium.services.performing import Performing
+from horarium.services.service import Wake
+from tests.handlers.conftest import done
+from tests.services.conftest import Setting, a_collector
+from tests.waiting import until
 
 
 class Work:
@@ -25,8 +27,8 @@ class Work:
         self.begun: Counter[str] = Counter()
         self.go_on = asyncio.Event()
 
-    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
-        self.begun[delivery.run.queue] += 1
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
+        self.begun[assignment.run.queue] += 1
         await self.go_on.wait()
         return Succeeded()
 
@@ -35,10 +37,13 @@ class Work:
 
 
 def dispatcher(setting: Setting, work: Work, places: int, **limits: int) -> Dispatcher:
-    collector = Collector(setting.store, setting.clock, setting.signal, setting.telemetry)
+    collector = a_collector(setting)
+    leases = Leases(setting.store, setting.clock)
+    deliveries: dict[str, Delivery] = {"a": work, "b": work, "c": work}
+    performing = Performing(setting.clock, leases, collector, deliveries, Wake(), places=places)
     return Dispatcher(
-        setting.store, setting.clock, setting.signal, collector, setting.telemetry,
-        {"a": work, "b": work, "c": work}, "w", places=places, limits=limits,
+        "handlers", setting.operations.claiming, setting.clock, leases, setting.telemetry, performing,
+        tuple(deliveries), "w", limits=limits,
     )  # fmt: skip
 
 
@@ -64,11 +69,11 @@ async def test_a_full_handler_claims_nothing_and_the_others_go_on(setting: Setti
     await add(setting, "b", 3)
     for _ in range(3):
         await node.step(setting.now)
-    await turns(lambda: work.begun.total() == 5)
+    await until(lambda: work.begun.total() == 5)
     assert (await running(setting, "a", 20), await running(setting, "b", 3)) == (2, 3)
     await add(setting, "c", 1)
     await node.step(setting.now)
-    await turns(lambda: work.begun["c"] == 1)
+    await until(lambda: work.begun["c"] == 1)
     assert work.begun == {"a": 2, "b": 3, "c": 1}
 
 
@@ -78,22 +83,20 @@ async def test_what_a_full_handler_leaves_is_free_for_another_node(setting: Sett
     await add(setting, "a", 4)
     await first.step(setting.now)
     await second.step(setting.now)
-    await turns(lambda: here.begun["a"] == there.begun["a"] == 2)
+    await until(lambda: here.begun["a"] == there.begun["a"] == 2)
 
 
 async def test_a_place_that_becomes_free_is_given_to_the_next_of_its_handler(setting: Setting) -> None:
     work = Work()
     node = dispatcher(setting, work, 10, a=1)
-    woken: list[None] = []
-    node.wake = lambda: woken.append(None)
     await add(setting, "a", 3)
     await node.step(setting.now)
-    await turns(lambda: work.begun["a"] == 1)
-    woken.clear()
+    await until(lambda: work.begun["a"] == 1)
+    node.wake.clear()
     work.go_on.set()
-    await turns(lambda: bool(woken) and not node.attempts)
+    await until(lambda: node.wake.is_set and not node._performing.attempts)
     await node.step(setting.now)
-    await turns(lambda: work.begun["a"] == 2)
+    await until(lambda: work.begun["a"] == 2)
 
 
 async def test_no_handler_keeps_the_few_places_for_itself(setting: Setting) -> None:
@@ -104,7 +107,7 @@ async def test_no_handler_keeps_the_few_places_for_itself(setting: Setting) -> N
     work.go_on.set()
     for number in range(12):
         await node.step(setting.now)
-        await turns(lambda number=number: work.begun.total() == 2 * number + 2 and not node.attempts)  # type: ignore[misc]
+        await until(lambda number=number: work.begun.total() == 2 * number + 2 and not node._performing.attempts)  # type: ignore[misc]
     assert min(work.begun[queue] for queue in "abc") >= 6, work.begun
 
 
@@ -115,7 +118,7 @@ async def test_together_they_have_no_more_than_the_places(setting: Setting) -> N
         await add(setting, queue, 5)
     for _ in range(5):
         await node.step(setting.now)
-    await turns(lambda: work.begun.total() == 3)
+    await until(lambda: work.begun.total() == 3)
     assert sum([await running(setting, queue, 5) for queue in "abc"]) == 3
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -18,9 +17,11 @@ from typing import Any
 import pytest
 
 from horarium import Conflict, InvalidTrigger, NotFound, RunContext, Scheduler, SyncScheduler, cron
-from horarium.model import Run, State
-from tests.blackbox.outside import environment, eventually
+from horarium.library.values import Run
+from horarium.model import State
+from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
+from tests.waiting import eventually
 
 OWN_WAY = {"open", "close", "run_forever"}
 WITHIN = {"run_until_asked", "ask_to_stop"}
@@ -389,7 +390,4 @@ def test_nothing_is_left_behind() -> None:
         with SyncScheduler("memory://") as scheduler:
             scheduler.enqueue("x")
     assert leftovers() == []
-    until = time.monotonic() + 10
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)

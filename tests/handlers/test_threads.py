@@ -13,7 +13,7 @@ import pytest
 
 from horarium.delivery.threads import Threads
 from tests.blackbox.outside import environment
-from tests.handlers.conftest import until
+from tests.waiting import until
 
 WORD: ContextVar[str] = ContextVar("word")
 
@@ -84,7 +84,7 @@ async def test_a_call_runs_in_a_copy_of_the_context_in_which_it_was_made() -> No
 
 async def test_a_call_that_nobody_awaits_any_more_still_tells_when_it_is_over() -> None:
     threads, release = Threads("test"), threading.Event()
-    call = threads.call(lambda: release.wait() and "done")
+    call = threads.call(lambda: "done" if release.wait() else "")
     call.answer.cancel()
     over: asyncio.Future[Any] = call.over
     await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_an_answer_that_comes_in_the_moment_of_a_cancel_is_not_waited_for_
             return await call.over
 
     threads, release = Threads("test"), threading.Event()
-    call = threads.call(lambda: release.wait() and "done")
+    call = threads.call(lambda: "done" if release.wait() else "")
     waiting = asyncio.create_task(wait())
     call.answer.add_done_callback(lambda _: waiting.cancel())
     await asyncio.sleep(0)

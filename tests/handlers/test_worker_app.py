@@ -18,9 +18,8 @@ from click.testing import CliRunner
 from horarium import SyncScheduler
 from horarium.cli import cli
 from horarium.cli.reload import changed, stamps
-from tests.blackbox.outside import environment, eventually
-
-PATIENCE = 30.0
+from tests.blackbox.outside import environment
+from tests.waiting import PATIENCE, eventually
 
 APP = """
 import asyncio, os, threading, time
@@ -70,7 +69,7 @@ class Worker:
     def says(self, words: str, times: int = 1) -> None:
         """Return once it has said so."""
         try:
-            eventually(lambda: sum(words in line for line in list(self.log)) >= times, PATIENCE)
+            eventually(lambda: sum(words in line for line in list(self.log)) >= times)
         except AssertionError:
             raise AssertionError(f"no {words!r} in {''.join(self.log)}") from None
 
@@ -80,7 +79,7 @@ class Worker:
         return file.read_text().splitlines() if file.exists() else []
 
     def notices(self, word: str, times: int = 1) -> None:
-        eventually(lambda: self.notes().count(word) >= times, PATIENCE)
+        eventually(lambda: self.notes().count(word) >= times)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -152,7 +151,7 @@ def test_a_deploy_in_a_burst_loses_nothing_and_begins_nothing_twice(folder: Path
             assert running.ended() == 0
             begun = running.notes().count("begun")
             assert running.notes().count("held") == begun, "what was begun was finished"
-        states = [run.state for run in ours.list_runs(limit=200).items]
+        states: list[str] = [run.state for run in ours.list_runs(limit=200).items]
         assert (states.count("completed"), len(states)) == (begun, 120)
         assert states.count("pending") == 120 - begun, "nothing is left claimed"
     assert 12 <= begun < 120
@@ -217,7 +216,7 @@ def test_the_child_of_a_reloader_that_is_killed_ends_too(folder: Path) -> None:
         children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
         assert len(children) == 1
         running.process.kill()
-        eventually(lambda: not _alive(int(children[0])), PATIENCE)
+        eventually(lambda: not _alive(int(children[0])))
 
 
 def _alive(pid: int) -> bool:
@@ -228,12 +227,12 @@ def _alive(pid: int) -> bool:
 
 
 def test_a_killed_worker_leaves_runs_that_another_takes(folder: Path, ours: SyncScheduler) -> None:
-    run = ours.enqueue("hold", {"seconds": 0.5}, timeouts={"heartbeat_seconds": 1}, retry={"attempts_max": 3})
+    run = ours.enqueue("hold", {"seconds": 0.5}, timeouts={"heartbeat_seconds": 3}, retry={"attempts_max": 3})
     with worker(folder) as running:
         running.notices("begun")
         running.process.kill()
     with worker(folder):
-        eventually(lambda: ours.get_run(run.id).finished, PATIENCE)
+        eventually(lambda: ours.get_run(run.id).finished)
     run = ours.get_run(run.id)
     assert (run.state, run.attempt) == ("completed", 2)
     assert any("no heartbeat" in event.message for event in run.history)

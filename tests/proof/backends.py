@@ -26,13 +26,13 @@ from pathlib import Path
 
 import apsw
 
-from tests.proof.harness import let_pass
 from tests.proof.ledger import POWER_LOSS
 from tests.servers.mongo import Mongo
 from tests.servers.postgres import Postgres, binaries
 from tests.servers.process import ServerProcess
 from tests.servers.proxy import Proxy
 from tests.servers.redis import Redis
+from tests.waiting import let_pass
 
 ALWAYS = "always from now on"
 DOWN_SECONDS = 1.0

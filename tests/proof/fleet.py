@@ -12,13 +12,14 @@ from pathlib import Path
 from random import Random
 
 from tests.proof.backends import ALWAYS, Backend
-from tests.proof.harness import Process, World, let_pass, wait_until
+from tests.proof.harness import Process, World
 from tests.proof.jobs import SECOND, Backlog, Plan, fleet_plan, http, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.observer import Observer
 from tests.proof.receiver import micros
 from tests.proof.verdict import Verdict
 from tests.proof.worker import read_log, read_work
+from tests.waiting import eventually, let_pass
 
 PAUSE_SECONDS = 4.5
 """Longer than the leases: who wakes up from it has lost all it had."""
@@ -114,7 +115,7 @@ class Fleet:
     def judge(self, seconds: float) -> Verdict:
         """Wait until all is final, for so long at the most, and settle accounts."""
         self.world.wait_over(self.plan.end, seconds)
-        wait_until(self._nobody_reports, 20, "the last reports")
+        eventually(self._nobody_reports, what="the last reports")
         runs = self.world.api.runs()
         nodes = frozenset(node.name for node in self.world.nodes)
         starts, reports = read_work(self.log, {run["id"]: run["job"] for run in runs})

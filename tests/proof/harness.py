@@ -25,33 +25,15 @@ from typing import Any, Self
 import psutil
 
 from tests.proof.receiver import Receiver, micros
+from tests.waiting import POLL_SECONDS, eventually, let_pass
 
 START_SECONDS = 60.0
-POLL_SECONDS = 0.05
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200
 LOUD_SECONDS = 5
 STARVED_SPAN_SECONDS = 1.0
 STARVED_SHARE = 0.5
 """A process that waits for a processor for more than this share of a span has no say in whether a lease is kept."""
-
-_never = threading.Event()
-
-
-def let_pass(seconds: float) -> None:
-    """Let a fault last."""
-    _never.wait(seconds)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """The first true value of the condition, asked again and again. An outage of what it asks counts as `not yet`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        with suppress(OSError):
-            if value := condition():
-                return value
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        _never.wait(POLL_SECONDS)
 
 
 def at_once(actions: Sequence[Callable[[], object]]) -> None:
@@ -115,11 +97,11 @@ class Api:
         """Call until the server has answered with a 2xx: for requests that may be repeated. An outage is waited out."""
 
         def tried() -> Answer | None:
-            answer = self.call(method, "/api/v1" + path, body, **headers)
+            answer = self.call(method, "/api/v1" + path, body, timeout=15.0, **headers)
             assert answer.status < 400 or answer.status in (500, 503), f"{method} {path}: {answer}"
             return answer if answer.status < 400 else None
 
-        return wait_until(tried, seconds, f"{method} {path}").body
+        return eventually(tried, seconds, what=f"{method} {path}").body
 
     def runs(self, query: str = "") -> list[dict[str, Any]]:
         """Every run, all pages."""
@@ -142,7 +124,7 @@ class Api:
         deadline = time.monotonic() + seconds
         while left := self.unfinished():
             assert time.monotonic() < deadline, f"not final within {seconds:g} s: {len(left)} runs, such as {left[0]}"
-            _never.wait(POLL_SECONDS * 2)
+            let_pass(POLL_SECONDS * 2)
 
 
 def _answer(answer: Any) -> Answer:
@@ -279,9 +261,14 @@ class Node(Process):
             words = " ".join(line for _, line in list(self.lines)[began:]).split()
             return next((word for word in words if word.startswith("http://")), None)
 
-        self.url = wait_until(greeted, START_SECONDS, f"{self.name} to start")
+        self.url = eventually(greeted, START_SECONDS, what=f"{self.name} to start")
         self._port = int(self.url.rsplit(":", 1)[1])
-        wait_until(lambda: self.api.call("GET", "/readyz").status == 200, START_SECONDS, f"{self.name} to be ready")
+        eventually(
+            lambda: self.api.call("GET", "/readyz").status == 200,
+            START_SECONDS,
+            what=f"{self.name} to be ready",
+            ignoring=OSError,
+        )
         return self
 
     def restart(self) -> None:
@@ -361,7 +348,7 @@ class World:
 
     def wait_over(self, end: int, seconds: float) -> None:
         """Return when the last fire time (`end`) was planned and every run is final."""
-        wait_until(lambda: micros() > end + 1_500_000, 60, "the end of the window")
+        eventually(lambda: micros() > end + 1_500_000, what="the end of the window")
         try:
             self.api.wait_final(seconds)
         except AssertionError as error:

@@ -137,12 +137,12 @@ class Ledger:
 
     def _ends(self, verdict: Verdict) -> None:
         verdict.lost += [f"{r['id']} ({r['job']}) is {r['state']}" for r in self.runs if r["state"] not in FINAL]
-        for run in self._arrived.keys() - self._known.keys():
-            promise = self.acknowledged.get(run)
+        for delivered in self._arrived.keys() - self._known.keys():
+            promise = self.acknowledged.get(delivered)
             if promise is not None and self._forgot(promise.at):
                 verdict.forgotten["delivered run"] += 1
             else:
-                verdict.lost.append(f"{run} was delivered and is not there")
+                verdict.lost.append(f"{delivered} was delivered and is not there")
         for run in self.runs:
             if run["state"] == "completed" and run["id"] not in self._arrived:
                 verdict.lost.append(f"{run['id']} ({run['job']}) is completed and was never delivered")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.proof.harness import Node, World, let_pass
+from tests.proof.harness import Node, World
 from tests.proof.jobs import SECOND, whole_second
 from tests.proof.receiver import micros
+from tests.waiting import let_pass
 
 PAUSE_SECONDS = 3.0
 """Longer than the leases of the experiments: who wakes up from it has lost all it had."""

@@ -7,6 +7,7 @@ started again. For as long as you like: `python -m tests.proof`.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def torment(kind: str, folder: Path, *store_faults: str) -> Verdict:
 
 
 def _both(fleet: Fleet, kind: str, *victims: Process) -> None:
-    at_once([lambda victim=victim: fleet.strike(kind, victim) for victim in victims])
+    at_once([partial(fleet.strike, kind, victim) for victim in victims])
 
 
 def test_nothing_is_lost_on_postgres(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.proof.harness import Node, World, let_pass
+from tests.proof.harness import Node, World
 from tests.proof.jobs import SECOND, Plan, http, soon, text
 from tests.proof.ledger import Ledger, Promise
-from tests.proof.receiver import micros
+from tests.proof.receiver import Receiver, micros
+from tests.waiting import let_pass
 
 KILLS_AFTER = (60, 160, 260)
 """After so many arrivals the server is killed; the second time it stays down for longer than a misfire's grace."""
@@ -68,9 +70,13 @@ def _ask_and_kill(world: World, node: Node, start: int) -> dict[str, Promise]:
             span = {"start": text(start - 200 * SECOND), "end": text(start)}
             filled = node.api.must("POST", "/jobs/filled/backfill", span)
             acknowledged |= {run["id"]: Promise(micros()) for run in filled["runs"]}
-        world.receiver.wait_for(lambda arrivals=arrivals: world.receiver.count() >= arrivals, 30)
+        world.receiver.wait_for(partial(_has_counted, world.receiver, arrivals), 30)
         node.kill()
         if kill == 1:
             let_pass(DOWN_SECONDS)
         node.start()
     return acknowledged
+
+
+def _has_counted(receiver: Receiver, count: int) -> bool:
+    return receiver.count() >= count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def must_be_quiet(world: World) -> None:
     def measure(node: Node) -> None:
         shares[node.name] = node.cpu_share(2.0)
 
-    at_once([lambda node=node: measure(node) for node in world.nodes])
+    at_once([partial(measure, node) for node in world.nodes])
     lines = max(node.lines_per_second(since) for node in world.nodes)
     print(f"idle afterwards: {max(shares.values()):.1%} of a core, {lines} log lines a second")
     assert max(shares.values()) < CPU_SHARE_MAX

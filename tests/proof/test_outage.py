@@ -7,18 +7,20 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 
 from tests.proof.disk import SmallDisk
-from tests.proof.harness import Answer, Fault, Node, World, at_once, let_pass, wait_until
+from tests.proof.harness import Answer, Fault, Node, World, at_once
 from tests.proof.jobs import LATER, SECOND, Plan, http, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import micros
 from tests.servers.postgres import Postgres
 from tests.servers.proxy import Proxy
+from tests.waiting import eventually, let_pass
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +54,7 @@ def outlived(
     plan.define(node.api)
     promised = [name for name in (f"{kind}-before-{number}" for number in range(5)) if put(node, name).status == 201]
     assert len(promised) == 5
-    wait_until(lambda: world.receiver.count(kind) >= 15, 20, "arrivals")
+    eventually(lambda: world.receiver.count(kind) >= 15, 20, what="arrivals")
 
     def fault() -> None:
         at = micros()
@@ -64,9 +66,9 @@ def outlived(
         print(f"{kind}: a write was refused {(micros() - at) / SECOND:.1f} s after it began")
         assert (refused.status, refused.type) == (503, "application/problem+json"), refused
         assert refused.body["code"] == "store_unavailable"
-        wait_until(lambda: _unready(node), 12, "/readyz to say so")
+        eventually(lambda: _unready(node), 12, what="/readyz to say so")
         # A part that was just speaking to the store may first say what it met: a connection that was closed.
-        wait_until(lambda: _says(node, why), 12, f"/readyz to say why ({why})")
+        eventually(lambda: _says(node, why), 12, what=f"/readyz to say why ({why})")
         assert node.api.call("GET", "/healthz").status == 200
         let_pass(max(0.0, seconds - (micros() - at) / SECOND))
         end()
@@ -80,7 +82,7 @@ def outlived(
 
     world.receiver.wait_for(fresh, 15, "new fire times")
     resumed = (micros() - back) / SECOND
-    wait_until(lambda: node.api.call("GET", "/readyz").status == 200, 10, "/readyz to be well again")
+    eventually(lambda: node.api.call("GET", "/readyz").status == 200, 10, what="/readyz to be well again")
     assert put(node, f"{kind}-after").status == 201
     world.wait_over(plan.end, 30)
     for name in (*promised, f"{kind}-after"):
@@ -168,4 +170,4 @@ def test_a_store_that_fails_for_a_while_stops_nothing_for_good(tmp_path: Path) -
     )  # fmt: skip
     for failure in failures:
         (tmp_path / failure.__name__).mkdir()
-    at_once([lambda failure=failure: failure(tmp_path / failure.__name__) for failure in failures])
+    at_once([partial(failure, tmp_path / failure.__name__) for failure in failures])

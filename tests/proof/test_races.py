@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.proof.harness import Api, World, at_once, let_pass, wait_until
+from tests.proof.harness import Api, World, at_once
 from tests.proof.jobs import SECOND, Plan, http, pace_seconds, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import Arrival, micros
+from tests.waiting import eventually, let_pass
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +35,15 @@ def test_a_cancel_around_the_due_instant_never_contradicts_itself(tmp_path: Path
             path = "ok" if number % 2 else "hold/0.05"
             plan.once(f"run-{number}", plan.start + number * apart, http(f"{world.receiver.url}/{path}"))
         shares = [plan.definitions[share::CANCELLERS] for share in range(CANCELLERS)]
-        at_once([lambda share=share: _define(node.api, share) for share in shares])
-        ids = wait_until(lambda: _ids(node.api), 5, "all runs to be planned")
+        at_once([partial(_define, node.api, share) for share in shares])
+        ids = eventually(lambda: _ids(node.api), what="all runs to be planned")
         assert micros() < plan.start - SECOND // 10, "the runs were not planned in time"
         order = sorted(
             (plan.start + number * apart + world.random.randint(-AROUND, AROUND), ids[f"run-{number}"])
             for number in range(RUNS)
         )
         answers: dict[str, tuple[int, Any, int]] = {}
-        at_once([lambda part=order[share::CANCELLERS]: _cancel(node.api, part, answers) for share in range(CANCELLERS)])
+        at_once([partial(_cancel, node.api, order[share::CANCELLERS], answers) for share in range(CANCELLERS)])
         world.wait_over(plan.start + RUNS * apart, 40)
         runs = {run["id"]: run for run in node.api.runs()}
         arrivals: dict[str, list[Arrival]] = defaultdict(list)
@@ -109,8 +111,8 @@ def test_no_fire_time_after_an_acknowledged_pause_is_delivered(tmp_path: Path) -
             for number in range(30)
         )
         paused: dict[str, int] = {}
-        at_once([lambda part=order[share::2]: _pause(node.api, part, paused) for share in range(2)])
-        wait_until(lambda: micros() > plan.end - SECOND // 2, 20, "the last second")
+        at_once([partial(_pause, node.api, order[share::2], paused) for share in range(2)])
+        eventually(lambda: micros() > plan.end - SECOND // 2, what="the last second")
         late = [a for a in world.receiver.arrivals if a.fire_at > paused[a.job]]
         assert not late, f"{len(late)} fire times were delivered after their job was paused, such as {late[0]}"
         for number in range(30):

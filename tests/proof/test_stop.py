@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.harness import Answer, Api, World, at_once, wait_until
+from tests.proof.harness import Answer, Api, World, at_once
 from tests.proof.jobs import SECOND, Plan, http, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import instant, micros
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +44,8 @@ def _end_in_the_middle(file: Path, how: str) -> dict[str, str]:
             plan.once(f"waiting-{number}", start + 3 * SECOND, http(f"{world.receiver.url}/ok"))
         plan.define(first.api)
         poll = _Poll(first.url)
-        wait_until(lambda: world.receiver.count("under-way") == 20, 20, "the runs under way")
-        wait_until(lambda: _claimed(world) == 40, 5, "the runs claimed ahead")
+        eventually(lambda: world.receiver.count("under-way") == 20, what="the runs under way")
+        eventually(lambda: _claimed(world) == 40, what="the runs claimed ahead")
         began = micros()
         if how == "SIGTERM":
             _stop_in_order(world, poll)
@@ -104,12 +105,12 @@ def test_an_attempt_that_outlives_the_grace_is_given_back(tmp_path: Path) -> Non
         plan.once("slow", plan.start, http(f"{world.receiver.url}/gate"))
         plan.once("never", plan.start + 3600 * SECOND, queue("never"))
         plan.define(first.api)
-        wait_until(lambda: world.receiver.count("slow") == 1, 10, "its delivery")
+        eventually(lambda: world.receiver.count("slow") == 1, what="its delivery")
         began = micros()
         assert first.terminate() == 0
         assert (micros() - began) / SECOND < 5
         second = world.node()
-        wait_until(lambda: world.receiver.count("slow") == 2, 10, "its delivery by the second node")
+        eventually(lambda: world.receiver.count("slow") == 2, what="its delivery by the second node")
         world.receiver.open_gate()
-        (run,) = wait_until(lambda: second.api.runs("&job=slow&state=completed"), 10, "its end")
+        (run,) = eventually(lambda: second.api.runs("&job=slow&state=completed"), what="its end")
         assert run["attempt"] == 1, "given back costs no attempt"

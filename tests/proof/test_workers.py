@@ -6,18 +6,20 @@ import json
 import socket
 import struct
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.proof.harness import Node, Process, World, let_pass, wait_until
+from tests.proof.harness import Node, Process, World
 from tests.proof.jobs import SECOND, Plan, queue, soon
 from tests.proof.ledger import Ledger
 from tests.proof.receiver import instant, micros
 from tests.proof.verdict import Verdict
 from tests.proof.worker import read_log, read_work
+from tests.waiting import PATIENCE, eventually, let_pass
 
 pytestmark = pytest.mark.slow
 
@@ -51,16 +53,16 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     with World(f"sqlite:///{tmp_path}/store.db") as world:
         node = world.node()
         log = tmp_path / "work.log"
-        flags = ([], ["--client"], ["--client"])
+        flags: tuple[list[str], ...] = ([], ["--client"], ["--client"])
         workers = [world.worker(f"w{number}", *more, log=log) for number, more in enumerate(flags)]
         plan = plan_of(100, soon(node.api, 108), seconds=0.1)
         plan.define(node.api)
         for kill in range(1, 6):
-            wait_until(lambda kill=kill: starts_in(log) >= 25 * kill, 20, "starts")
+            eventually(partial(_has_begun, log, 25 * kill), what="starts")
             victim = workers[kill % len(workers)]
             victim.kill()
             victim.spawn()
-        wait_until(lambda: starts_in(log) >= 148, 30, "starts")
+        eventually(lambda: starts_in(log) >= 148, what="starts")
         node.api.wait_final(30)
         verdict = judged(world, plan, log)
         verdict.must_hold()
@@ -79,14 +81,14 @@ def test_a_worker_that_slept_beyond_its_lease_is_refused_and_changes_nothing(tmp
         for number in range(8):
             plan.once(f"once-{number}", plan.start, queue("work", seconds=0.8))
         plan.define(node.api)
-        wait_until(lambda: starts_in(log) == 8, 20, "the zombie's starts")
+        eventually(lambda: starts_in(log) == 8, what="the zombie's starts")
         zombie.pause()
         healthy = world.worker("healthy", "--slots", "8", log=log)
-        wait_until(lambda: starts_in(log) == 16, 20, "the second starts")
+        eventually(lambda: starts_in(log) == 16, what="the second starts")
         node.api.wait_final(20)
         before = {run["id"]: run for run in node.api.runs()}
         zombie.resume()
-        stale = wait_until(lambda: _reports(log, "zombie", 8), 20, "the zombie's reports")
+        stale = eventually(lambda: _reports(log, "zombie", 8), what="the zombie's reports")
         assert [line["status"] for line in stale] == [409] * 8
         assert {run["id"]: run for run in node.api.runs()} == before
         assert all(run["worker"] == "healthy" and run["attempt"] == 2 for run in before.values())
@@ -139,23 +141,30 @@ def test_a_run_that_kills_its_workers_fails_and_takes_no_healthy_run_with_it(tmp
             )
         plan.define(node.api)
         workers = [world.worker(f"w{number}", "--slots", "2", log=log) for number in range(2)]
-        wait_until(lambda: _revive(workers) or (not node.api.unfinished() and starts_in(log) >= 66), 60, "the end")
+        eventually(lambda: _all_over(node, workers), 3 * PATIENCE, what="the end")
         runs = {run["job"]: run for run in node.api.runs()}
         starts = Counter(line["run"] for line in read_log(log) if line["event"] == "start")
         for number in range(2):
             run = runs[f"poison-{number}"]
-            assert (run["state"], run["attempt"], starts[run["id"]]) == ("failed", 3, 3)
+            # A worker that one of them kills may have claimed the other, whose attempt is spent without a start.
+            assert (run["state"], run["attempt"]) == ("failed", 3)
+            assert 1 <= starts[run["id"]] <= 3
             assert "lost: no heartbeat" in run["error"]
         states = Counter(run["state"] for run in runs.values())
         assert states == Counter(completed=60, failed=2)
 
 
-def _revive(workers: list[Process]) -> None:
-    """Start those again that were killed by their run."""
+def _has_begun(log: Path, count: int) -> bool:
+    return starts_in(log) >= count
+
+
+def _all_over(node: Node, workers: list[Process]) -> bool:
+    """Whether every run has ended. Workers that were killed by their run are started again."""
     for worker in workers:
         if not worker.alive:
             worker.kill()
             worker.spawn()
+    return not node.api.unfinished()
 
 
 def test_a_claim_whose_worker_resets_the_connection_comes_back_within_its_lease(tmp_path: Path) -> None:
@@ -167,7 +176,9 @@ def test_a_claim_whose_worker_resets_the_connection_comes_back_within_its_lease(
         plan.define(node.api)
         before = _sockets(node)
         pollers = [_poll(node, f"poller-{number}") for number in range(40)]
-        wait_until(lambda: node.api.must("GET", "/stats")["workers_waiting"] == 40, 10, "the pollers")
+        eventually(
+            lambda: node.api.must("GET", "/stats")["workers_waiting"] == 40, what="the pollers", ignoring=OSError
+        )
         for number, poller in enumerate(pollers):
             delay = (plan.start + number * 10_000 - micros()) / SECOND + world.random.uniform(-0.03, 0.03)
             let_pass(max(delay, 0))
@@ -181,7 +192,9 @@ def test_a_claim_whose_worker_resets_the_connection_comes_back_within_its_lease(
         taken = max(instant(run["finished_at"]) - instant(run["fire_at"]) for run in runs) / SECOND
         print(f"40 resets at the hand-out: all runs completed within {taken:.2f} s of their time")
         assert taken < LEASE_SECONDS + 3
-        wait_until(lambda: _sockets(node) <= before + 12, 10, "the sockets of those who left to be closed")
+        eventually(
+            lambda: _sockets(node) <= before + 12, what="the sockets of those who left to be closed", ignoring=OSError
+        )
 
 
 def _poll(node: Node, name: str) -> socket.socket:
@@ -190,9 +203,8 @@ def _poll(node: Node, name: str) -> socket.socket:
     assert place.hostname is not None
     connection = socket.create_connection((place.hostname, place.port or 80))
     body = json.dumps({"queues": ["work"], "limit": 1, "wait_seconds": 30, "worker": name}).encode()
-    head = (
-        f"POST /api/v1/runs/claim HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
+    fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = f"POST /api/v1/runs/claim HTTP/1.1\r\n{fields}"
     connection.sendall(head.encode() + b"\r\n\r\n" + body)
     return connection
 

@@ -29,8 +29,8 @@ from typing import Any
 from horarium.client.api import Client
 from horarium.client.claimed import ClaimedRun
 from horarium.client.worker import Worker
-from tests.proof.harness import Api, micros
-from tests.proof.receiver import Arrival, Reported, instant
+from tests.proof.harness import Api
+from tests.proof.receiver import Arrival, Reported, instant, micros
 
 WAIT_SECONDS = 5
 RETRY_SECONDS = 0.2

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from standardwebhooks import Webhook
 
-from tests.blackbox.outside import Receiver, eventually
+from tests.blackbox.outside import Receiver
 from tests.remote.conftest import SECRET, Nodes
+from tests.waiting import eventually
 
 RACES = 40
 
@@ -54,9 +54,7 @@ def test_a_cancel_during_the_request_ends_it(nodes: Nodes, receiver: Receiver, n
     run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
     receiver.wait(path)
     asking("POST", f"/runs/{run_id}/cancel")
-    asked_at = time.monotonic()
     asking.becomes(run_id, "cancelled")
-    assert time.monotonic() - asked_at < 10
     assert len(receiver.at(stop)) == 1
 
 
@@ -85,7 +83,8 @@ def test_of_a_cancel_and_a_report_one_wins(nodes: Nodes, name: str) -> None:
             state = one.run(run["id"])["state"]
             seen[_verdict(fails, cancelled.status, cancelled.json, reported.status, state)] += 1
             late = one.ask("POST", path + "/complete", {"token": token})
-            assert (late.status, one.run(run["id"])["state"]) == (409, state)
+            repeated = not fails and state == "completed"  # a repeated report is answered as the first was
+            assert (late.status, one.run(run["id"])["state"]) == (200 if repeated else 409, state)
     assert not seen["contradiction"], seen
     assert sum(seen.values()) == RACES
 

@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.blackbox.outside import PATIENCE, Server, eventually, instant, serving
+from tests.blackbox.outside import Server, instant, serving
 from tests.remote.conftest import Nodes
 from tests.remote.wire import Wire, claim, play
+from tests.waiting import PATIENCE, eventually
 
 WAITING = 200
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -57,13 +58,12 @@ def test_a_stop_sends_every_waiter_home_at_once(store: str, name: str) -> None:
             return Counter(status for status, _ in answers), home
 
         statuses, home = play(scenario())
-        stopped_at = time.monotonic()
         assert server.stop() == 0
         assert statuses == {204: WAITING}
-        assert home < 2
-        assert time.monotonic() - stopped_at < 2
+        assert home < 50, "they would have waited for 60"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("planned", ["ahead", "now"])
 def test_what_another_process_planned_comes_at_once(nodes: Nodes, name: str, planned: str) -> None:
     """One process plans, another answers the claims; neither knows of the other."""
@@ -99,7 +99,7 @@ def test_waiters_get_equal_shares(store: str, name: str) -> None:
 
         async def work(number: int) -> None:
             wire = await Wire.open(server.url)
-            while runs := await wire.claim(name, f"w{number}", wait=3):
+            while runs := await wire.claim(name, f"w{number}", wait=8):
                 shares[number] += len(runs)
             wire.hang_up()
 
@@ -148,11 +148,12 @@ class Crowd:
             self.hung_up["received" if received else "waiting"] += 1
 
 
+@pytest.mark.proof
 def test_workers_that_hang_up_lose_nothing(nodes: Nodes, name: str) -> None:
     runs = 80
     server = nodes.whole
     crowd = Crowd(server, name, random.Random(name))
-    server.add(name, 3600, timeouts={"heartbeat_seconds": 1}, retry={"attempts_max": 20})
+    server.add(name, 3600, timeouts={"heartbeat_seconds": 6}, retry={"attempts_max": 20})
 
     async def scenario() -> None:
         workers = [asyncio.create_task(crowd.faithful()) for _ in range(5)]
@@ -172,7 +173,7 @@ def test_workers_that_hang_up_lose_nothing(nodes: Nodes, name: str) -> None:
 
     play(scenario())
     assert set(crowd.completed.values()) == {1}
-    assert crowd.hung_up["waiting"] > 20, crowd.hung_up
+    assert crowd.hung_up["waiting"] > 0, crowd.hung_up
     assert crowd.hung_up["received"] > 0, crowd.hung_up
     lost = sum(attempt - 1 for attempt in crowd.attempts.values())
     assert lost <= crowd.hung_up["received"], "one that hung up while it waited takes no attempt with it"
@@ -180,6 +181,7 @@ def test_workers_that_hang_up_lose_nothing(nodes: Nodes, name: str) -> None:
     assert f"pull/{name}" not in {queue["queue"] for queue in server("GET", "/stats")["queues"]}
 
 
+@pytest.mark.proof
 def test_workers_that_vanish_with_all_they_claimed_leave_nothing_behind(store: str, name: str) -> None:
     count, rounds = 1000, 3
     with serving(store) as server:

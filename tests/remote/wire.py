@@ -29,7 +29,7 @@ class Wire:
 
     def send(self, path: str, body: Any) -> None:
         text = json.dumps(body)
-        head = f"POST /api/v1{path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+        head = f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         self._writer.write(f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode())
 
     async def answer(self) -> tuple[int, Any]:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from horarium.api.app import create_app
-from horarium.backends import make_store
-from horarium.wiring import Options, Runtime
+from horarium.node.backends import make_store
+from horarium.node.runtime import Options, Runtime
 
 
 class LiveServer:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import os
 from typing import Any
 
 import pytest
@@ -11,15 +10,17 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_text
 from horarium.model import Job, QueueTarget, Run, State
-from horarium.planning import next_fire
+from horarium.operations.facade import Operations
 from horarium.ports import Store
-from horarium.signals import LocalSignal
+from horarium.rules.planning import next_fire
+from horarium.services.collector import Collector
+from horarium.services.rescuer import Rescuer
+from horarium.services.telemetry import Telemetry
 from horarium.stores.memory import MemoryStore
-from horarium.telemetry import Telemetry
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 
 START = 1_767_571_200 * SECOND
-TURNS = 20
 
 
 class Setting:
@@ -27,9 +28,21 @@ class Setting:
 
     def __init__(self) -> None:
         self.clock = ManualClock(START)
-        self.store: Store = MemoryStore()
         self.signal = LocalSignal()
         self.telemetry = Telemetry()
+        self.store = MemoryStore()
+
+    @property
+    def store(self) -> Store:
+        return self.operations.store
+
+    @store.setter
+    def store(self, store: Store) -> None:
+        self.operations = self.operations_on(store)
+
+    def operations_on(self, store: Store) -> Operations:
+        """What writes to this store, on this clock."""
+        return Operations(store, self.clock, self.signal, os.urandom, lambda target: None)
 
     @property
     def now(self) -> Instant:
@@ -68,15 +81,17 @@ class Setting:
         return (await self.run(id)).state
 
 
+def a_rescuer(setting: Setting) -> Rescuer:
+    operations = setting.operations
+    return Rescuer(setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock)
+
+
+def a_collector(setting: Setting, store: Store | None = None) -> Collector:
+    """`store`: another one than that of the setting."""
+    operations = setting.operations if store is None else setting.operations_on(store)
+    return Collector(operations.settling, setting.clock, setting.telemetry)
+
+
 @pytest.fixture
 def setting() -> Setting:
     return Setting()
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Let other tasks have their turns until something has happened; no time passes."""
-    for _ in range(TURNS):
-        if happened():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it did not happen")

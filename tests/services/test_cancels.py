@@ -8,13 +8,13 @@ import pytest
 
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
-from horarium.model import Completion, HttpTarget, Node, Run, RunChange, State, Succeeded
+from horarium.model import Completion, EventKind, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
-from horarium.services.cancels import AT_ONCE_MAX, NOT_TOLD, SILENT_AFTER, TOLD, HttpCancels, sends, was_told
-from horarium.services.rescuer import Rescuer
-from horarium.settling import cancel, settle
+from horarium.rules.settling import cancel, settle
+from horarium.services.cancels import AT_ONCE_MAX, CANCEL_SENT, SILENT_AFTER, HttpCancels, sends, was_told
 from horarium.testing.faults import Fault, FaultyStore
-from tests.services.conftest import START, Setting, until
+from tests.services.conftest import START, Setting, a_rescuer
+from tests.waiting import until
 
 TARGET = HttpTarget("http://example.com/do", completion=Completion.CALLBACK, cancel_url="http://example.com/stop")
 
@@ -85,7 +85,7 @@ async def test_an_endpoint_is_told_once_and_the_history_says_so(world: World) ->
         await world.step(cancels, 1)
     assert world.sent == [("a", "run")]
     run = await world.setting.run()
-    assert (run.state, run.history[-1].message) == (State.CANCELLING, TOLD)
+    assert (run.state, run.history[-1].message) == (State.CANCELLING, CANCEL_SENT[EventKind.CANCEL_TAKEN])
 
 
 async def test_a_restarted_node_knows_what_was_sent(world: World) -> None:
@@ -131,7 +131,7 @@ async def test_a_request_that_is_not_taken_is_sent_again_and_given_up_in_the_end
     assert sorted(set(counts)) == [1, 2, 3], "three tries, with growing pauses"
     assert counts.count(1) * 0.5 == 2.0
     assert counts.count(2) * 0.5 == 4.0
-    assert (await world.setting.run()).history[-1].message == NOT_TOLD
+    assert (await world.setting.run()).history[-1].message == CANCEL_SENT[EventKind.CANCEL_NOT_TAKEN]
     assert cancels._tried == {}
 
 
@@ -210,7 +210,7 @@ async def test_an_endpoint_that_hangs_holds_up_no_other_step(world: World) -> No
 
 async def test_a_worker_that_does_not_stop_is_terminated_after_its_grace(world: World) -> None:
     cancels = world.node()
-    rescuer = Rescuer(world.setting.store, world.setting.signal, world.setting.telemetry)
+    rescuer = a_rescuer(world.setting)
     await world.cancelling()
     await world.step(cancels)
     world.setting.clock.advance(29)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,12 +14,13 @@ from horarium.model import State
 from horarium.ports import Claimed, Store
 from horarium.services import claims as module
 from horarium.services.claims import Claims
-from tests.services.conftest import START, Setting, until
+from tests.services.conftest import START, Setting
+from tests.waiting import until
 
 
 @pytest.fixture
 def claims(setting: Setting) -> Claims:
-    return Claims(setting.store, setting.clock, setting.signal)
+    return Claims(setting.operations.claiming, setting.clock, setting.signal)
 
 
 async def test_what_is_due_is_handed_out_at_once(setting: Setting, claims: Claims) -> None:
@@ -136,7 +137,8 @@ class Waiting:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.store = Counting(setting.store)
-        self.claims = Claims(self.store, setting.clock, setting.signal)  # type: ignore[arg-type]
+        operations = setting.operations_on(cast(Store, self.store))
+        self.claims = Claims(operations.claiming, setting.clock, setting.signal)
         self.tasks: list[asyncio.Task[Claimed]] = []
 
     async def join(self, *queues: str, limit: int = 1) -> None:

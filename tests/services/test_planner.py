@@ -19,7 +19,7 @@ TEN_YEARS = 3_650 * 24 * 3600
 
 
 def a_planner(setting: Setting, **options: float) -> Planner:
-    return Planner(setting.store, setting.signal, setting.telemetry, **options)
+    return Planner(setting.store, setting.signal, setting.operations.reconciler, setting.telemetry, **options)
 
 
 async def runs(setting: Setting) -> list[Run]:

@@ -9,16 +9,23 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import RunChange, State
+from horarium.model import Run, RunChange, State
 from horarium.policies import Retention, Retry
+from horarium.ports import JOBS, Topic
 from horarium.services.pruner import SWEEP, Pruner
-from horarium.services.rescuer import Rescuer
-from horarium.services.service import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, POLL_SECONDS, Health, Loop
-from tests.services.conftest import START, Setting, until
-
-
-def a_rescuer(setting: Setting) -> Rescuer:
-    return Rescuer(setting.store, setting.signal, setting.telemetry)
+from horarium.services.service import (
+    BACKOFF_SECONDS_MAX,
+    BACKOFF_SECONDS_MIN,
+    POLL_SECONDS,
+    Health,
+    Loop,
+    Service,
+    Wake,
+)
+from horarium.stores.memory import MemoryStore
+from horarium.testing import ManualClock
+from tests.services.conftest import START, Setting, a_rescuer
+from tests.waiting import until
 
 
 async def claim(setting: Setting) -> None:
@@ -33,6 +40,32 @@ async def test_an_expired_lease_loses_its_attempt(setting: Setting) -> None:
     setting.clock.advance(30)
     await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
+
+
+class StepsBack(MemoryStore):
+    """While it is asked for overdue runs, the clock is set back."""
+
+    clock: ManualClock | None = None
+
+    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+        answer = await super().overdue_runs(now, limit)
+        if self.clock is not None:
+            self.clock.step(-300)
+        return answer
+
+
+async def test_no_lease_is_taken_by_a_time_from_before_the_clock_went_back(setting: Setting) -> None:
+    setting.store = store = StepsBack()
+    await setting.add_run(lease_seconds=30)
+    setting.clock.step(300)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.step(-300)
+    await claim(setting)
+    setting.clock.step(300)
+    store.clock = setting.clock
+    assert await rescuer.step(setting.now) == START
+    assert await setting.state() is State.RUNNING
 
 
 async def test_a_run_is_rescued_by_the_policy_of_its_job(setting: Setting) -> None:
@@ -73,10 +106,11 @@ async def test_the_pruner_forgets_what_has_been_kept_long_enough(setting: Settin
     run = await setting.run()
     done = replace(run, state=State.COMPLETED, finished_at=START, lease_expires_at=None, prune_at=START + DAY)
     await setting.store.settle_runs([RunChange(done, run.token, run.state)], START)
-    pruner = Pruner(setting.store, setting.telemetry)
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
     await pruner.step(START)
     assert (await setting.store.get_runs(["run"]))[0] is not None
-    await pruner.step(START + DAY)
+    setting.clock.advance(DAY / SECOND)
+    await pruner.step(setting.now)
     assert await setting.store.get_runs(["run"]) == [None]
 
 
@@ -84,7 +118,7 @@ async def test_the_pruner_keeps_as_many_runs_as_the_job_says(setting: Setting) -
     job = await setting.add_job(retention=Retention(runs_max=1))
     for index in range(3):
         await setting.add_run(f"run-{index}", job_id="job", job="job", fire_at=START + index, state=State.SKIPPED)
-    pruner = Pruner(setting.store, setting.telemetry)
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
     pruner.note(await setting.run("run-0"), job)
     await pruner.step(START)
     assert [run is None for run in await setting.store.get_runs(["run-0", "run-1", "run-2"])] == [True, True, False]
@@ -92,19 +126,20 @@ async def test_the_pruner_keeps_as_many_runs_as_the_job_says(setting: Setting) -
 
 async def test_the_pruner_finds_by_itself_what_another_process_settled(setting: Setting) -> None:
     await setting.add_job(retention=Retention(runs_max=1))
-    pruner = Pruner(setting.store, setting.telemetry)
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
     for round_ in range(2):
         now = START + round_ * SWEEP
         for index in range(3):
             name = f"run-{round_}-{index}"
             await setting.add_run(name, job_id="job", job="job", fire_at=now + index, state=State.SKIPPED)
         await pruner.step(now)
+        setting.clock.advance(SWEEP / SECOND)
         kept = await setting.store.get_runs([f"run-{round_}-{index}" for index in range(3)])
         assert [run is None for run in kept] == [True, True, False]
 
 
 async def test_the_pruner_goes_on_after_a_clock_that_was_ahead(setting: Setting) -> None:
-    pruner = Pruner(setting.store, setting.telemetry)
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
     await pruner.step(START + 3_650 * DAY)
     await setting.add_run(state=State.COMPLETED, finished_at=START, prune_at=START)
     assert (await pruner.step(START) or 0) <= START + 60 * SECOND
@@ -114,13 +149,14 @@ async def test_the_pruner_goes_on_after_a_clock_that_was_ahead(setting: Setting)
 # ---- the loop ---------------------------------------------------------------------------------------------------
 
 
-class Scripted:
+class Scripted(Service):
     """A service that does what its script says, then nothing."""
 
     name = "scripted"
-    topics = ("jobs",)
+    topics: tuple[Topic, ...] = (JOBS,)
 
     def __init__(self, *script: Callable[[], Instant | None]) -> None:
+        self.wake = Wake()
         self.script = list(script)
         self.steps = 0
 
@@ -143,7 +179,7 @@ def a_loop(setting: Setting, service: Scripted, health: Health) -> Loop:
 
 async def test_the_loop_waits_for_the_wish_of_the_service_within_its_poll(setting: Setting) -> None:
     wishes = [START + SECOND // 4, START - SECOND, START + DAY, None]
-    loop = a_loop(setting, Scripted(*(lambda wish=wish: wish for wish in wishes)), Health())  # type: ignore[misc]
+    loop = a_loop(setting, Scripted(*(lambda wish=wish: wish for wish in wishes)), Health())
     assert [await loop._step() for _ in wishes] == [0.25, 0.0, POLL_SECONDS, POLL_SECONDS]
 
 

@@ -20,7 +20,7 @@ from horarium.testing.simulate import Violation, simulate
 
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_300)
-SEEDS_FOR_A_MUTANT = range(40)
+SEEDS_FOR_A_MUTANT = range(200)
 KEPT = Path(__file__).with_name("seeds.txt")
 
 
@@ -117,8 +117,13 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 
 
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Dispatcher._take
-    monkeypatch.setattr(Dispatcher, "_take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
+    take = Dispatcher.take
+    monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
+    assert_caught(MemoryStore)
+
+
+def test_a_keeper_that_is_not_woken_for_short_leases_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.services.performing.POLL_SECONDS", -1_000_000.0)
     assert_caught(MemoryStore)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from tests.servers.postgres import Postgres
 
@@ -49,3 +50,14 @@ def new_database(server: Postgres) -> str:
     name = f"test_{secrets.token_hex(6)}"
     asyncio.run(execute(server.url, f"CREATE DATABASE {name}"))
     return server.url.removesuffix("/postgres") + "/" + name
+
+
+@asynccontextmanager
+async def transaction_on(url: str, isolation: str = "read_committed") -> AsyncIterator[Any]:
+    """A connection of its own, in a transaction."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction(isolation=isolation):
+            yield connection
+    finally:
+        await connection.close()

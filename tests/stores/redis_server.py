@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from horarium.errors import StoreUnavailable
 from horarium.stores.redis import RedisStore
 from tests.servers.redis import Redis
-
-ATTEMPTS_MAX = 1_000
+from tests.waiting import until
 
 
 @contextmanager
@@ -38,10 +37,10 @@ async def open_and_close(url: str, namespace: str) -> None:
 
 
 async def until_answered(call: Callable[[], Awaitable[object]]) -> None:
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            await call()
-        except StoreUnavailable:
-            continue
-        return
-    raise AssertionError(f"no answer in {ATTEMPTS_MAX} attempts")
+    """Return once the store answers, whatever it is that it says."""
+
+    async def answered() -> bool:
+        await call()
+        return True
+
+    await until(answered, ignoring=StoreUnavailable)

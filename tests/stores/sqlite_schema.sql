@@ -1,12 +1,30 @@
 CREATE INDEX job_labels_by_value ON job_labels (namespace_id, key, value, name);
 
+CREATE INDEX jobs_ahead ON jobs (
+    namespace_id, (iif(swept_version IS version, planned_until, 9223372036854775807)), id
+) WHERE deleted_at IS NULL;
+
 CREATE UNIQUE INDEX jobs_by_name ON jobs (namespace_id, name) WHERE deleted_at IS NULL;
 
 CREATE INDEX jobs_deleted ON jobs (namespace_id) WHERE deleted_at IS NOT NULL;
 
+CREATE INDEX jobs_disabled ON jobs (namespace_id, name) WHERE enabled = 0 AND deleted_at IS NULL;
+
 CREATE INDEX jobs_due ON jobs (namespace_id, next_fire_at, id) WHERE next_fire_at IS NOT NULL AND deleted_at IS NULL;
 
+CREATE INDEX jobs_trimmed ON jobs (namespace_id, name)
+WHERE deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS NOT version);
+
 CREATE INDEX owners_by_name ON owners (namespace_id, name);
+
+CREATE INDEX record_labels_by_label ON record_labels (namespace_id, label, name);
+
+CREATE INDEX runs_behind_gate ON runs (
+    queue_id, priority,
+    (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+        || ifnull('=' || concurrency_key, '')),
+    due_at, id
+) WHERE state = 0 AND gated = 1;
 
 CREATE UNIQUE INDEX runs_by_fire ON runs (owner_id, fire_at) WHERE owner_id IS NOT NULL;
 
@@ -21,11 +39,21 @@ CREATE INDEX runs_claimed_of_owner ON runs (owner_id) WHERE state IN (1, 2) AND 
 CREATE INDEX runs_claimed_under ON runs (namespace_id, concurrency_key)
 WHERE state IN (1, 2) AND concurrency_key IS NOT NULL;
 
+CREATE INDEX runs_ended ON runs (namespace_id, state, id) WHERE state > 3;
+
+CREATE INDEX runs_ended_of_owner ON runs (owner_id, state, id) WHERE state > 3 AND owner_id IS NOT NULL;
+
+CREATE INDEX runs_ended_of_queue ON runs (queue_id, state, id) WHERE state > 3;
+
 CREATE INDEX runs_gated ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 1;
 
 CREATE INDEX runs_of_owner ON runs (owner_id, id) WHERE owner_id IS NOT NULL;
 
-CREATE INDEX runs_prunable ON runs (namespace_id, prune_at) WHERE state > 2 AND prune_at IS NOT NULL;
+CREATE INDEX runs_of_queue ON runs (queue_id, id);
+
+CREATE INDEX runs_pending ON runs (namespace_id, id) WHERE state = 0;
+
+CREATE INDEX runs_prunable_in_order ON runs (namespace_id, prune_at, id) WHERE state > 2 AND prune_at IS NOT NULL;
 
 CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 0;
 
@@ -52,7 +80,7 @@ CREATE TABLE jobs (
     next_fire_at INTEGER,
     deleted_at INTEGER,
     labels TEXT,
-    definition TEXT NOT NULL,
+    definition TEXT NOT NULL, planned_until INTEGER, runs_max INTEGER, swept_version INTEGER,
     UNIQUE (namespace_id, id)
 );
 
@@ -62,7 +90,7 @@ CREATE TABLE namespaces (
     num INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     checks INTEGER NOT NULL DEFAULT 0
-);
+, jobs INTEGER NOT NULL DEFAULT 0, jobs_enabled INTEGER NOT NULL DEFAULT 0);
 
 CREATE TABLE nodes (
     namespace_id INTEGER NOT NULL,
@@ -84,6 +112,23 @@ CREATE TABLE queues (
     num INTEGER PRIMARY KEY,
     namespace_id INTEGER NOT NULL,
     name TEXT NOT NULL,
+    UNIQUE (namespace_id, name)
+);
+
+CREATE TABLE record_labels (
+    namespace_id INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    label BLOB NOT NULL,
+    PRIMARY KEY (namespace_id, name, label)
+) WITHOUT ROWID;
+
+CREATE TABLE records (
+    num INTEGER PRIMARY KEY,
+    namespace_id INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    labels BLOB NOT NULL,
+    body BLOB NOT NULL,
     UNIQUE (namespace_id, name)
 );
 
@@ -131,6 +176,26 @@ CREATE TABLE workers (
     num INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE
 );
+
+CREATE TRIGGER jobs_count_again AFTER UPDATE OF enabled, deleted_at ON jobs
+WHEN NEW.enabled IS NOT OLD.enabled OR (NEW.deleted_at IS NULL) IS NOT (OLD.deleted_at IS NULL)
+BEGIN
+    UPDATE namespaces SET
+        jobs = jobs + (NEW.deleted_at IS NULL) - (OLD.deleted_at IS NULL),
+        jobs_enabled = jobs_enabled + (NEW.deleted_at IS NULL AND NEW.enabled)
+            - (OLD.deleted_at IS NULL AND OLD.enabled)
+    WHERE num = NEW.namespace_id;
+END;
+
+CREATE TRIGGER jobs_count_gone AFTER DELETE ON jobs WHEN OLD.deleted_at IS NULL
+BEGIN
+    UPDATE namespaces SET jobs = jobs - 1, jobs_enabled = jobs_enabled - OLD.enabled WHERE num = OLD.namespace_id;
+END;
+
+CREATE TRIGGER jobs_count_new AFTER INSERT ON jobs WHEN NEW.deleted_at IS NULL
+BEGIN
+    UPDATE namespaces SET jobs = jobs + 1, jobs_enabled = jobs_enabled + NEW.enabled WHERE num = NEW.namespace_id;
+END;
 
 CREATE TRIGGER jobs_label_again AFTER UPDATE OF labels ON jobs WHEN NEW.labels IS NOT OLD.labels
 BEGIN

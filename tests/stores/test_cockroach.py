@@ -3,12 +3,16 @@ on a CockroachDB if HORARIUM_TEST_COCKROACH_URL names one."""
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
 import pytest
 
 from horarium.ports import Store
 from horarium.stores.cockroach import CockroachStore
 from horarium.testing.contract import StoreContract
 from tests.stores.cockroach_server import REAL_URL, Trouble, TroubledStore
+from tests.stores.postgres_server import transaction_on
 
 SERVERS = ["giving-up", *(["cockroachdb"] if REAL_URL else [])]
 
@@ -29,3 +33,6 @@ class TestCockroachStore(StoreContract):
             store = CockroachStore(self.url, namespace)
         await store.open()
         return store
+
+    def transaction(self, store: Store) -> AbstractAsyncContextManager[Any]:
+        return transaction_on(self.url.replace("cockroachdb://", "postgresql://"), isolation="serializable")

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from importlib.resources import files
+from random import Random
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from horarium.backends import make_backend
 from horarium.errors import InvalidRequest, InvalidSetting, StoreUnavailable
-from horarium.signals import LocalSignal
+from horarium.node.backends import make_backend
+from horarium.ports import Beat
 from horarium.stores.cockroach import CockroachStore
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, statements_of
@@ -19,6 +21,8 @@ from horarium.stores.cockroach.session import QUERIES
 from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import PostgresClock
 from horarium.stores.postgres.connect import settings_of
+from horarium.stores.postgres.pool import Pool
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.stores.cockroach_server import Trouble, TroubledStore
@@ -51,6 +55,74 @@ def test_no_statement_of_the_schema_does(statement: str) -> None:
     assert " IF NOT EXISTS " in statement
     if statement.startswith("CREATE TABLE") and "LIKE" not in statement:
         assert set(COLUMN.findall(statement)) <= COLUMN_TYPES
+
+
+@pytest.mark.parametrize(
+    "name", ["finish_runs", "settle_runs", "amend_runs", "heartbeat_runs", "withdraw_runs", "update_jobs", "free_gates"]
+)
+def test_a_batch_names_its_rows_where_the_planner_sees_them(name: str) -> None:
+    assert re.search(r"\bid = ANY \(\$\d+::(?:bytea|text)\[\]\)", QUERIES[name])
+
+
+@pytest.mark.parametrize("name", QUERIES.names())
+def test_an_optional_value_has_its_type_wherever_it_is_said(name: str) -> None:
+    """Otherwise older servers take it for a string, and the statement can't be prepared."""
+    for number, kind in re.findall(r"\$(\d+)::(\w+) IS NULL", QUERIES[name]):
+        assert len(re.findall(rf"\${number}\b", QUERIES[name])) == len(
+            re.findall(rf"\${number}::{kind}\b", QUERIES[name])
+        )
+
+
+@pytest.mark.parametrize("store", ["postgres", "cockroach"])
+def test_no_statement_leaves_a_portal_open(store: str) -> None:
+    """`fetchval` and `fetchrow` do, and inside a transaction the next statement is then refused."""
+    for source in files(f"horarium.stores.{store}").iterdir():
+        if source.name.endswith(".py"):
+            assert not re.search(r"\.fetch(val|row)\(", source.read_text(encoding="utf-8")), source.name
+
+
+@pytest.mark.slow
+async def test_the_driver_asks_no_server_what_arrays_are(
+    serializable_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, the query that it asks takes many seconds or fails."""
+
+    async def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the driver looked up a type")
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", asked)
+    store = CockroachStore(serializable_url, "types")
+    await store.open()
+    job = a_job(labels={"a": "b"})
+    assert await store.add_jobs([job]) == [True]
+    assert await store.add_runs([a_run(1, of=job, concurrency_key="k", concurrency_max=1)]) == [True]
+    claimed = (await take(store)).runs
+    assert await store.heartbeat_runs([Beat(claimed[0].id, 1, b"1")], NOW) != [None]
+    assert await store.settle_runs([completed(run) for run in claimed], NOW) == [True]
+    await store.close()
+
+
+def test_a_call_outlasts_the_death_of_a_node() -> None:
+    assert parse_cockroach_url("cockroachdb://root@db/h").query_seconds == 15
+    assert parse_cockroach_url("cockroachdb://root@db/h?query_seconds=3").query_seconds == 3
+
+
+async def test_those_who_met_pause_for_different_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def lose(*_: object) -> None:
+        raise asyncpg.SerializationError("given up")
+
+    monkeypatch.setattr("horarium.stores.postgres.pool.asyncio.sleep", sleep)
+    pool = Pool(parse_cockroach_url("cockroachdb://root@db/h"), (1.0, 1.0, 1.0), Random(1).randbytes)
+    monkeypatch.setattr(pool, "_once", lose)
+    with pytest.raises(StoreUnavailable, match="given up"):
+        await pool.call(lose, transaction=True)
+    assert len(set(pauses)) == 3
+    assert all(0.5 <= pause <= 1.5 for pause in pauses)
 
 
 def test_no_session_is_asked_for_what_only_postgresql_has() -> None:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Node, Plan, Run, RunChange, State
-from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
@@ -88,7 +89,7 @@ class WithdrawsWhatRuns(MemoryStore):
 class ForgetsFireTimesOfFinishedRuns(MemoryStore):
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         for run in [run for run in self._space.runs.values() if run.finished]:
-            self._space.runs_by_fire.pop((run.job_id or "", run.fire_at), None)
+            self._space.identities.by_fire.pop((run.job_id or "", run.fire_at), None)
         return await super().commit_plans(plans, now)
 
 
@@ -158,13 +159,13 @@ class NeverCounts(Counter[str]):
 class ForgetsConcurrency(MemoryStore):
     def __init__(self, namespace: str, database: MemoryDatabase) -> None:
         super().__init__(namespace, database)
-        self._space.claimed_under = NeverCounts()
+        self._space.found_runs.claimed.under = NeverCounts()
 
 
 class LosesSlots(MemoryStore):
     def __init__(self, namespace: str, database: MemoryDatabase) -> None:
         super().__init__(namespace, database)
-        self._space.claimed_under = NeverGivesBack()
+        self._space.found_runs.claimed.under = NeverGivesBack()
 
 
 class NeverGivesBack(Counter[str]):
@@ -175,7 +176,7 @@ class NeverGivesBack(Counter[str]):
 class ForgetsWhatIsSerial(MemoryStore):
     def __init__(self, namespace: str, database: MemoryDatabase) -> None:
         super().__init__(namespace, database)
-        self._space.claimed_of_job = NeverCounts()
+        self._space.found_runs.claimed.of_job = NeverCounts()
 
 
 class BeatsForTheDead(MemoryStore):
@@ -243,7 +244,7 @@ class PrunesWithoutLimit(MemoryStore):
 
 class TrimsTheNewest(MemoryStore):
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        newest = list(self._space.finished.get(job_id, ()))[::-1]
+        newest = list(self._space.found_runs.finished.get(job_id, ()))[::-1]
         surplus = newest[: max(0, min(len(newest) - keep, limit))]
         for run_id in surplus:
             self._space.forget_run(self._space.runs[run_id])
@@ -256,9 +257,9 @@ class SharesNamespaces(MemoryStore):
 
 
 class KeepsDeletedNames(MemoryStore):
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        kept = {self._space.jobs[job_id].name for job_id in self._space.jobs_deleted}
-        return [job.name not in kept and self._add_job(job) for job in jobs]
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        kept = {self._space.jobs[job_id].name for job_id in self._space.found_jobs.deleted}
+        return [job.name not in kept and self._add_job(job, along.get(job.id, ())) for job in jobs]
 
 
 class CountsWhatIsFinished(MemoryStore):
@@ -268,7 +269,58 @@ class CountsWhatIsFinished(MemoryStore):
 
 class RemembersTheFirstBeat(MemoryStore):
     async def beat_node(self, node: Node) -> None:
-        self._space.nodes.setdefault(node.name, node)
+        self._space.beside.nodes.setdefault(node.name, node)
+
+
+class FollowsWhatWasRefused(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        won = await super().settle_runs(changes, now)
+        await self.add_runs([run for change in changes for run in change.follow_ups])
+        return won
+
+
+class FollowsLater(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        won = await super().settle_runs([replace(change, follow_ups=()) for change in changes], now)
+        await asyncio.sleep(0)
+        written = [change for change, did in zip(changes, won, strict=True) if did]
+        await self.add_runs([run for change in written for run in change.follow_ups])
+        return won
+
+
+class PlansWithoutFollowUps(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        bare = [replace(p, changes=tuple(replace(c, follow_ups=()) for c in p.changes)) for p in plans]
+        return await super().commit_plans(bare, now)
+
+
+class RecordsWhatWasRefused(MemoryStore):
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        self._space.beside.add(record for plan in plans for record in plan.records)
+        return await super().commit_plans(plans, now)
+
+
+class WritesOverRecords(MemoryStore):
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        for record in (record for change in changes for record in change.records):
+            self._space.beside.forget(record.name)
+        return await super().put_records(changes)
+
+
+class IgnoresRecordVersions(MemoryStore):
+    def _put_record(self, change: RecordChange) -> bool:
+        stored = self._space.beside.records.get(change.record.name)
+        return super()._put_record(replace(change, expected=0 if stored is None else stored.version))
+
+
+class ListsRecordsPastTheBound(MemoryStore):
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await super().list_records(replace(where, until=None), after, limit)
+
+
+class PrunesAnyRecord(MemoryStore):
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        return await super().prune_records("", prefix + until, limit)
 
 
 Mutant = type[MemoryStore]
@@ -310,11 +362,20 @@ CAUGHT_BY: dict[Mutant, str] = {
     KeepsDeletedNames: "test_the_name_of_a_deleted_job_is_free_again",
     CountsWhatIsFinished: "test_jobs_are_counted",
     RemembersTheFirstBeat: "test_a_node_beats_over_its_earlier_sign_of_life",
+    FollowsWhatWasRefused: "test_a_change_that_is_refused_writes_no_follow_up",
+    FollowsLater: "test_a_cancelled_caller_leaves_an_end_with_its_follow_up_or_neither",
+    PlansWithoutFollowUps: "test_changes_of_a_plan_bring_along_what_follows",
+    RecordsWhatWasRefused: "test_a_plan_that_loses_leaves_no_record",
+    WritesOverRecords: "test_a_change_that_loses_leaves_no_record",
+    IgnoresRecordVersions: "test_a_record_is_written_only_over_the_version_that_was_read",
+    ListsRecordsPastTheBound: "test_a_span_of_time_is_a_pair_of_bounds",
+    PrunesAnyRecord: "test_the_lowest_are_forgotten_first_up_to_the_limit",
 }
 
 UNSEEN_BY_THE_MACHINE = {
     ChoosesThenWrites,  # it makes one call at a time
     WritesHalfWhenCancelled,  # it cancels none
+    FollowsLater,  # the same
     SharesNamespaces,  # it has but one
     MatchesAnyLabel,  # it filters by one label at the most
     LosesSlots,  # it finds it in most orders of the test run, not in all

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pymongo import errors
 
-from horarium.backends import make_store
 from horarium.clock import SECOND, SystemClock
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
+from horarium.node.backends import make_store
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
 from horarium.stores.mongo.indexes import MIGRATIONS, NODES, SCHEMA, Index, Migration

@@ -14,6 +14,7 @@ from horarium.model import Run, State
 from horarium.stores.mongo import MongoStore
 from horarium.testing.values import NOW, QUEUE, a_run, completed
 from tests.servers.mongo import MongoSet
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -63,8 +64,7 @@ class Load:
     async def until_completed(self, more: int) -> None:
         """Until so many more were completed."""
         goal = len(self.completed) + more
-        while len(self.completed) < goal:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(self.completed) >= goal)
 
 
 async def test_nothing_acknowledged_is_lost_when_the_primary_dies(nodes: MongoSet) -> None:
@@ -72,12 +72,12 @@ async def test_nothing_acknowledged_is_lost_when_the_primary_dies(nodes: MongoSe
     await store.open()
     load = Load(store)
     working = asyncio.create_task(load.run())
-    await asyncio.wait_for(load.until_completed(200), WAIT_SECONDS)
+    await load.until_completed(200)
     await asyncio.to_thread(nodes.nodes[0].kill)
-    await asyncio.wait_for(load.until_completed(200), WAIT_SECONDS)
+    await load.until_completed(200)
     assert await primary(store) in {node.port for node in nodes.nodes[1:]}
     await asyncio.to_thread(nodes.nodes[0].start)
-    await asyncio.wait_for(load.until_completed(200), WAIT_SECONDS)
+    await load.until_completed(200)
     working.cancel()
     with suppress(asyncio.CancelledError):
         await working

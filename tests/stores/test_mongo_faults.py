@@ -20,6 +20,7 @@ from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.base import StoreUnderTest
 from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
 from tests.servers.mongo import Mongo
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(mongo: Mongo) -> None:
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(working, WAIT_SECONDS)
     await asyncio.to_thread(mongo.start)
-    await asyncio.wait_for(until_up(store), WAIT_SECONDS)
+    await until_up(store)
     for number in acknowledged:
         assert None not in await store.get_runs([run.id for run in batch_of(number)])
     for run in await store.get_runs([run.id for run in settled]):
@@ -92,10 +93,12 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(mongo: Mongo) -> None:
 
 async def until_up(store: MongoStore) -> None:
     """Ask until the store answers. Each question waits for a server by itself."""
-    while True:
-        with suppress(StoreUnavailable):
-            await store.check()
-            return
+
+    async def up() -> bool:
+        await store.check()
+        return True
+
+    await until(up, ignoring=StoreUnavailable)
 
 
 async def test_a_plan_cut_short_by_a_kill_is_whole_or_absent(mongo: Mongo) -> None:
@@ -116,7 +119,7 @@ async def test_a_plan_cut_short_by_a_kill_is_whole_or_absent(mongo: Mongo) -> No
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(planning, WAIT_SECONDS)
     await asyncio.to_thread(mongo.start)
-    await asyncio.wait_for(until_up(store), WAIT_SECONDS)
+    await until_up(store)
     stored = await store.get_jobs([job.name for job in jobs])
     for job in stored:
         assert job is not None
@@ -143,7 +146,7 @@ async def test_a_stalled_server_is_an_outage_and_all_goes_on_by_itself(mongo: Mo
                 await asyncio.wait_for(call, WAIT_SECONDS)
     finally:
         mongo.resume()
-    await asyncio.wait_for(until_up(store), WAIT_SECONDS)
+    await until_up(store)
     assert await store.add_runs([a_run(2)]) == [True]
     (first,) = await store.get_runs([a_run(1).id])
     assert first is not None

@@ -6,7 +6,8 @@ and looking at no more than what it returns, however much else there is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest_asyncio
 from horarium.clock import DAY
 from horarium.model import State
 from horarium.ports import JobFilter, RunFilter
-from horarium.stores.mongo import MongoStore, queries
+from horarium.stores.mongo import MongoStore, listing, queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import MIGRATIONS
 from horarium.stores.mongo.session import Grouping, Query, Session
@@ -68,7 +69,29 @@ def claimable(session: Session) -> dict[str, Any]:
     return queries.claimable(session, ["http", "none"], NOW, NOW)
 
 
-QUERIES = {
+def only(state: State, **others: Any) -> RunFilter:
+    return RunFilter(states=frozenset({state}), **others)
+
+
+LISTS = {
+    "all": RunFilter(),
+    "completed": only(State.COMPLETED),
+    "pending": only(State.PENDING),
+    "failed": only(State.FAILED),
+    "of a job": RunFilter(job="job-3"),
+    "of a queue": RunFilter(queue="http"),
+    "failed of a job": only(State.FAILED, job="job-3"),
+    "failed of a queue": only(State.FAILED, queue="http"),
+    "running of a job": only(State.RUNNING, job="job-3"),
+    "long ago": RunFilter(until=a_run(5).fire_at),
+}
+
+
+def listed(where: RunFilter, session: Session) -> Query:
+    return listing.list_runs(session, where, None)[0].ids()
+
+
+QUERIES: dict[str, Callable[[Session], Query]] = {
     "get_jobs": lambda s: queries.get_jobs(s, ["job-1", "job-2"]),
     "get_jobs_by_id": lambda s: queries.get_jobs_by_id(s, [JOB.id]),
     "list_jobs": lambda s: queries.list_jobs(s, JobFilter(), "job-1"),
@@ -80,8 +103,10 @@ QUERIES = {
     "run_by_key": lambda s: queries.run_by_key(s, ["7"]),
     "runs_by_fire": lambda s: queries.runs_by_fire(s, [JOB.id], a_run(0).fire_at, a_run(50).fire_at),
     "unfinished_runs": lambda s: queries.unfinished_runs(s, [JOB.id]),
-    "list_runs": lambda s: queries.list_runs(s, RunFilter(), None),
-    "list_runs_of_name": lambda s: queries.list_runs(s, RunFilter(job="job-3"), a_run(500).id),
+    "list_jobs_disabled": lambda s: queries.list_jobs(s, JobFilter(enabled=False), None),
+    "jobs_ahead": lambda s: queries.jobs_ahead(s, NOW, None),
+    "jobs_trimmed": lambda s: queries.jobs_trimmed(s, None),
+    **{f"list_runs {name}": partial(listed, where) for name, where in LISTS.items()},
     "claim_ready": lambda s: queries.claim_ready(claimable(s)),
     "claim_gated": lambda s: queries.claim_gated(claimable(s), [], []),
     "next_due_at": lambda s: queries.next_due_at(s, ["http", "none"], NOW),
@@ -93,10 +118,10 @@ QUERIES = {
     "trim_runs": lambda s: queries.trim_runs(s, JOB.id, newest_first=True),
     "list_nodes": lambda s: queries.list_nodes(s, NOW),
 }
-GROUPINGS = {
+GROUPINGS: dict[str, Callable[[Session], Grouping]] = {
     "busy_keys": queries.busy_keys,
     "first_unfinished": lambda s: queries.first_unfinished(s, [JOB.id]),
-    "count_jobs": queries.count_jobs,
+    "count_jobs": lambda s: queries.count_jobs(s, enabled=True),
     "count_ready": lambda s: queries.count_ready(s, NOW),
     "count_claimed": queries.count_claimed,
     "orphaned_jobs": lambda s: queries.orphaned_jobs(s, 10),
@@ -111,7 +136,8 @@ async def plan_of(session: Session, query: Query) -> dict[str, Any]:
         command["projection"] = query.fields
     if query.index:
         command["hint"] = query.index
-    return await session.database.command("explain", command, verbosity="executionStats")
+    plan: dict[str, Any] = await session.database.command("explain", command, verbosity="executionStats")
+    return plan
 
 
 def stages(plan: Any) -> Iterator[dict[str, Any]]:
@@ -147,7 +173,7 @@ async def test_a_query_reads_about_what_it_returns(session: Session, name: str) 
 
 @pytest.mark.parametrize("name", GROUPINGS)
 async def test_a_grouping_begins_with_its_index(session: Session, name: str) -> None:
-    grouping: Grouping = GROUPINGS[name](session)
+    grouping = GROUPINGS[name](session)
     command = {"aggregate": grouping.collection, "pipeline": grouping.pipeline, "cursor": {}, "hint": grouping.index}
     plan = await session.database.command("explain", command, verbosity="queryPlanner")
     kinds = {stage["stage"] for stage in stages(plan)}

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 

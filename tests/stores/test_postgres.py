@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
 import pytest
 
 from horarium.ports import Store
 from horarium.stores.postgres import PostgresStore
 from horarium.testing.contract import StoreContract
+from tests.stores.postgres_server import transaction_on
 
 
 @pytest.mark.slow
@@ -19,3 +23,6 @@ class TestPostgresStore(StoreContract):
         store = PostgresStore(self.url, namespace)
         await store.open()
         return store
+
+    def transaction(self, store: Store) -> AbstractAsyncContextManager[Any]:
+        return transaction_on(self.url)

@@ -7,9 +7,9 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import psycopg
 import pytest
 import pytest_asyncio
@@ -50,7 +50,7 @@ async def add_in(connection: Any, store: PostgresStore) -> list[bool]:
 
 
 async def add_by_alchemy(connection: Any, store: PostgresStore) -> list[bool]:
-    placeholders = "$1" if connection.dialect.driver == "asyncpg" else "%s"
+    placeholders: Literal["$1", "%s"] = "$1" if connection.dialect.driver == "asyncpg" else "%s"
     text, values = store.add_runs_sql(RUNS, placeholders)
     found = await connection.exec_driver_sql(text, values)
     added = {bytes(blob) for blob in found.scalar_one() or ()}
@@ -126,8 +126,8 @@ def test_a_synchronous_driver_adds_runs_by_a_statement(url: str) -> None:
         ((ids, _),) = connection.execute(text, values).fetchall()
         assert len(ids) == 2
     engine = sqlalchemy.create_engine(url.replace("postgresql", "postgresql+psycopg", 1))
-    with engine.begin() as connection:
-        assert len(connection.exec_driver_sql(text, values).scalar_one() or ()) == 0
+    with engine.begin() as other:
+        assert len(other.exec_driver_sql(text, values).scalar_one() or ()) == 0
     engine.dispose()
     assert asyncio.run(_payloads(url)) == [b'{"to":"us"}', None]
 

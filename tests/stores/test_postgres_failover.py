@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from horarium.errors import StoreUnavailable
@@ -16,6 +16,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_run, completed
 from tests.servers.postgres import Postgres, Standby
 from tests.stores.postgres_server import execute, ready
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +46,7 @@ def pair() -> Iterator[tuple[Postgres, Postgres]]:
 async def _synchronous(primary: Postgres) -> None:
     await execute(primary.url, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
     connection = await asyncpg.connect(primary.url)
-    async with asyncio.timeout(30):
-        while not await connection.fetchval("SELECT bool_or(sync_state = 'sync') FROM pg_stat_replication"):
-            await asyncio.sleep(0.05)
+    await until(lambda: connection.fetchval("SELECT bool_or(sync_state = 'sync') FROM pg_stat_replication"))
     await connection.close()
 
 
@@ -79,8 +78,7 @@ async def test_after_a_failover_the_store_goes_on_with_all_that_was_acknowledged
 
     adding = asyncio.ensure_future(add())
     async with asyncio.timeout(60):
-        while len(acknowledged) < 20:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(acknowledged) >= 20)
         primary.kill()
         await failed.wait()
         await execute(standby.url, "SELECT pg_promote()")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
@@ -18,6 +18,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import execute, new_database, running
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -185,9 +186,7 @@ async def test_a_deadlock_is_tried_again(url: str) -> None:
 async def _until_waiting(url: str) -> None:
     watcher = await asyncpg.connect(url)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    async with asyncio.timeout(10):
-        while not await watcher.fetchval(waiting):
-            pass
+    await until(lambda: watcher.fetchval(waiting))
     await watcher.close()
 
 

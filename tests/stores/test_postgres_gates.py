@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
 from horarium.model import Run, State
+from horarium.stores.encoding import encode_text
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.claim import GATES, gates_of
-from horarium.stores.postgres.rows import encode_text
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import new_database
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +51,7 @@ def gate(key: str) -> int:
     return number
 
 
-def keyed(number: int, key: str, maximum: int = 1, **more: object) -> Run:
+def keyed(number: int, key: str, maximum: int = 1, **more: Any) -> Run:
     return a_run(number, concurrency_key=key, concurrency_max=maximum, **more)
 
 
@@ -61,9 +63,7 @@ async def waiting(url: str) -> None:
     """Return once somebody waits for a lock."""
     watcher = await asyncpg.connect(url)
     asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    async with asyncio.timeout(10):
-        while not await watcher.fetchval(asked):
-            pass
+    await until(lambda: watcher.fetchval(asked))
     await watcher.close()
 
 

@@ -9,9 +9,8 @@ import os
 import pwd
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,12 +22,12 @@ from horarium.testing.values import NOW, a_run, completed
 from tests.blackbox.outside import Server, instant, serving
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import execute, new_database, running
+from tests.waiting import eventually, let_pass
 
 pytestmark = pytest.mark.slow
 
 PAUSED_SECONDS = 6.0
 """How long the server stands still; each call of ours gives up after one."""
-SOON_SECONDS = 30.0
 DISK_BYTES = 24 * 1024 * 1024
 RUNS_MAX = 60
 
@@ -50,19 +49,11 @@ def told(node: Server, text: str) -> list[str]:
     return [line.split(text)[0].split()[-1] for line in list(node.log) if text in line]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = SOON_SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.05)
-    return found
-
-
 def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
     server: Postgres, url: str, tmp_path: Path
 ) -> None:
     with serving(url + "?query_seconds=1&connect_seconds=1") as node:
-        until(lambda: node.ask("GET", "/readyz").status == 200, "ready")
+        eventually(lambda: node.ask("GET", "/readyz").status == 200, what="ready")
         job = {
             "name": "tick",
             "trigger": {"type": "interval", "every_seconds": 1},
@@ -70,19 +61,21 @@ def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
             "catch_up": {"policy": "all"},
         }
         node("POST", "/jobs", job)
-        until(lambda: len(fires(node)) >= 2, "the first runs")
+        eventually(lambda: len(fires(node)) >= 2, what="the first runs")
         server.pause()
         stopped = time.monotonic()
         try:
-            answer = until(lambda: (reply := node.ask("GET", "/readyz")).status == 503 and reply, "/readyz to say so")
+            answer = eventually(
+                lambda: (reply := node.ask("GET", "/readyz")).status == 503 and reply, what="/readyz to say so"
+            )
             assert "did not answer in time" in answer.body.decode()
             assert node.ask("GET", "/healthz").status == 200
-            until(lambda: time.monotonic() > stopped + PAUSED_SECONDS, "the end of the pause")
+            let_pass(stopped + PAUSED_SECONDS - time.monotonic())
         finally:
             server.resume()
-        until(lambda: node.ask("GET", "/readyz").status == 200, "ready again")
+        eventually(lambda: node.ask("GET", "/readyz").status == 200, what="ready again")
         before = len(fires(node))
-        until(lambda: len(fires(node)) >= before + 2, "further runs")
+        eventually(lambda: len(fires(node)) >= before + 2, what="further runs")
         times = fires(node)
     assert times == [times[0] + number for number in range(len(times))]
     assert len(times) > PAUSED_SECONDS

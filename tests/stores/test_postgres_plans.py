@@ -16,11 +16,13 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from horarium.clock import DAY
-from horarium.stores.encoding import encode_id, label_text
+from horarium.model.records import Record, RecordChange
+from horarium.stores.encoding import encode_id, label_bytes, label_text
+from horarium.stores.listing import SCAN_MAX
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
+from horarium.stores.postgres.listing import HIGHEST_ID, LATEST
 from horarium.stores.postgres.rows import change_columns, job_columns, label_array
-from horarium.stores.postgres.runs import ALL_STATES, HIGHEST_ID
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.slow
 
 HISTORY = 60_000
 WAITING = 4_000
+RECORDS = 20_000
 JOBS = 1_000
 ROWS = 20
 """How many rows each query asks for."""
@@ -41,8 +44,9 @@ PER_ROW = 60
 SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
+    *("add_records", "add_record_labels"),
 }
-COUNTING = {"count_jobs", "count_runs"}
+COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 
 FILL = """
 INSERT INTO horarium.finished (due_at, fire_at, created_at, lease_seconds, token, finished_at, prune_at, namespace_id,
@@ -74,7 +78,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 
 
 async def _without_autovacuum(connection: Connection) -> None:
-    for table in ("runs", "finished", "jobs", "owners"):
+    for table in ("runs", "finished", "jobs", "owners", "records", "record_labels"):
         await connection.execute(f"ALTER TABLE horarium.{table} SET (autovacuum_enabled = false)")
 
 
@@ -83,12 +87,18 @@ async def _fill(store: PostgresStore, connection: Connection) -> None:
     await store.add_jobs(jobs)
     await store.add_runs([a_finished_run(10**6, of=jobs[0])])
     await connection.execute(FILL, HISTORY, timeout=60)
+    for start in range(0, RECORDS, 1_000):
+        await store.put_records([RecordChange(_entry(start + number)) for number in range(1_000)])
     for start in range(0, WAITING, 1_000):
         later = {"due_at": NOW + DAY} if start else {}
         await store.add_runs(
             [a_run(start + n, of=jobs[n % JOBS], start_by=NOW + 9 * DAY, **later) for n in range(1_000)]
         )
     await take(store, ROWS)
+
+
+def _entry(number: int) -> Record:
+    return Record(name=f"audit/{number:06}", body=b"{}", labels={"object": f"job/{number % 100}", "actor": "ann"})
 
 
 async def cost(store: PostgresStore, name: str, *values: Any) -> tuple[int, int, str]:
@@ -124,12 +134,13 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
     changes = change_columns([completed(run) for run in running])
     jobs = sorted((a_job(f"job-{n:04}", next_fire_at=NOW) for n in range(ROWS)), key=lambda job: job.id)
     job_ids, versions = [job.id for job in jobs], [1] * ROWS
-    bounds = (None, None, None)
     return {
         "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
-        "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], []),
+        "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
+        "claim_gates": (1, 0, NOW, NOW, namespace, -1, b"", [], [], []),
+        "claim_behind_gate": (1, 0, NOW, NOW, ROWS, -1, b"", "/1/=6b"),
         "free_gates": (namespace, ids),
         "claim_runs": (namespace, ids, b"w", NOW),
         "settle_runs": (namespace, NOW, *changes),
@@ -142,8 +153,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "get_runs": (namespace, ids),
         "run_by_key": (namespace, b"k"),
         "unfinished_runs": (namespace, job_ids),
-        "list_runs": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS),
-        "list_runs_of_owner": (namespace, HIGHEST_ID, ALL_STATES, *bounds, ROWS, "job-0000"),
+        **lists(namespace),
         "due_jobs": (namespace, NOW + DAY, ROWS),
         "update_jobs": (
             namespace,
@@ -159,6 +169,47 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "prune_runs": (namespace, NOW + DAY, ROWS),
         "trim_runs": (namespace, a_job("job-0000").id, ROWS, ROWS),
         "forget_jobs": (namespace, ROWS),
+        **records(namespace),
+    }
+
+
+def lists(namespace: int) -> dict[str, tuple[Any, ...]]:
+    walk = (HIGHEST_ID, b"", SCAN_MAX, ROWS)
+    every, failed, running = ((None, state, None, None) for state in (None, 4, 1))
+    return {
+        "list_finished_runs": (namespace, *walk, *every),
+        "list_finished_runs_of_queue": (1, *walk, *every),
+        "list_finished_runs_of_owner": (1, *walk, *every),
+        "list_ended_runs": (namespace, *walk, *failed),
+        "list_ended_runs_of_queue": (1, *walk, *failed),
+        "list_ended_runs_of_owner": (1, *walk, *failed),
+        "list_unfinished_runs": (namespace, *walk, *every),
+        "list_unfinished_runs_of_owner": (1, *walk, *every, LATEST),
+        "list_claimed_runs": (namespace, *walk, *running),
+        "owners_named": (namespace, "job-0000"),
+        "list_disabled_jobs": (namespace, "", False, "", ROWS),
+        "labelled_jobs": (namespace, [label_text("n", "7")], ROWS),
+        "list_jobs_numbered": (namespace, "", None, "", ROWS, list(range(1, ROWS))),
+        "jobs_ahead": (namespace, NOW, "", ROWS),
+        "jobs_trimmed": (namespace, "", ROWS),
+        "fold_job_counts": (namespace,),
+    }
+
+
+def records(namespace: int) -> dict[str, tuple[Any, ...]]:
+    names = [_entry(number).name.encode() for number in range(ROWS)]
+    labels = label_bytes({"object": "job/7", "actor": "ann"})
+    walk = (namespace, b"audit/010000", b"audit/\xff", ROWS)
+    return {
+        "get_records": (namespace, names),
+        "list_records": walk,
+        "list_records_down": walk,
+        "list_records_labelled": (*walk, labels[0], labels),
+        "list_records_labelled_down": (*walk, labels[0], labels),
+        "record_versions": (namespace, names),
+        "old_records": walk,
+        "forget_records": (namespace, names),
+        "forget_record_labels": (namespace, names),
     }
 
 

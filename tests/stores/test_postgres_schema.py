@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 

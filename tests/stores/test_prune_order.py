@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horarium.backends import make_store
+from horarium.node.backends import make_store
 from horarium.testing.contract.base import ids
 from horarium.testing.values import NOW, a_finished_run
 

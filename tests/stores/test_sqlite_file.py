@@ -182,10 +182,14 @@ async def test_callers_who_wait_together_share_one_commit(tmp_path: Path) -> Non
     release, entered = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    def count() -> bool:
+        commits.append(None)
+        return False
+
     def hold(session: Session) -> None:
         loop.call_soon_threadsafe(entered.set)
         release.wait(10)
-        session.connection.set_commit_hook(lambda: bool(commits.append(None)))
+        session.connection.set_commit_hook(count)
 
     holding = asyncio.create_task(store._writer.call(hold))
     await entered.wait()

@@ -18,10 +18,47 @@ from horarium.stores.sqlite.connect import connect, parse_url
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import QUERIES, SIZES
 
-NOT_TABLES = ("carray", "json_each", "given", "wanted", "ready", "gated", "taken", "(subquery", "CONSTANT", "ROW")
+NOT_TABLES = (
+    "carray",
+    "json_each",
+    "given",
+    "wanted",
+    "ready",
+    "gated",
+    "taken",
+    "gates",
+    "heads",
+    "firsts",
+    "busy",
+    "counted",
+    "this",
+    "(subquery",
+    "CONSTANT",
+    "ROW",
+)
 
 BATCHES = [name for name in QUERIES.names() if QUERIES.rows(name, 2) != QUERIES[name]]
-HOT = ("due_jobs", "next_job_at", "claim_levels", "claim_ready", "claim_gated", "claim_runs", "load_runs")
+HOT = (
+    "due_jobs",
+    "next_job_at",
+    "claim_levels",
+    "claim_ready",
+    "claim_gated",
+    "claim_behind_gate",
+    "claim_runs",
+    "load_runs",
+    "list_runs",
+    "list_runs_of_queue",
+    "list_runs_of_owner",
+    "list_pending_runs",
+    "list_ended_runs",
+    "list_ended_runs_of_queue",
+    "list_ended_runs_of_owner",
+    "list_disabled_jobs",
+    "jobs_ahead",
+    "jobs_trimmed",
+    "prune_runs",
+)
 INDEXES = {
     "due_jobs": "jobs_due",
     "next_job_at": "jobs_due",
@@ -30,10 +67,22 @@ INDEXES = {
     "expired_runs": "runs_claimed",
     "unstarted_runs": "runs_start_by",
     "next_overdue_at": "runs_claimed",
-    "prune_runs": "runs_prunable",
+    "prune_runs": "runs_prunable_in_order",
     "unfinished_runs": "runs_unfinished",
     "list_runs": "runs_by_id",
     "list_runs_of_owner": "runs_of_owner",
+    "list_runs_of_queue": "runs_of_queue",
+    "list_pending_runs": "runs_pending",
+    "list_ended_runs": "runs_ended",
+    "list_ended_runs_of_queue": "runs_ended_of_queue",
+    "list_ended_runs_of_owner": "runs_ended_of_owner",
+    "list_claimed_runs": "runs_claimed",
+    "list_unfinished_runs_of_owner": "runs_unfinished",
+    "list_disabled_jobs": "jobs_disabled",
+    "jobs_ahead": "jobs_ahead",
+    "jobs_trimmed": "jobs_trimmed",
+    "claim_gates": "runs_behind_gate",
+    "claim_behind_gate": "runs_behind_gate",
     "list_jobs": "jobs_by_name",
     "list_jobs_prefixed": "jobs_by_name",
     "list_jobs_labelled": "job_labels_by_value",

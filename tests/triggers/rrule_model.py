@@ -23,8 +23,10 @@ class Rule:
         self.interval = int(given.get("INTERVAL", 1))
         self.wkst = WEEKDAYS.index(given.get("WKST", "MO"))
         self.count = int(given["COUNT"]) if "COUNT" in given else None
-        for name in ("MONTH", "WEEKNO", "YEARDAY", "MONTHDAY", "HOUR", "MINUTE", "SECOND", "SETPOS"):
-            setattr(self, name.lower(), [int(item) for item in given.get(f"BY{name}", "").split(",") if item])
+        self.month, self.weekno, self.yearday, self.monthday, self.hour, self.minute, self.second, self.setpos = (
+            [int(item) for item in given.get(f"BY{name}", "").split(",") if item]
+            for name in ("MONTH", "WEEKNO", "YEARDAY", "MONTHDAY", "HOUR", "MINUTE", "SECOND", "SETPOS")
+        )
         self.day = [
             (int(item[:-2] or 0), WEEKDAYS.index(item[-2:])) for item in given.get("BYDAY", "").split(",") if item
         ]

@@ -10,13 +10,14 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.clock import HOUR, INSTANT_MAX, MINUTE, to_instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers import Cron, cron, parse_trigger
 from horarium.triggers.cron_fields import EXPRESSION_MAX
+from tests.searching import tries
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTES = ("*", "*/7", "0", "30", "0,15,45", "10-20", "5-50/5", "59")
@@ -243,7 +244,7 @@ def test_a_wrong_expression_is_refused_with_its_position(expression: str, positi
         "expected" in str(caught.value)
         or "refused" in str(caught.value)
         or "write" in str(caught.value)
-        or "can't stand" in str(caught.value)
+        or "is not allowed" in str(caught.value)
     )
 
 
@@ -276,7 +277,7 @@ def test_the_cap_on_length_is_exact() -> None:
         cron(expression + " " * (EXPRESSION_MAX - len(expression) + 1))
 
 
-@settings(max_examples=500, deadline=500)
+@tries(500)
 @given(st.text(st.sampled_from("0123456789*/-,?LWH#()@ MONFRIJANdailyé\n"), max_size=40), st.integers(-1, INSTANT_MAX))
 def test_any_text_is_read_or_refused(text: str, after: int) -> None:
     try:
@@ -289,7 +290,7 @@ def test_any_text_is_read_or_refused(text: str, after: int) -> None:
     assert trigger.words().endswith(BERLIN)
 
 
-@settings(max_examples=300, deadline=500)
+@tries(300)
 @given(st.integers(0, 10**6), st.sampled_from([BERLIN, NEW_YORK, LORD_HOWE, APIA]),
        st.integers(0, 60 * 365 * 24),
        st.sampled_from(["shift", "skip", "run_at_transition"]), st.sampled_from(["first", "second",

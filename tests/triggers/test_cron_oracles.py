@@ -58,7 +58,7 @@ def random_moment(rng: random.Random) -> datetime:
 def all_hours_listed(expression: str) -> bool:
     trigger = cron(expression)
     minute, hour = expression.split()[:2]
-    return trigger._elapsed and not (minute.startswith("*") or hour.startswith("*"))
+    return trigger.follows_elapsed_time and not (minute.startswith("*") or hour.startswith("*"))
 
 
 def check_cronsim(seed: int, zone: str, rounds: int) -> int:

@@ -6,13 +6,14 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.clock import to_instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers import Phrase, parse_trigger, when
 from horarium.triggers.phrase_words import TEXT_MAX
+from tests.searching import tries
 
 NOW = datetime(2026, 11, 16, 10, tzinfo=UTC)  # a Monday
 
@@ -288,7 +289,7 @@ VOCABULARY = [
 ]
 
 
-@settings(max_examples=1500, deadline=500)
+@tries(1500)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=9), st.integers(0, 7 * 10**15))
 def test_any_row_of_known_words_is_read_or_refused(words: list[str], after: int) -> None:
     trigger = read_or_refused(" ".join(words))
@@ -301,7 +302,7 @@ def test_any_row_of_known_words_is_read_or_refused(words: list[str], after: int)
     assert str(trigger)
 
 
-@settings(max_examples=300, deadline=500)
+@tries(300)
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     trigger = read_or_refused(text)

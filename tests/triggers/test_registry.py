@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers import Trigger, parse_trigger, registry
+from tests.searching import tries
 
 CRON = {"type": "cron", "expression": "0 3 * * *"}
 
@@ -128,7 +129,7 @@ FIELDS = [
 NAMES = st.sampled_from(["cron", "interval", "once", "phrase", "any_of", "except", "between", "what"])
 
 
-@settings(max_examples=300, deadline=2000)
+@tries(300)
 @given(NAMES, st.dictionaries(st.sampled_from(FIELDS), JSON | st.just(CRON) | st.just([CRON])))
 def test_no_json_gives_anything_but_a_trigger_or_invalid_trigger(name: str, fields: dict[str, Any]) -> None:
     trigger = refused = None

@@ -67,11 +67,11 @@ def test_a_start_that_the_rule_does_not_match_is_no_fire_time_and_does_not_count
         ("20261122T083000", 3),  # local in Berlin: the fire time itself is included
         ("20261122T073000Z", 3),
         ("20261122T072959Z", 2),
-        ("20261122", 2),  # its midnight
-        ("20261123", 3),
+        ("20261122", 3),  # the whole of that day
+        ("20261121", 2),
     ],
 )
-def test_until_is_an_instant_and_included(until: str, expected: int) -> None:
+def test_until_is_included_and_a_date_is_a_whole_day(until: str, expected: int) -> None:
     assert len(fires(rrule(f"{BERLIN}RRULE:FREQ=DAILY;UNTIL={until}"), 9)) == expected
 
 
@@ -210,3 +210,53 @@ def test_nothing_fires_outside_1970_to_2200() -> None:
     assert trigger.next_fire(-(10**30)) == 0
     assert trigger.next_fire(10**30) is None
     assert trigger.fires(datetime(2200, 12, 30, tzinfo=UTC), 5) == [datetime(2200, 12, 31, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FREQ=DAILY;COUNT=2;DTSTART=20261123T073000Z",
+        "DTSTART=20261123T073000Z;FREQ=DAILY;COUNT=2",
+        "FREQ=DAILY;DTSTART=20261123T073000Z;COUNT=2",
+        "RRULE:FREQ=DAILY;COUNT=2;DTSTART=20261123T073000Z",
+        "FREQ=DAILY;COUNT=2;DTSTART=20261123T083000;TZID=Europe/Berlin",
+        "DTSTART;TZID=Europe/Berlin=20261123T083000;FREQ=DAILY;COUNT=2",
+        "freq=daily;count=2;dtstart=20261123t073000z",
+    ],
+)
+def test_a_rule_may_carry_its_own_start(text: str) -> None:
+    trigger = rrule(text)
+    found = trigger.fires(datetime(2026, 11, 20, tzinfo=UTC), 9)
+    assert [f"{fire:%m-%d %H:%M}" for fire in found] == ["11-23 07:30", "11-24 07:30"]
+    assert rrule(trigger.spec()["rrule"]) == trigger
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("DTSTART:20260101T000000Z\nRRULE:FREQ=DAILY;DTSTART=20260101T000000Z", "twice"),
+        ("FREQ=DAILY;DTSTART=20261301T000000Z", "no such date"),
+        ("FREQ=DAILY;DTSTART=", "DTSTART"),
+        ("DTSTART=20260101T000000Z", "no part"),
+        ("FREQ=DAILY;DTSTART=20260101T000000Z;TZID=Europe/Berlin", "Z and has a TZID"),
+    ],
+)
+def test_a_start_inside_a_rule_is_checked(text: str, word: str) -> None:
+    with pytest.raises(InvalidTrigger, match=word):
+        rrule(text)
+
+
+@pytest.mark.parametrize(
+    ("zone", "until", "last"),
+    [
+        ("UTC", "20261122", "2026-11-22T23:30:00Z"),
+        ("America/New_York", "20261122", "2026-11-23T04:30:00Z"),
+        ("Asia/Tokyo", "20261122", "2026-11-22T14:30:00Z"),
+        ("America/Sao_Paulo", "20181103", "2018-11-04T02:30:00Z"),  # the next day has no midnight
+        ("America/Havana", "20261031", "2026-11-01T03:30:00Z"),  # the next day shows its first hour twice
+    ],
+)
+def test_a_date_as_end_is_the_whole_day_on_the_clock_of_the_rule(zone: str, until: str, last: str) -> None:
+    trigger = rrule(f"FREQ=MINUTELY;INTERVAL=30;UNTIL={until}", zone)
+    end = to_instant(datetime.fromisoformat(last))
+    assert trigger.last_fire(end - 86_400 * SECOND, end + 86_400 * SECOND) == end

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock_time
 from itertools import product
 from zoneinfo import ZoneInfo
 
@@ -17,7 +18,8 @@ START = "19970902T090000"
 
 def read(text: str, time: str = "09:00") -> list[datetime]:
     """`1997 Sep 2 4-6 | Oct 1 9:20,9:40`: a day stands for `time`, unless times follow it; `2-5` is 2 3 4 5."""
-    year, month, found = 0, 0, []
+    year, month = 0, 0
+    found: list[tuple[tuple[int, int, int], str]] = []
     for word in text.replace("|", " ").split():
         if word in MONTHS:
             month = MONTHS.index(word) + 1
@@ -30,7 +32,9 @@ def read(text: str, time: str = "09:00") -> list[datetime]:
             first, _, last = word.partition("-")
             found += [((year, month, day), time) for day in range(int(first), int(last or first) + 1)]
     return [
-        datetime(*day, *map(int, clock.split(":")), tzinfo=ZONE) for day, clocks in found for clock in clocks.split(",")
+        datetime.combine(date(*day), clock_time.fromisoformat(clock.zfill(5)), ZONE)
+        for day, clocks in found
+        for clock in clocks.split(",")
     ]
 
 

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import metadata
+from os import urandom
 from typing import Any
 
 from litestar import Litestar, Router
 from litestar.handlers import HTTPRouteHandler
 
+from horarium.access.keys import Keys as NamedKeys
+from horarium.access.tokens import Tokens
+from horarium.api.access import AccessApi, Callers
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Endpoint, options, route
-from horarium.api.guards import add_security_headers, refuse_cross_site, require_key
+from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
+from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
 from horarium.api.problems import exception_handlers
 from horarium.api.runs import Runs
+from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.work import Work
-from horarium.operations import Operations
+from horarium.operations.contention import Entropy
+from horarium.operations.facade import Operations
 from horarium.services.claims import Claims
 
 PREFIX = "/api/v1"
+LOOPBACK = Hosts()
+"""Names of this machine for itself, and no other."""
 
 
 def create_app(
@@ -36,23 +45,31 @@ def create_app(
     health: Health,
     telemetry: Telemetry,
     api_keys: Sequence[str] = (),
+    hosts: Hosts = LOOPBACK,
+    tokens: Tokens | None = None,
+    entropy: Entropy = urandom,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
-    documentation do not."""
-    system = System(operations, claims, health, telemetry)
+    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
+    named = NamedKeys(operations.store, operations.clock)
+    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
+    system = System(operations, claims, health, telemetry, trusted=keys.open)
     work = Work(operations, claims)
     guarded = [
-        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints()
+        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints(),
+        *AccessApi(operations, named, entropy).endpoints(),
     ]  # fmt: skip
     unguarded = system.open_endpoints()
 
     def document() -> dict[str, Any]:
-        return build_document([(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys))
+        return build_document(
+            [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
+        )
 
-    api = Router(PREFIX, route_handlers=_routes(guarded), guards=[require_key(api_keys)])
+    api = Router(PREFIX, route_handlers=_routes(guarded), guards=[keys.guard()])
     return Litestar(
         [api, *_routes(unguarded), *Docs(document).handlers()],
-        guards=[refuse_cross_site],
+        guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
         openapi_config=None,

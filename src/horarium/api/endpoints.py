@@ -17,6 +17,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Method
 from msgspec import Struct
 
+from horarium.access.roles import Principal, Scope
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
@@ -31,6 +32,12 @@ class Call(Struct):
     request: AnyRequest
     query: Any = None
     body: Any = None
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        found: Principal = self.request.scope["user"]
+        return found
 
 
 class Example(Struct, frozen=True):
@@ -62,8 +69,10 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     examples: Sequence[Example] = ()
     media_type: str = "application/json"
+    scope: Scope | None = None
+    """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
     open: bool = False
-    """Documented as answered without an API key (it stands outside of /api)."""
+    """Documented as answered without an API key (it is outside of /api)."""
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
@@ -94,6 +103,7 @@ def route(endpoint: Endpoint) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
+        opt={"scope": endpoint.scope},
     )(handle)
 
 

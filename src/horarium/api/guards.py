@@ -1,12 +1,12 @@
-"""Who may ask: API keys, and no page of another site. And the headers that every answer carries.
+"""Who may ask: API keys, the server's own names, and no page of another site. And the headers of every answer.
 
 Keys are hashed when the application is made; only the hashes are kept, and all of them are compared, in constant time.
-A key never stands in a log or an answer.
+A key never appears in a log or an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
@@ -16,13 +16,23 @@ from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
 
-from horarium.api.problems import CrossSite, Unauthorized
-from horarium.report_keys import PREFIX, key_digest, report_key
+from horarium.access.keys import TOKEN_PREFIX
+from horarium.access.roles import LOCAL, Principal
+from horarium.api.access import API_KEY, REPORTER, Callers, require_scope
+from horarium.api.hosts import Hosts
+from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
+from horarium.api.sign_ins import SignIns
+from horarium.operations.report_keys import PREFIX, key_digest, report_key
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
+Count = Callable[[str], None]
+"""Takes the reason of a refusal."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OWN_SITES = frozenset({"same-origin", "none"})
+WORK = ("api/", "metrics")
+"""Paths (without the first slash) at which a mere GET asks the store."""
 CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 _HEADERS = (
@@ -37,51 +47,152 @@ REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
 """The routes that a key for one run's reports opens, for that run."""
 
 
-def require_key(api_keys: Sequence[str]) -> Guard:
-    """A guard that lets only bearers of one of these keys pass (and everyone, where there are none). For the reports of
-    one run, the key that was sent along with its request will do."""
-    known = [key_digest(key) for key in api_keys]
+class Keys:
+    """The server's API keys, as hashes."""
+
+    def __init__(self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, count: Count) -> None:
+        self._known = [key_digest(key) for key in api_keys]
+        self._callers = callers
+        self._sign_ins = sign_ins
+        self._count = count
+
+    def open(self, connection: Connection) -> bool:
+        """Whether the request carries one of the keys, or none is needed."""
+        return not self._needed or self._fits(_bearer(connection))
+
+    @property
+    def _needed(self) -> bool:
+        return bool(self._known) or self._callers.ask
+
+    def guard(self) -> Guard:
+        """A guard that lets only bearers of one of the keys pass (and everyone, where there are none). The reports
+        of one run are also open to the key that was sent with its request."""
+
+        async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+            await self._require(connection, handler)
+
+        return guard
+
+    async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
+        given, address = _bearer(connection), _address(connection)
+        if not self._needed and not given.startswith(TOKEN_PREFIX.encode()):
+            connection.scope["user"] = LOCAL
+            return
+        digest = sha256(given).digest()
+        if given:
+            await self._slow_down(address, digest)
+        caller = await self._caller(given, connection, handler)
+        if caller is None:
+            raise self._refusal(connection, address, wrong=bool(given))
+        self._sign_ins.succeeded(address, digest)
+        connection.scope["user"] = caller
+        require_scope(caller, handler)
+
+    async def _caller(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> Principal | None:
+        if self._fits(given):
+            return API_KEY
+        if self._fits_run(given, connection, handler):
+            return REPORTER
+        return await self._callers.find(given) if given else None
+
+    async def _slow_down(self, address: str, digest: bytes) -> None:
+        try:
+            await self._sign_ins.slow_down(address, digest)
+        except TooManyFailures:
+            self._count("throttled")
+            raise
+
+    def _fits(self, given: bytes) -> bool:
+        digest = sha256(given).digest()
+        return sum(compare_digest(digest, each) for each in self._known) > 0  # all are compared, in constant time
+
+    def _fits_run(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> bool:
+        if not given.startswith(PREFIX.encode()) or handler.name not in REPORTS:
+            return False
+        run_id = str(connection.path_params["id"])
+        return sum(compare_digest(given, report_key(each, run_id).encode()) for each in self._known) > 0
+
+    def _refusal(self, connection: Connection, address: str, *, wrong: bool) -> Unauthorized:
+        self._count("unauthorized")
+        why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
+        request = f"{connection.scope.get('method')} {connection.scope['path']}"
+        self._sign_ins.failed(address, request, why, guess=wrong)
+        return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)
+
+
+def _bearer(connection: Connection) -> bytes:
+    """The key that was sent, if any. Credentials of another scheme are a wrong key (none begins with a space)."""
+    text = connection.headers.get("authorization", "").strip()
+    scheme, _, given = text.partition(" ")
+    key = given.strip() if scheme.lower() == "bearer" else text and f" {text}"
+    return key.encode("latin-1", "replace")
+
+
+def _address(connection: Connection) -> str:
+    client = connection.scope.get("client")
+    return client[0] if client else "unknown"
+
+
+def require_host(hosts: Hosts, count: Count) -> Guard:
+    """A guard against DNS rebinding: only requests to the server's own names are answered."""
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
-        if not known:
-            return
-        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        given = given.strip()
-        digest = sha256(given.encode("latin-1", "replace")).digest()
-        fits = [compare_digest(digest, each) for each in known]
-        if given.startswith(PREFIX) and handler.name in REPORTS:
-            run_id = str(connection.path_params["id"])
-            fits += [compare_digest(given.encode(), report_key(each, run_id).encode()) for each in known]
-        if scheme.lower() != "bearer" or not any(fits):
-            raise Unauthorized("send `Authorization: Bearer KEY` with one of the server's API keys")
+        given = [value for name, value in connection.scope["headers"] if name == b"host"]
+        if not given and connection.scope["http_version"] == "1.0":
+            return  # sent by no browser
+        if len(given) != 1:
+            raise MalformedRequest("a request has exactly one Host header", field="host")
+        host = given[0].decode("latin-1")
+        if not hosts.allow(host):
+            count("host")
+            raise WrongHost(
+                f"{host[:200]!r} is not a name of this server; if it should be one, add it with "
+                "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
+                field="host",
+            )
 
     return guard
 
 
-async def refuse_cross_site(connection: Connection, handler: BaseRouteHandler) -> None:
-    """A browser says for which site it asks; another site's page may not change anything here. `Sec-Fetch-Site` is
-    what counts; `Origin` where a browser sends only that. Clients that are no browsers send neither."""
-    if connection.scope.get("method") in SAFE_METHODS:
-        return
+def refuse_cross_site(count: Count) -> Guard:
+    """A guard against pages of other sites: they may change nothing here, and ask nothing that costs work. A browser
+    says for which site it asks: `Sec-Fetch-Site` is what counts; `Origin` where a browser sends only that. A port is no
+    part of a site, so `same-site` is foreign too. Clients that are no browsers send neither."""
+
+    async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+        if _is_foreign(connection) and _costs(connection):
+            count("site")
+            raise CrossSite("this request comes from a page of another site; open the page from this server itself")
+
+    return guard
+
+
+def _is_foreign(connection: Connection) -> bool:
     site = connection.headers.get("sec-fetch-site")
     if site is not None:
-        foreign = site == "cross-site"
-    else:
-        origin = connection.headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc != connection.headers.get("host")
-    if foreign:
-        raise CrossSite("this request comes from a page of another site; open the page from this server itself")
+        return site not in OWN_SITES
+    origin = connection.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != connection.headers.get("host")
+
+
+def _costs(connection: Connection) -> bool:
+    if connection.scope.get("method") not in SAFE_METHODS:
+        return True
+    return connection.scope["path"].lstrip("/").startswith(WORK)
 
 
 async def add_security_headers(message: Message, scope: Scope) -> None:
     """Put our headers on an answer; a policy that a page brings along stays."""
-    if message["type"] != "http.response.start":
-        return
-    headers = list(message.get("headers", ()))
-    names = {name.lower() for name, _ in headers}
-    headers += _HEADERS
+    if message["type"] == "http.response.start":
+        headers = list(message.get("headers", ()))
+        message["headers"] = [*headers, *security_headers({name.lower() for name, _ in headers})]
+
+
+def security_headers(names: Collection[bytes]) -> list[tuple[bytes, bytes]]:
+    """Our headers for an answer that has those of these names."""
+    headers = list(_HEADERS)
     if b"content-security-policy" not in names:
         headers.append((b"content-security-policy", CONTENT_SECURITY_POLICY.encode()))
     if b"cache-control" not in names:
         headers.append((b"cache-control", b"no-store"))
-    message["headers"] = headers
+    return headers

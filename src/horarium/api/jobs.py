@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
+from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
-from horarium.api.faults import find_faults
 from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
@@ -27,6 +26,7 @@ from horarium.api.reading import (
     write_cursor,
 )
 from horarium.api.schemas import (
+    BackfillAnswer,
     BackfillRequest,
     Fires,
     FiresQuery,
@@ -38,18 +38,20 @@ from horarium.api.schemas import (
     JobReplacement,
     PauseRequest,
     PreviewRequest,
-    RunBatch,
     TriggerRequest,
 )
-from horarium.api.shown import shown_job
-from horarium.definitions import JobDefinition, JobView, RunView, definition_of, redefine, run_view
-from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob
-from horarium.job_operations import YIELD_EVERY, Put, patch_definition
+from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
-from horarium.operations import Operations
+from horarium.operations.facade import Operations
+from horarium.operations.importing import Put
+from horarium.operations.listing import Slices
 from horarium.ports import JobFilter
+from horarium.wire.definitions import JobDefinition, definition_of, with_definition
+from horarium.wire.faults import find_faults
+from horarium.wire.patches import patch_definition
+from horarium.wire.views import JobView, RunView, job_view, run_view
 
-INVALID_JOB = ("invalid_job", "invalid_trigger")
+INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 
 
 class Jobs:
@@ -61,21 +63,27 @@ class Jobs:
     async def create(self, call: Call) -> Answer:
         definition, key = to_definition(call.body), idempotency_key(call.request)
         try:
-            job = await self._operations.create_job(definition)
-        except AlreadyExists:
+            job = await self._operations.jobs.create_job(definition)
+        except (AlreadyExists, InvalidTrigger) as error:
             if key is None:
                 raise
-            return answer(shown_job(await self._same(definition)))
-        return answer(shown_job(job), 201, [("location", f"/api/v1/jobs/{job.name}")])
+            return answer(job_view(await self._same(definition, error)))
+        return answer(job_view(job), 201, [("location", f"/api/v1/jobs/{job.name}")])
 
-    async def _same(self, definition: JobDefinition) -> Job:
-        """The stored job, if it has this content: the earlier answer to the same request was lost on its way."""
-        job = await self._operations.get_job(definition.name)
+    async def _same(self, definition: JobDefinition, refused: AlreadyExists | InvalidTrigger) -> Job:
+        """The stored job, if it has this content: the earlier answer to the same request was lost on its way. (Its rule
+        may have no fire time left by now.)"""
         try:
-            same = redefine(job, definition, now=job.anchor_at, check_target=_unchecked) == job
+            job = await self._operations.jobs.get_job(definition.name)
+        except NotFound:
+            raise refused from None
+        try:
+            same = with_definition(job, definition, now=job.anchor_at, check_target=_unchecked) == job
         except CallerError:
             same = False
         if not same:
+            if not isinstance(refused, AlreadyExists):
+                raise refused
             raise AlreadyExists(
                 f"job {job.name!r} exists already, with other content; use PUT to replace it", field="name"
             )
@@ -89,28 +97,28 @@ class Jobs:
             name_prefix=None if query.prefix is UNSET else query.prefix or None,
         )
         after = read_cursor("jobs", query.cursor, is_name)
-        page = await self._operations.list_jobs(where, after, query.limit)
-        return answer(JobPage([shown_job(job) for job in page.items], write_cursor("jobs", page.next_after)))
+        page = await self._operations.jobs.list_jobs(where, after, query.limit)
+        return answer(JobPage([job_view(job) for job in page.items], write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:
-        return answer(shown_job(await self._operations.get_job(job_name(call.request))))
+        return answer(job_view(await self._operations.jobs.get_job(job_name(call.request))))
 
     async def put(self, call: Call) -> Answer:
         name = call.request.path_params["name"]
         given = call.body.setdefault("name", name)
         if given != name:
             raise InvalidContent([Fault("name", f"is not {name!r}, the name in the path; a job can't be renamed")])
-        job, created = await self._operations.put_job(to_definition(call.body))
+        job, created = await self._operations.jobs.put_job(to_definition(call.body))
         location = [("location", f"/api/v1/jobs/{job.name}")] if created else []
-        return answer(shown_job(job), 201 if created else 200, location)
+        return answer(job_view(job), 201 if created else 200, location)
 
     async def patch(self, call: Call) -> Answer:
         name, changes = job_name(call.request), call.body
         check_rule(changes.get("trigger"))
         try:
-            return answer(shown_job(await self._operations.patch_job(name, changes)))
+            return answer(job_view(await self._operations.jobs.patch_job(name, changes)))
         except InvalidJob:
-            job = await self._operations.get_job(name)
+            job = await self._operations.jobs.get_job(name)
             patched = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
             faults = find_faults(patched, JobDefinition)
             if not faults:
@@ -118,52 +126,55 @@ class Jobs:
             raise InvalidContent(faults, InvalidJob.code) from None
 
     async def delete(self, call: Call) -> Answer:
-        await self._operations.delete_job(job_name(call.request))
+        await self._operations.jobs.delete_job(job_name(call.request))
         return no_content()
 
     async def import_jobs(self, call: Call) -> Answer:
         asked: ImportRequest = call.body
         answers: list[Imported | None] = []
         definitions: list[JobDefinition] = []
-        for index, fields in enumerate(asked.jobs):
-            if index % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+        slices = Slices()
+        for fields in asked.jobs:
+            await slices.give_way()
             try:
                 definitions.append(to_definition(without_read_only(fields)))
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_imported(fields.get("name"), error))
-        done = iter(await self._operations.put_jobs(definitions, dry_run=asked.dry_run) if definitions else [])
+        done = iter(
+            await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run) if definitions else []
+        )
         names = iter(definition.name for definition in definitions)
         return answer([_imported(next(names), next(done)) if each is None else each for each in answers])
 
     async def pause(self, call: Call) -> Answer:
         reason = call.body.reason if call.body else None
-        return answer(shown_job(await self._operations.pause_job(job_name(call.request), reason)))
+        return answer(job_view(await self._operations.jobs.pause_job(job_name(call.request), reason)))
 
     async def resume(self, call: Call) -> Answer:
-        return answer(shown_job(await self._operations.resume_job(job_name(call.request))))
+        return answer(job_view(await self._operations.jobs.resume_job(job_name(call.request))))
 
     async def trigger(self, call: Call) -> Answer:
         name = job_name(call.request)
         payload = encode_payload(call.body.payload) if call.body else None
         key = idempotency_key(call.request)
-        run = await self._operations.trigger_job(name, payload, None if key is None else f"{name}/{key}")
+        run = await self._operations.jobs.trigger_job(name, payload, None if key is None else f"{name}/{key}")
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     async def backfill(self, call: Call) -> Answer:
         asked: BackfillRequest = call.body
-        runs = await self._operations.backfill_job(job_name(call.request), asked.start, asked.end)
-        return answer(RunBatch([run_view(run) for run in runs]), 201)
+        made = await self._operations.jobs.backfill_job(job_name(call.request), asked.start, asked.end)
+        runs = [run_view(run) for run in made.runs]
+        return answer(BackfillAnswer(runs, made.left, made.next_start), 201)
 
     async def fires(self, call: Call) -> Answer:
-        fires, words = await self._operations.fires(job_name(call.request), call.query.count)
+        fires, words = await self._operations.jobs.fires(job_name(call.request), call.query.count)
         return answer(Fires(fires, words))
 
     async def preview(self, call: Call) -> Answer:
         asked: PreviewRequest = call.body
         check_rule(asked.trigger)
-        fires, words = self._operations.preview(asked.trigger, asked.after, asked.count)
+        fires, words = await self._operations.jobs.preview(asked.trigger, asked.after, asked.count)
         return answer(Fires(fires, words))
 
     def endpoints(self) -> list[Endpoint]:
@@ -174,6 +185,7 @@ class Jobs:
         return [
             Endpoint(
                 method="POST", path="/jobs", name="createJob", tag="jobs", handle=self.create,
+                scope=Scope.JOBS_WRITE,
                 summary="Define a job",
                 description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
                 "very same content is the answer (200): so a request whose answer was lost can be sent again.",
@@ -183,6 +195,7 @@ class Jobs:
             ),
             Endpoint(
                 method="GET", path="/jobs", name="listJobs", tag="jobs", handle=self.list_jobs,
+                scope=Scope.JOBS_READ,
                 summary="List jobs by name", query=JobQuery,
                 answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
             ),
@@ -191,10 +204,11 @@ class Jobs:
     def _import(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/import", name="importJobs", tag="jobs", handle=self.import_jobs,
+            scope=Scope.JOBS_WRITE,
             summary="Define many jobs, or bring them to this content, in one request",
-            description="1,000 at the most. Each job is put for itself: the answers stand in the order of the jobs. "
+            description="At most 1,000. Each job is put for itself: the answers are in the order of the jobs. "
             "Importing again changes nothing. New jobs with an interval and no anchor begin spread evenly over it. (It "
-            "does not stand under /jobs, where a job may have any name.)",
+            "is not under /jobs, where a job may have any name.)",
             body=ImportRequest, read=BodyReader(ImportRequest), examples=examples.IMPORTS,
             answers={200: (list[Imported], "One answer for each job")}, problems=(),
         )  # fmt: skip
@@ -203,13 +217,15 @@ class Jobs:
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}", name="getJob", tag="jobs", handle=self.get,
+                scope=Scope.JOBS_READ,
                 summary="Show a job", answers={200: (JobView, "The job")}, problems=("not_found",),
             ),
             Endpoint(
                 method="PUT", path="/jobs/{name}", name="putJob", tag="jobs", handle=self.put,
+                scope=Scope.JOBS_WRITE,
                 summary="Define a job, or replace its definition",
                 description="Idempotent: content that does not change never moves the next fire time. `name` may be "
-                "left out of the body; if it stands there it must be the one in the path. Fields that are ours (`id`, "
+                "left out of the body; if it is there it must be the one in the path. The server's own fields (`id`, "
                 "`next_fire_at`, ...) are ignored, so what GET gave can be edited and put back.",
                 body=JobReplacement, read=read_job, examples=examples.JOBS,
                 answers={200: (JobView, "The job as it now is"), 201: (JobView, "The job is new")},
@@ -217,6 +233,7 @@ class Jobs:
             ),
             Endpoint(
                 method="PATCH", path="/jobs/{name}", name="patchJob", tag="jobs", handle=self.patch,
+                scope=Scope.JOBS_WRITE,
                 summary="Change parts of a job",
                 description="A JSON merge patch (RFC 7396): null takes a field back to its default, objects merge.",
                 body=JobPatch, read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
@@ -224,6 +241,7 @@ class Jobs:
             ),
             Endpoint(
                 method="DELETE", path="/jobs/{name}", name="deleteJob", tag="jobs", handle=self.delete,
+                scope=Scope.JOBS_WRITE,
                 summary="Delete a job",
                 description="Its pending runs are cancelled, running ones asked to stop; its history stays a while.",
                 answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
@@ -234,31 +252,36 @@ class Jobs:
         return [
             Endpoint(
                 method="POST", path="/jobs/{name}/pause", name="pauseJob", tag="jobs", handle=self.pause,
+                scope=Scope.RUNS_WRITE,
                 summary="Pause a job", description="A job that is paused stays as it is.",
                 body=PauseRequest, read=BodyReader(PauseRequest), optional_body=True,
                 answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
             ),
             Endpoint(
                 method="POST", path="/jobs/{name}/resume", name="resumeJob", tag="jobs", handle=self.resume,
+                scope=Scope.RUNS_WRITE,
                 summary="Resume a job", description="It goes on with the fire times from now on.",
                 body=dict[str, Any], read=read_object, optional_body=True,
                 answers={200: (JobView, "The job, going on")}, problems=("not_found", "conflict"),
             ),
             Endpoint(
                 method="POST", path="/jobs/{name}/trigger", name="triggerJob", tag="jobs", handle=self.trigger,
+                scope=Scope.RUNS_WRITE,
                 summary="Run a job now",
                 description="The run obeys the job's overlap policy, so it may come back `skipped`. With an "
-                "`Idempotency-Key`, asking again gives the run that was made the first time.",
+                "`Idempotency-Key`, the same request again answers with the run that was made the first time.",
                 body=TriggerRequest, read=BodyReader(TriggerRequest, nul=True), optional_body=True,
                 headers=examples.IDEMPOTENCY,
                 answers={201: (RunView, "The run")}, problems=("not_found", "conflict"),
             ),
             Endpoint(
                 method="POST", path="/jobs/{name}/backfill", name="backfillJob", tag="jobs", handle=self.backfill,
+                scope=Scope.RUNS_WRITE,
                 summary="Make runs for fire times of the past",
-                description="1,000 at the most. Fire times that have a run already keep theirs.",
+                description="At most 1,000. Fire times that have a run already keep theirs. `left` says how many fire "
+                "times of the span are left for another request, which begins at `next_start`.",
                 body=BackfillRequest, read=BodyReader(BackfillRequest), examples=examples.BACKFILLS,
-                answers={201: (RunBatch, "The runs that were made")}, problems=("not_found", "conflict"),
+                answers={201: (BackfillAnswer, "The runs that were made")}, problems=("not_found", "conflict"),
             ),
         ]  # fmt: skip
 
@@ -266,14 +289,16 @@ class Jobs:
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}/fires", name="listFires", tag="jobs", handle=self.fires,
+                scope=Scope.JOBS_READ,
                 summary="The next fire times of a job", query=FiresQuery,
-                answers={200: (Fires, "Fire times")}, problems=("not_found",),
+                answers={200: (Fires, "Fire times")}, problems=("not_found", "too_expensive"),
             ),
             Endpoint(
                 method="POST", path="/preview", name="previewTrigger", tag="jobs", handle=self.preview,
+                scope=Scope.JOBS_READ,
                 summary="The fire times of a trigger", description="Nothing is stored.",
                 body=PreviewRequest, read=BodyReader(PreviewRequest), examples=examples.PREVIEWS,
-                answers={200: (Fires, "Fire times")}, problems=("invalid_trigger",),
+                answers={200: (Fires, "Fire times")}, problems=("invalid_trigger", "too_expensive"),
             ),
         ]  # fmt: skip
 

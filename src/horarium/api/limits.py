@@ -1,16 +1,17 @@
-"""What one request may ask for at the most: every limit of the API by name, with its unit in the name."""
+"""What one request may ask for at most: every limit of the API by name, with its unit in the name."""
 
 from __future__ import annotations
 
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.services.claims import WAIT_SECONDS_MAX, WAITERS_MAX
 from horarium.triggers import FIRES_MAX
+from horarium.wire.faults import FAULTS_MAX
 
 BODY_BYTES_MAX = 1024 * 1024
 REPORT_BYTES_MAX = 64 * 1024
 """The body of one heartbeat, complete or fail."""
 JSON_DEPTH_MAX = 64
-"""How many arrays and objects may stand inside one another; `{}` has depth 1."""
+"""How deep arrays and objects may be nested; `{}` has depth 1."""
 RULE_BYTES_MAX = 8 * 1024
 """UTF-8 bytes of any one text in a trigger."""
 PAGE_DEFAULT = 50
@@ -22,10 +23,8 @@ KEY_CHARS_MAX = 200
 REASON_CHARS_MAX = 1_000
 WORKER_CHARS_MAX = 200
 QUERY_FIELDS_MAX = 100
-FAULTS_MAX = 20
-"""Faults listed in one answer."""
 RETRY_AFTER_SECONDS = 1
-"""What a client is told to wait when something that we depend on is down."""
+"""How long a client is asked to wait when something that the server depends on is down."""
 
 __all__ = [
     "BATCH_MAX",

@@ -12,7 +12,7 @@ from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem
 from horarium.api.triggers_schema import EXCLUSIONS, AnyTrigger
 
 REF = "#/components/schemas/"
-DESCRIPTION = """Horarium says when, turns that into runs, and hands each run to whoever does the work.
+DESCRIPTION = """Horarium says when, turns that into runs, and hands each run to what does the work.
 
 Instants are RFC 3339 with an offset. Every list is paged: `next_cursor` of one page is `cursor` of the next, and null
 on the last. Errors are problem details (RFC 9457) with a stable `code`. Delivery is at least once: use a run's
@@ -20,11 +20,15 @@ on the last. Errors are problem details (RFC 9457) with a stable `code`. Deliver
 
 TAGS = {
     "jobs": "What to run, when, under which policies.",
-    "runs": "What came of it.",
+    "runs": "Their states, results and histories.",
     "work": "For workers: claim, heartbeat, report.",
+    "access": "Who asks, keys, and the audit.",
     "system": "Nodes and counts.",
-    "health": "For whoever watches the process.",
+    "health": "For those who watch the process.",
 }
+
+CURSOR = {"pattern": "^[A-Za-z0-9_-]+$"}
+"""The form of a cursor. One of another form can't be read (400), like one that was made up, so no type checks it."""
 
 _PARAMETERS = {
     "name": {
@@ -104,9 +108,12 @@ def _describe(schemas: dict[str, Any]) -> None:
     excluded = [trigger, *({"$ref": REF + kind.__name__} for kind in EXCLUSIONS)]
     schemas["ExceptTrigger"]["properties"]["except"]["items"] = {"anyOf": excluded}
     _describe_changes(schemas)
+    for name in ("PageQuery", "JobQuery", "RunQuery"):
+        schemas[name]["properties"]["cursor"] |= CURSOR
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
 
 
+_MERGED_OBJECTS = {"trigger": "TriggerChanges", "target": "TargetChanges", "labels": "LabelChanges"}
 _MERGED = ("CatchUp", "Retry", "Timeouts", "Concurrency", "Retention")
 
 
@@ -118,7 +125,9 @@ def _describe_changes(schemas: dict[str, Any]) -> None:
     for name in _MERGED:
         schemas[f"{name}Patch"] = _all_nullable(schemas[name]) | {"title": f"{name}Patch"}
     patch = _all_nullable(definition) | _named(schemas["JobPatch"])
-    patch["properties"] |= {name: {"type": ["object", "null"]} for name in ("trigger", "target", "labels")}
+    for name, title in _MERGED_OBJECTS.items():
+        schemas[title] = {"title": title, "type": "object", "description": f"What changes of the {name}."}
+        patch["properties"][name] = {"anyOf": [{"$ref": REF + title}, {"type": "null"}]}
     for schema in patch["properties"].values():
         for choice in schema.get("anyOf", ()):
             if choice.get("$ref", "").removeprefix(REF) in _MERGED:
@@ -177,7 +186,8 @@ def _request_body(endpoint: Endpoint, refs: Mapping[str, Any]) -> dict[str, Any]
             example.name.replace(" ", "-"): {"summary": example.name, "value": example.value}
             for example in endpoint.examples
         }
-    return {"required": not endpoint.optional_body, "content": dict.fromkeys(endpoint.body_types, content)}
+    # One media type, though a patch is read under two: generators make one function of each, and some of them clash.
+    return {"required": not endpoint.optional_body, "content": {endpoint.body_types[0]: content}}
 
 
 def _body_schema(endpoint: Endpoint, refs: Mapping[str, Any]) -> Any:
@@ -192,7 +202,7 @@ def _responses(endpoint: Endpoint, refs: Mapping[str, Any], keys: bool) -> dict[
         responses[str(status)] = {"description": text}
         if kind is not None:
             responses[str(status)]["content"] = {endpoint.media_type: {"schema": refs[repr(kind)]}}
-        if status == 201 and endpoint.name != "backfillJob":
+        if status == 201 and endpoint.name not in ("backfillJob", "createKey"):
             responses["201"]["headers"] = {
                 "Location": {"description": "Where it is.", "schema": {"type": "string"}, "required": True}
             }
@@ -206,15 +216,18 @@ def _responses(endpoint: Endpoint, refs: Mapping[str, Any], keys: bool) -> dict[
 
 def _codes(endpoint: Endpoint, keys: bool) -> list[str]:
     """The codes of its problems: its own, and those that come with what it is."""
-    codes = list(endpoint.problems)
-    if not endpoint.open:
-        codes += ["malformed_request", "store_unavailable", "internal_error", *(["unauthorized"] if keys else [])]
-    if endpoint.method != "GET":
+    codes = [*endpoint.problems, "wrong_host", "head_too_large"]
+    if endpoint.scope is not None:
+        codes.append("forbidden")
+    if not endpoint.open or endpoint.name == "metrics":
         codes.append("cross_site")
+    if not endpoint.open:
+        codes += ["malformed_request", "store_unavailable", "internal_error"]
+        codes += ["unauthorized", "too_many_failures"] if keys else []
     if endpoint.query is not None:
         codes.append("invalid_request")
     if endpoint.read is not None:
-        codes += ["malformed_body", "body_too_large", "unsupported_media_type", "invalid_request"]
+        codes += ["malformed_body", "request_timeout", "body_too_large", "unsupported_media_type", "invalid_request"]
     return sorted(set(codes))
 
 

@@ -20,21 +20,15 @@ from msgspec import UNSET, Struct, UnsetType
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.clock import Clock
 from horarium.errors import HorariumError, InvalidRequest, Outage
+from horarium.wire.faults import Fault
 
 PROBLEM_TYPE = "urn:horarium:problem:"
 MEDIA_TYPE = "application/problem+json"
 
 OUTAGE_OVER_SECONDS = 30.0
-"""An outage that refused no request for so long is over: the next refusal is told again."""
+"""An outage that refused no request for this long is over: the next refusal is logged again."""
 
 log = logging.getLogger("horarium.api")
-
-
-class Fault(Struct, frozen=True):
-    """One thing that is wrong with what was given: where, and what was expected."""
-
-    field: str
-    message: str
 
 
 class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -49,6 +43,7 @@ class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     field: str | UnsetType = UNSET
     position: int | UnsetType = UNSET
     errors: list[Fault] | UnsetType = UNSET
+    missing_scopes: list[str] | UnsetType = UNSET
 
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -56,6 +51,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "malformed_request": (400, "The request can't be read"),
     "invalid_cursor": (400, "The cursor can't be used"),
     "unauthorized": (401, "An API key is needed"),
+    "forbidden": (403, "The caller may not do this"),
     "cross_site": (403, "Requests from other sites are refused"),
     "no_such_route": (404, "There is nothing at this address"),
     "not_found": (404, "There is no such thing"),
@@ -64,19 +60,26 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "already_exists": (409, "The name is taken"),
     "lease_lost": (409, "The lease is lost"),
     "state_conflict": (409, "The present state does not allow this"),
+    "request_timeout": (408, "The request did not arrive in time"),
     "body_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "The body must be JSON"),
+    "wrong_host": (421, "This server is not addressed by that name"),
     "invalid": (422, "The content is invalid"),
     "invalid_job": (422, "The job is invalid"),
     "invalid_trigger": (422, "The trigger is invalid"),
+    "too_expensive": (422, "The trigger takes too long to evaluate"),
     "invalid_request": (422, "The content is invalid"),
     "invalid_setting": (422, "The setting is invalid"),
+    "too_many_failures": (429, "Too many wrong keys came from this address"),
     "too_many_waiters": (429, "Too many workers are waiting"),
+    "head_too_large": (431, "The request's head is too large"),
     "internal_error": (500, "Something went wrong here"),
     "outage": (503, "Something that we depend on does not answer"),
     "store_unavailable": (503, "The store does not answer"),
     "bus_unavailable": (503, "The message bus does not answer"),
+    "issuer_unavailable": (503, "The issuer of access tokens does not answer"),
     "stopping": (503, "The server is about to stop"),
+    "too_many_connections": (503, "Too many connections are open"),
 }
 """Code -> status, title."""
 
@@ -105,9 +108,41 @@ class InvalidCursor(InvalidRequest):
 
 
 class Unauthorized(InvalidRequest):
-    """No API key, or a wrong one."""
+    """No API key, or a wrong one. `wrong`: a key was sent, and it is none of ours."""
 
     code = "unauthorized"
+
+    def __init__(self, message: str, *, wrong: bool = False) -> None:
+        super().__init__(message)
+        self.wrong = wrong
+
+
+class TooManyFailures(InvalidRequest):
+    """Too many keys that came from this address were wrong."""
+
+    code = "too_many_failures"
+
+
+class WrongHost(InvalidRequest):
+    """The request's `Host` is not a name of this server."""
+
+    code = "wrong_host"
+
+
+class BodyCutOff(InvalidRequest):
+    """The client closed the connection before its body was complete. The answer is not read."""
+
+    code = "malformed_body"
+
+
+class Forbidden(InvalidRequest):
+    """The caller is known, and lacks these scopes."""
+
+    code = "forbidden"
+
+    def __init__(self, message: str, missing_scopes: Sequence[str]) -> None:
+        super().__init__(message)
+        self.missing_scopes = list(missing_scopes)
 
 
 class CrossSite(InvalidRequest):
@@ -153,23 +188,30 @@ def problem_of(error: HorariumError) -> Problem:
     if code not in PROBLEMS:
         return internal_problem()
     position = getattr(error, "position", None)
-    return _problem(
+    return make_problem(
         code,
         error.message,
         field=error.field or UNSET,
         position=UNSET if position is None else position,
         errors=getattr(error, "faults", UNSET),
+        missing_scopes=getattr(error, "missing_scopes", UNSET),
     )
 
 
 def internal_problem() -> Problem:
     """What is shown of everything that should not have happened."""
-    return _problem("internal_error", INTERNAL_DETAIL)
+    return make_problem("internal_error", INTERNAL_DETAIL)
 
 
-def _problem(code: str, detail: str, **more: Any) -> Problem:
+def make_problem(code: str, detail: str, **more: Any) -> Problem:
+    """The problem with this code."""
     status, title = PROBLEMS[code]
     return Problem(type=PROBLEM_TYPE + code, title=title, status=status, detail=detail, code=code, **more)
+
+
+def encode_problem(problem: Problem) -> bytes:
+    """A problem as it is sent."""
+    return msgspec.json.encode(problem)
 
 
 class Refusals:
@@ -201,11 +243,16 @@ def answer_error(request: Request[Any, Any, Any], error: HorariumError, refusals
         log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
     elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
         refusals.note(request, error)
+    elif isinstance(error, BodyCutOff):
+        log.debug("%s %s: %s", request.method, request.scope["path"], error.message)
     headers = {}
     if problem.status in (429, 503):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-    if problem.status == 401:
-        headers["www-authenticate"] = 'Bearer realm="horarium"'
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = 'Bearer realm="horarium"' + (', error="invalid_token"' if error.wrong else "")
+    if isinstance(error, Forbidden):
+        scopes = " ".join(error.missing_scopes)
+        headers["www-authenticate"] = f'Bearer realm="horarium", error="insufficient_scope", scope="{scopes}"'
     return ProblemResponse(problem, headers)
 
 
@@ -227,7 +274,7 @@ def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
         detail = f"the body is larger than {limit:,} bytes, which is the most that is taken here"
     elif code == "malformed_request":
         detail = error.detail
-    return ProblemResponse(_problem(code, detail), headers)
+    return ProblemResponse(make_problem(code, detail), headers)
 
 
 def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -254,7 +301,7 @@ class ProblemResponse(Response[Any]):
 
     def __init__(self, problem: Problem, headers: dict[str, str]) -> None:
         super().__init__(content=None, status_code=problem.status, headers=headers)
-        self._body = msgspec.json.encode(problem)
+        self._body = encode_problem(problem)
 
     def to_asgi_response(self, *args: Any, **kwargs: Any) -> ASGIResponse:
         """The bytes."""
@@ -272,4 +319,4 @@ def exception_handlers(clock: Clock) -> dict[Any, Any]:
     }
 
 
-__all__ = ["PROBLEMS", "Fault", "Problem", "exception_handlers", "internal_problem", "problem_of"]
+__all__ = ["PROBLEMS", "Fault", "Problem", "exception_handlers", "internal_problem", "make_problem", "problem_of"]

@@ -16,11 +16,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 from msgspec import Struct
 
-from horarium.api.faults import find_faults
 from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
 from horarium.api.problems import (
+    BodyCutOff,
     Fault,
     InvalidContent,
     InvalidCursor,
@@ -28,15 +29,18 @@ from horarium.api.problems import (
     MalformedRequest,
     UnsupportedMediaType,
 )
-from horarium.definitions import JobDefinition, JobView
 from horarium.errors import InvalidTrigger, NotFound
+from horarium.wire.definitions import JobDefinition
+from horarium.wire.faults import fault_of, find_faults, numbers_too_long
+from horarium.wire.numbers import has_whole, whole_numbers
+from horarium.wire.views import JobView
 
 T = TypeVar("T")
 
 JSON_TYPES = ("application/json",)
 PATCH_TYPES = ("application/json", "application/merge-patch+json")
 READ_ONLY = frozenset(JobView.__struct_fields__) - frozenset(JobDefinition.__struct_fields__)
-"""Fields of a job that are ours. Sent back by whoever reads, edits and writes a job, they are ignored."""
+"""Fields of a job that the server sets. In a job that was read, edited and sent back they are ignored."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A JSON text; one that never ends goes to the end of the body, so that no body takes more than one pass."""
@@ -54,10 +58,15 @@ async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...]) -> 
     """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
     name one where they send nothing."""
     headers = request.headers
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("the body is compressed; send it as it is", field="content-encoding")
     fits = headers.get("content-type", "").partition(";")[0].strip().lower() in types
     if not fits and headers.get("content-length", "0") != "0":
         raise _unsupported(request, types)
-    body = await request.body()
+    try:
+        body = await request.body()
+    except InternalServerException:  # the framework's word for a client that hung up
+        raise BodyCutOff("the client closed the connection before its body was complete") from None
     if body and not fits:
         raise _unsupported(request, types)
     return body
@@ -84,10 +93,16 @@ class BodyReader:
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            value = decode_any(body)
-            raise InvalidContent(find_faults(value, self.kind) or [_fault(error)], self._code) from None
+            return self._second_look(whole_numbers(decode_any(body), self.kind), error)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedBody(f"the body is not JSON: {_reason(error)}") from None
+
+    def _second_look(self, value: Any, first: msgspec.ValidationError) -> Any:
+        """The value after all, if nothing but the writing of its numbers was wrong. Raises InvalidContent."""
+        try:
+            return msgspec.convert(value, self.kind)
+        except msgspec.ValidationError:
+            raise InvalidContent(find_faults(value, self.kind) or [fault_of(first)], self._code) from None
 
 
 def check_text(body: bytes, *, nul: bool) -> None:
@@ -118,7 +133,7 @@ def decode_any(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidContent([_fault(error)]) from None
+        raise InvalidContent(numbers_too_long(body) or [fault_of(error)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {_reason(error)}") from None
 
@@ -133,13 +148,14 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def read_job(body: bytes) -> dict[str, Any]:
-    """A job's fields, without those that are ours."""
+    """A job's fields, without those that the server sets."""
     return without_read_only(read_object(body))
 
 
 def without_read_only(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's fields, without those that are ours."""
-    return {name: value for name, value in fields.items() if name not in READ_ONLY}
+    """A job's fields, without those that the server sets."""
+    own = {name: value for name, value in fields.items() if name not in READ_ONLY}
+    return cast(dict[str, Any], whole_numbers(own, JobDefinition))
 
 
 def to_definition(fields: Mapping[str, Any]) -> JobDefinition:
@@ -147,7 +163,7 @@ def to_definition(fields: Mapping[str, Any]) -> JobDefinition:
     try:
         definition = msgspec.convert(fields, JobDefinition)
     except msgspec.ValidationError as error:
-        raise InvalidContent(find_faults(fields, JobDefinition) or [_fault(error)], "invalid_job") from None
+        raise InvalidContent(find_faults(fields, JobDefinition) or [fault_of(error)], "invalid_job") from None
     check_rule(definition.trigger)
     return definition
 
@@ -165,11 +181,6 @@ def check_rule(trigger: Any, field: str = "trigger") -> None:
             pending.extend(value.values() if isinstance(value, dict) else value)
 
 
-def _fault(error: msgspec.ValidationError) -> Fault:
-    text, _, place = str(error).partition(" - at `$")
-    return Fault(place.rstrip("`").lstrip("."), text.replace("`", ""))
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
@@ -185,16 +196,18 @@ def _json_type(value: Any) -> str:
 
 
 def read_query(request: Request[Any, Any, Any], kind: type[T]) -> T:
-    """The query string as a struct. A list field may be repeated or split by commas; any other may stand once."""
+    """The query string as a struct. A list field may be repeated or split by commas; any other may be given once."""
     shape = cast(Hashable, kind)
     fields = _split(request.scope["query_string"], _lists(shape))
     for name in _instants(shape) & fields.keys():
         if not _DATE.match(fields[name]):
             raise InvalidContent([Fault(name, "expected an instant such as 2026-12-24T18:00:00+01:00")])
+    for name in _whole(shape) & fields.keys():
+        fields[name] = _FRACTION_OF_ZERO.sub("", fields[name])
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidContent(find_faults(fields, kind, strict=False) or [_fault(error)]) from None
+        raise InvalidContent(find_faults(fields, kind, strict=False) or [fault_of(error)]) from None
 
 
 def _split(query: bytes, lists: Mapping[str, bool]) -> dict[str, Any]:
@@ -221,6 +234,9 @@ _PLUS = re.compile(r"(T\d\d:\d\d:\d\d(?:\.\d+)?) (\d\d:\d\d)$")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
 """How an instant begins. Without this look, a bare number would pass as seconds since 1970."""
 
+_FRACTION_OF_ZERO = re.compile(r"(?<=\d)\.0+$", re.ASCII)
+"""`75.0` is a whole number, as JSON Schema says."""
+
 _SPLIT_BY_COMMA = frozenset({"state"})
 
 
@@ -239,6 +255,12 @@ def _instants(kind: Hashable) -> frozenset[str]:
     return frozenset(field.name for field in fields if "datetime" in repr(field.type))
 
 
+@cache
+def _whole(kind: Hashable) -> frozenset[str]:
+    fields = msgspec.structs.fields(cast(type[Struct], kind))
+    return frozenset(field.name for field in fields if has_whole(field.type))
+
+
 # ---- cursors ----------------------------------------------------------------------------------------------------
 
 _CURSOR_VERSION = "1"
@@ -252,7 +274,7 @@ def write_cursor(what: str, after: str | None) -> str | None:
 
 
 def read_cursor(what: str, cursor: str | msgspec.UnsetType, fits: Callable[[str], bool]) -> str | None:
-    """The key after which the page begins. Raises InvalidCursor for anything that we did not write for this list."""
+    """The key after which the page begins. Raises InvalidCursor for anything that was not made for this list."""
     if not isinstance(cursor, str):
         return None
     try:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from msgspec import UNSET, UnsetType
 
+from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_instant
-from horarium.definitions import RunView, run_view
-from horarium.operations import Operations
+from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
+from horarium.wire.views import RunView, run_view
 
 CANCEL_REASON = "cancelled by request"
 
@@ -40,6 +42,12 @@ def _bound(moment: datetime | UnsetType) -> Instant | None:
     return None if moment is UNSET else min(max(to_instant(moment), INSTANT_MIN), INSTANT_MAX)
 
 
+def _beyond(prefix: str) -> str:
+    """The id right after those that begin with these hexadecimal digits. Runs are listed by id, descending."""
+    value = min((int(prefix, 16) + 1) << 4 * (32 - len(prefix)), (1 << 128) - 1)
+    return str(UUID(int=value))
+
+
 class Runs:
     """Handlers; what they do is in `Operations`."""
 
@@ -55,19 +63,22 @@ class Runs:
             since=_bound(query.since),
             until=_bound(query.until),
         )
-        after = read_cursor("runs", query.cursor, is_run_id)
-        page = await self._operations.list_runs(where, after, query.limit)
-        return answer(RunPage([run_view(run) for run in page.items], write_cursor("runs", page.next_after)))
+        prefix = "" if query.id is UNSET else query.id.replace("-", "")[:32]
+        after = read_cursor("runs", query.cursor, is_run_id) or (_beyond(prefix) if prefix else None)
+        page = await self._operations.runs.list_runs(where, after, query.limit)
+        runs = [run_view(run) for run in page.items if run.id.replace("-", "").startswith(prefix)]
+        more = page.next_after if len(runs) == len(page.items) else None
+        return answer(RunPage(runs, write_cursor("runs", more)))
 
     async def get(self, call: Call) -> Answer:
-        return answer(run_view(await self._operations.get_run(run_id(call.request))))
+        return answer(run_view(await self._operations.runs.get_run(run_id(call.request))))
 
     async def cancel(self, call: Call) -> Answer:
         reason = (call.body.reason if call.body else None) or CANCEL_REASON
-        return answer(run_view(await self._operations.cancel_run(run_id(call.request), reason)))
+        return answer(run_view(await self._operations.runs.cancel_run(run_id(call.request), reason)))
 
     async def retry(self, call: Call) -> Answer:
-        run = await self._operations.retry_run(run_id(call.request))
+        run = await self._operations.runs.retry_run(run_id(call.request))
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     def endpoints(self) -> list[Endpoint]:
@@ -75,24 +86,28 @@ class Runs:
         return [
             Endpoint(
                 method="GET", path="/runs", name="listRuns", tag="runs", handle=self.list_runs,
+                scope=Scope.RUNS_READ,
                 summary="List runs, newest fire time first", query=RunQuery,
                 answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
                 method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
+                scope=Scope.RUNS_READ,
                 summary="Show a run", answers={200: (RunView, "The run")}, problems=("not_found",),
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/cancel", name="cancelRun", tag="runs", handle=self.cancel,
+                scope=Scope.RUNS_WRITE,
                 summary="Cancel a run",
                 description="A pending run is cancelled at once. A running one becomes `cancelling`: its worker is "
-                "told at its next heartbeat, and has a grace period to stop.",
+                "informed at its next heartbeat, and has a grace period to stop.",
                 body=CancelRequest, read=BodyReader(CancelRequest), optional_body=True, examples=examples.REASONS,
                 answers={200: (RunView, "The run as it now is")},
                 problems=("not_found", "state_conflict", "conflict"),
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/retry", name="retryRun", tag="runs", handle=self.retry,
+                scope=Scope.RUNS_WRITE,
                 summary="Do the work of a run again",
                 description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is.",
                 body=dict[str, Any], read=read_object, optional_body=True,

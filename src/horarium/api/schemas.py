@@ -1,7 +1,7 @@
 """The shapes of requests and answers that are not jobs or runs themselves (those are in `definitions`).
 
-What stands here is checked: a body or a query that does not fit its struct is refused with 422. The bounds that people
-read in the OpenAPI document are these very annotations.
+A body or a query that does not fit its struct is refused with 422. The bounds that people read in the OpenAPI document
+are these very annotations.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from horarium.api.limits import (
     WORKER_CHARS_MAX,
 )
 from horarium.api.problems import Problem
-from horarium.definitions import JobView, Moment, NodeView, RunView
 from horarium.model import NAME_LENGTH_MAX, Name, State
-from horarium.settling import RETRY_AFTER_SECONDS_MAX
+from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
+from horarium.wire.definitions import Moment
+from horarium.wire.views import JobView, NodeView, RunView
 
 # ---- parts ------------------------------------------------------------------------------------------------------
 
+WITHOUT_NUL = r"^[^\x00]*(?!\n)$"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:@-]*"
 
 Cursor = Annotated[str, Meta(max_length=500, description="The `next_cursor` of the page before.")]
-PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many items a page holds at the most.")]
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many items a page holds at most.")]
 Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The fencing token of the claim.")]
-Reason = Annotated[str, Meta(max_length=REASON_CHARS_MAX, description="Why, for whoever reads it later.")]
+Reason = Annotated[
+    str, Meta(max_length=REASON_CHARS_MAX, pattern=WITHOUT_NUL, description="Why, for those who read it later.")
+]
 WorkQueue = Annotated[
     str,
     Meta(
@@ -94,9 +98,21 @@ class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     prefix: NamePrefix | UnsetType = UNSET
 
 
+RunIdPrefix = Annotated[
+    str,
+    Meta(
+        min_length=4,
+        max_length=36,
+        pattern=r"^[0-9a-f]{4}[0-9a-f-]*(?!\n)$",
+        description="Only runs whose id begins so.",
+    ),
+]
+
+
 class RunQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """Which runs to list."""
 
+    id: RunIdPrefix | UnsetType = UNSET
     job: Name | UnsetType = UNSET
     state: Annotated[
         list[State], Meta(max_length=32, description="Runs in one of these states; repeated, or split by commas.")
@@ -131,13 +147,13 @@ class PauseRequest(Struct, forbid_unknown_fields=True):
 
 
 class TriggerRequest(Struct, forbid_unknown_fields=True):
-    """`payload` stands in for the payload, args or body of the target, for this run only."""
+    """`payload` replaces the payload, args or body of the target, for this run only."""
 
     payload: Any = None
 
 
 class ImportRequest(Struct, forbid_unknown_fields=True):
-    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: say what would become of them, and write nothing."""
+    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer what would be done, and write nothing."""
 
     jobs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
     dry_run: bool = False
@@ -165,7 +181,7 @@ class CancelRequest(Struct, forbid_unknown_fields=True):
 
 
 class ClaimRequest(Struct, forbid_unknown_fields=True):
-    """Whose work is wanted, how much of it at the most, and how long to wait where there is none."""
+    """Whose work is wanted, how much of it at most, and how long to wait where there is none."""
 
     queues: Annotated[list[WorkQueue], Meta(min_length=1, max_length=QUEUES_MAX)]
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
@@ -246,8 +262,17 @@ class RunBatch(Struct):
     runs: list[RunView]
 
 
+class BackfillAnswer(Struct):
+    """The runs that a backfill made. `left`: how many fire times of the span are left (counted up to 20,000);
+    ask again with `next_start` as `start` for these. 0 and null: there are none."""
+
+    runs: list[RunView]
+    left: int = 0
+    next_start: datetime | None = None
+
+
 class Imported(Struct, omit_defaults=True):
-    """What became of one job of an import; of one that failed, why, and nothing of it was written."""
+    """The outcome of one job of an import; for one that failed, why: nothing of it was written."""
 
     name: str
     outcome: Literal["created", "updated", "unchanged", "failed"]
@@ -262,14 +287,14 @@ class Fires(Struct):
 
 
 class PulseView(Struct):
-    """Until when the lease now stands, and whether the work should stop."""
+    """Until when the lease now lasts, and whether the work should stop."""
 
     cancel_requested: bool
     expires_at: datetime
 
 
 class Settled(Struct, omit_defaults=True):
-    """What became of one report: the state in which its run now is, or why nothing was written."""
+    """The outcome of one report: the state in which its run now is, or why nothing was written."""
 
     id: str
     state: State | UnsetType = UNSET
@@ -277,13 +302,15 @@ class Settled(Struct, omit_defaults=True):
 
 
 class QueueView(Struct):
-    """One queue: runs due, waiting for later, claimed; since when the oldest due one waits."""
+    """One queue: runs due, waiting for later, claimed; since when the oldest due one waits.
+    `unserved`: one has been due for a minute or more, and no worker claims it."""
 
     queue: str
     due: int
     scheduled: int
     running: int
     oldest_due_at: datetime | None
+    unserved: bool
 
 
 class StatsView(Struct):

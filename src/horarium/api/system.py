@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from litestar.response.base import ASGIResponse
 
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.api.schemas import Alive, NodePage, PageQuery, QueueView, Readiness, StatsView
 from horarium.clock import Instant
-from horarium.definitions import moment, node_view
 from horarium.errors import Outage
-from horarium.operations import Operations
+from horarium.operations.facade import Operations
 from horarium.ports import Stats
 from horarium.services.claims import Claims
+from horarium.wire.views import moment, node_view
 
 NODE_NAME_CHARS_MAX = 300
+REASON_HIDDEN = "does not work; ask with an API key for the reason"
+"""A reason may name the store's address, which is not for everyone."""
 
 
 class Health(Protocol):
@@ -32,15 +36,26 @@ class Telemetry(Protocol):
     def render(self, stats: Stats | None = None, now: Instant = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""
 
+    def refused(self, reason: str) -> None:
+        """A request was refused before any work."""
+
 
 class System:
     """Handlers for nodes, counts, health and metrics."""
 
-    def __init__(self, operations: Operations, claims: Claims, health: Health, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        claims: Claims,
+        health: Health,
+        telemetry: Telemetry,
+        trusted: Callable[[AnyRequest], bool],
+    ) -> None:
         self._operations = operations
         self._claims = claims
         self._health = health
         self._telemetry = telemetry
+        self._trusted = trusted
 
     async def nodes(self, call: Call) -> Answer:
         query: PageQuery = call.query
@@ -53,8 +68,8 @@ class System:
     async def stats(self, call: Call) -> Answer:
         stats = await self._operations.stats()
         queues = [
-            QueueView(queue.queue, queue.due, queue.scheduled, queue.running, moment(queue.oldest_due_at))
-            for queue in stats.queues
+            QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
+            for one in stats.queues
         ]
         return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting))
 
@@ -63,6 +78,8 @@ class System:
 
     async def ready(self, call: Call) -> Answer:
         problems = self._health.problems()
+        if not self._trusted(call.request):
+            problems = dict.fromkeys(problems, REASON_HIDDEN)
         return answer(Readiness(not problems, problems), 503 if problems else 200)
 
     async def metrics(self, call: Call) -> Answer:
@@ -78,11 +95,13 @@ class System:
         return [
             Endpoint(
                 method="GET", path="/nodes", name="listNodes", tag="system", handle=self.nodes, query=PageQuery,
+                scope=Scope.RUNS_READ,
                 summary="The nodes that gave a sign of life within a day",
                 answers={200: (NodePage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
                 method="GET", path="/stats", name="getStats", tag="system", handle=self.stats,
+                scope=Scope.RUNS_READ,
                 summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
                 answers={200: (StatsView, "Counts")},
             ),

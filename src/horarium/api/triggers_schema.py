@@ -11,16 +11,36 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+_DAY = r"(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-9]|3[01])"
+_DATE = rf"[0-9]{{4}}-{_DAY}"
+_CRON = r"[0-9A-Za-z*?/,#~-]+"
+CronText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        pattern=rf"^\s*(@[A-Za-z]+|{_CRON}(\s+{_CRON}){{4,6}})\s*$",
+        examples=["0 3 * * *"],
+    ),
+]
 Zone = Annotated[str, Meta(min_length=1, max_length=64, description="An IANA time zone.", examples=["Europe/Berlin"])]
 Gap = Annotated[
     Literal["shift", "skip", "run_at_transition"],
-    Meta(description="What becomes of a fire time that the clock skips when daylight saving begins."),
+    Meta(description="What happens to a fire time that the clock skips when daylight saving begins."),
 ]
 Repeat = Annotated[
     Literal["first", "second", "both"],
     Meta(description="Which of two equal wall times fires when daylight saving ends."),
 ]
-Weekday = Annotated[str, Meta(examples=["sat"])]
+Weekday = Annotated[
+    str,
+    Meta(
+        pattern=r"^([Ss][Uu][Nn]|[Mm][Oo][Nn]|[Tt][Uu][Ee]|[Ww][Ee][Dd]|[Tt][Hh][Uu]|[Ff][Rr][Ii]|[Ss][Aa][Tt])$",
+        examples=["sat"],
+    ),
+]
+Dates = Annotated[str, Meta(pattern=rf"^({_DATE}|{_DATE}/{_DATE}|{_DAY})$")]
+TimeOfDay = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$", examples=["22:00"])]
 
 
 class _Trigger(Struct, tag_field="type", forbid_unknown_fields=True):
@@ -30,7 +50,7 @@ class _Trigger(Struct, tag_field="type", forbid_unknown_fields=True):
 class CronTrigger(_Trigger, tag="cron"):
     """5 fields, 6 (seconds first) or 7 (year last), or `@daily` and its family."""
 
-    expression: Annotated[str, Meta(min_length=1, max_length=256, examples=["0 3 * * *"])]
+    expression: CronText
     timezone: Zone | None = None
     day_match: (
         Annotated[Literal["any", "all"], Meta(description="Day of month and of week both given: either, or both.")]
@@ -42,9 +62,9 @@ class CronTrigger(_Trigger, tag="cron"):
 
 
 class IntervalTrigger(_Trigger, tag="interval"):
-    """Every so many seconds, counted from `anchor` (left out: from when the job is defined), so it does not drift."""
+    """Every `every_seconds`, counted from `anchor` (left out: from when the job is defined), so it does not drift."""
 
-    every_seconds: Annotated[float, Meta(ge=1, le=3653 * 24 * 3600)]
+    every_seconds: Annotated[float, Meta(ge=0.05, le=3653 * 24 * 3600, examples=[300, 0.25])]
     anchor: datetime | None = None
 
 
@@ -68,7 +88,7 @@ class RruleTrigger(_Trigger, tag="rrule"):
 
 
 class PhraseTrigger(_Trigger, tag="phrase"):
-    """Plain English. What was understood stands in `words`; a word that is left over is refused."""
+    """Plain English. What was understood is in `words`; a word that is left over is refused."""
 
     text: Annotated[str, Meta(min_length=1, max_length=512, examples=["every other tuesday at 9:34am"])]
     timezone: Zone | None = None
@@ -111,7 +131,7 @@ AnyTrigger = (
 class ExcludedDates(Struct, forbid_unknown_fields=True):
     """Whole days: `2026-12-25`, `2026-12-24/2027-01-01`, or `12-25` for every year."""
 
-    dates: Annotated[list[str], Meta(min_length=1, max_length=1000, examples=[["12-25", "2026-12-24/2027-01-01"]])]
+    dates: Annotated[list[Dates], Meta(min_length=1, max_length=1000, examples=[["12-25", "2026-12-24/2027-01-01"]])]
     timezone: Zone | None = None
 
 
@@ -122,22 +142,34 @@ class ExcludedWeekdays(Struct, forbid_unknown_fields=True):
     timezone: Zone | None = None
 
 
-class ExcludedWindow(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """Every day from one time of day to another (`22:00` to `06:00` passes midnight), or once, from one instant to
-    another."""
+class ExcludedHours(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """Every day from one time of day to another (`22:00` to `06:00` passes midnight)."""
 
-    start: Annotated[str, Meta(examples=["22:00", "2026-12-24T00:00:00Z"])] | None = None
-    until: Annotated[str, Meta(examples=["06:00", "2026-12-27T00:00:00Z"])] | None = None
+    start: TimeOfDay
+    until: TimeOfDay
     weekdays: Annotated[list[Weekday], Meta(min_length=1, max_length=7)] | None = None
     timezone: Zone | None = None
 
 
+class ExcludedWindow(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """Once, from one instant on, until another if one is given."""
+
+    start: datetime
+    until: datetime | None = None
+
+
+class ExcludedUntil(Struct, forbid_unknown_fields=True):
+    """Everything before an instant."""
+
+    until: datetime
+
+
 class ExcludedAfter(Struct, forbid_unknown_fields=True):
-    """So many seconds from each fire time of a trigger on."""
+    """`for_seconds` seconds from each fire time of a trigger on."""
 
     trigger: AnyTrigger
     for_seconds: Annotated[float, Meta(gt=0)]
 
 
-EXCLUSIONS = (ExcludedDates, ExcludedWeekdays, ExcludedWindow, ExcludedAfter)
-"""What stands in `except`, besides triggers."""
+EXCLUSIONS = (ExcludedDates, ExcludedWeekdays, ExcludedHours, ExcludedWindow, ExcludedUntil, ExcludedAfter)
+"""What `except` may hold, besides triggers."""

@@ -1,7 +1,7 @@
 """The endpoints that workers use: claim, heartbeat, complete, fail, settle. The hot path.
 
-The hard thing is a worker that hangs up. One that leaves while it waits must take no run with it; one that leaves at
-the very moment of the hand-over has its runs given back; one that leaves later loses its lease in time.
+The hard case is a worker that disconnects. One that leaves while it waits must take no run with it; one that leaves at
+the moment of the hand-over has its runs given back; one that leaves later loses its lease in time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from horarium.access.roles import Scope
 from horarium.api import examples
+from horarium.api.access import require_queues
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
 from horarium.api.limits import REPORT_BYTES_MAX, WAITERS_MAX
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
@@ -30,12 +32,16 @@ from horarium.api.schemas import (
     Settled,
 )
 from horarium.clock import to_datetime
-from horarium.definitions import RunView, claimed_view, run_view
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
-from horarium.operations import Operations, Settlement
+from horarium.operations.facade import Operations
+from horarium.operations.settling import Settlement
 from horarium.ports import Claimed
 from horarium.services.claims import LEFT, Claims
+from horarium.wire.views import RunView, claimed_view, run_view
+
+PULLED = "pull/"
+"""What the queues that workers claim from begin with."""
 
 
 def claimed_queue(given: str) -> str:
@@ -54,7 +60,7 @@ def json_text(value: Any, field: str) -> bytes | None:
 
 
 def outcome_of(report: Report) -> Outcome:
-    """The outcome that a report tells. Raises InvalidRequest for one that lacks what belongs to it."""
+    """The outcome that a report gives. Raises InvalidRequest for one that lacks what belongs to it."""
     match report.outcome:
         case "completed":
             return Succeeded(json_text(report.result, "result"))
@@ -87,6 +93,7 @@ class Work:
     async def claim(self, call: Call) -> Answer:
         asked: ClaimRequest = call.body
         queues = [claimed_queue(queue) for queue in asked.queues]
+        require_queues(call.principal, [queue.removeprefix(PULLED) for queue in queues])
         if self._claims.closed:
             raise Stopping("this server is about to stop; claim from another, or again when it is back")
         if asked.wait_seconds <= 0:
@@ -101,7 +108,7 @@ class Work:
         return answer(RunBatch([claimed_view(run, claimed.jobs.get(run.job_id or "")) for run in claimed.runs]))
 
     async def _while_connected(self, request: AnyRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
-        """The claim, unless its worker hangs up first: then nothing stays claimed."""
+        """The claim, unless its worker disconnects first: then nothing stays claimed."""
         leaving = asyncio.ensure_future(_hung_up(request))
         either: set[asyncio.Future[Any]] = {claiming, leaving}
         try:
@@ -117,16 +124,17 @@ class Work:
                 claiming.cancel()
                 await asyncio.wait({claiming})
                 if not claiming.cancelled():
-                    # An outage, while nobody listens any more: read, so that asyncio does not complain of it.
+                    # An outage, after the client has left: read, so that asyncio does not complain of it.
                     claiming.exception()
 
     async def _give_back(self, claimed: Claimed) -> None:
-        await self._operations.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])
+        await self._operations.settling.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])
 
     async def heartbeat(self, call: Call) -> Answer:
         beat: HeartbeatRequest = call.body
         progress = json_text(beat.progress, "progress")
-        pulse = await self._operations.heartbeat(run_id(call.request), beat.token, progress)
+        await self._refuse_others(call, [run_id(call.request)])
+        pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
 
     async def complete(self, call: Call) -> Answer:
@@ -139,12 +147,20 @@ class Work:
             call, report.token, Failed(report.error, report.retryable, report.retry_after_seconds)
         )
 
+    async def _refuse_others(self, call: Call, ids: Sequence[str]) -> None:
+        """A caller that is bound to queues may not touch runs of others."""
+        if call.principal.queues is not None:
+            runs = await self._operations.store.get_runs(ids)
+            require_queues(call.principal, sorted({run.queue.removeprefix(PULLED) for run in runs if run is not None}))
+
     async def _settle_one(self, call: Call, token: int, outcome: Outcome) -> Answer:
-        run = await self._operations.settle_one(Settlement(run_id(call.request), token, outcome))
+        await self._refuse_others(call, [run_id(call.request)])
+        run = await self._operations.settling.settle_one(Settlement(run_id(call.request), token, outcome))
         return answer(run_view(run))
 
     async def settle(self, call: Call) -> Answer:
         reports: Sequence[Report] = call.body
+        await self._refuse_others(call, [report.id for report in reports])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):
@@ -153,7 +169,7 @@ class Work:
                 asked.append((index, _settlement(report)))
             except HorariumError as error:
                 settled[index].problem = problem_of(error)
-        answers = await self._operations.settle([settlement for _, settlement in asked]) if asked else []
+        answers = await self._operations.settling.settle([settlement for _, settlement in asked]) if asked else []
         for (index, _), run in zip(asked, answers, strict=True):
             if isinstance(run, HorariumError):
                 settled[index].problem = problem_of(run)
@@ -168,10 +184,11 @@ class Work:
     def _claiming(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
+            scope=Scope.WORK,
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
             "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
-            "heartbeat or settle it. A worker that hangs up while it waits takes no run.",
+            "heartbeat or settle it. A worker that disconnects while it waits takes no run.",
             body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
             answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
             problems=("too_many_waiters", "stopping"),
@@ -182,18 +199,21 @@ class Work:
         return [
             Endpoint(
                 method="POST", path="/runs/{id}/heartbeat", name="heartbeatRun", tag="work", handle=self.heartbeat,
+                scope=Scope.WORK,
                 summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
                 body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
-                answers={200: (PulseView, "The lease stands")}, problems=lost,
+                answers={200: (PulseView, "The lease is renewed")}, problems=lost,
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
+                scope=Scope.WORK,
                 summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
                 body=CompleteRequest, read=BodyReader(CompleteRequest, nul=True), examples=examples.COMPLETIONS,
                 answers={200: (RunView, "The run as it now is")}, problems=lost,
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/fail", name="failRun", tag="work", handle=self.fail,
+                scope=Scope.WORK,
                 summary="Report that an attempt failed", body_bytes_max=REPORT_BYTES_MAX,
                 description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
                 "was asked to stop, this ends it as `cancelled`.",
@@ -205,8 +225,9 @@ class Work:
     def _settling(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/settle", name="settleRuns", tag="work", handle=self.settle,
+            scope=Scope.WORK,
             summary="Report how many runs ended, in one request",
-            description="1,000 at the most. Each report is judged by itself: the answers stand in the order of the "
+            description="At most 1,000. Each report is judged by itself: the answers are in the order of the "
             "reports, each with the run's state or with the problem that kept it from being written.",
             body=Reports, read=BodyReader(Reports, nul=True), examples=examples.SETTLEMENTS,
             answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),

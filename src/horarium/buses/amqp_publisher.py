@@ -5,7 +5,7 @@ frames (AMQP 0-9-1, sections 2.3.5 and 4.2) are put together from parts that sta
 one block for all that has gathered. Confirmations, returns and the end of the channel stay the driver's: it finds what
 it expects in its own tables (`confirmations`, `message_id_delivery_tag`), as after a publish of its own.
 
-The hard thing is the order: delivery tags count what is on the wire, so nobody else publishes on this channel.
+The hard thing is the order: delivery tags count what is on the wire, so nothing else publishes on this channel.
 """
 
 from __future__ import annotations

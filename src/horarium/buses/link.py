@@ -12,21 +12,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from horarium.buses.inbox import Inbox, Interest
+from horarium.buses.standing import Proof, Standing
 from horarium.errors import BusUnavailable
-from horarium.ports import RECEIVED_MAX, Report, Unconfirmed
+from horarium.ports import Report, Unconfirmed
 
 KINDS = ("status", "heartbeat")
 """What comes back; `action` goes out."""
 CONNECT_SECONDS = 10.0
 CONFIRM_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-PATIENCE_SECONDS = 2.0
-"""How long a publish waits for a connection."""
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.1, 2.0
 """Between two tries to connect."""
 
@@ -45,33 +44,22 @@ class Link(ABC):
 
     def __init__(self, confirm_seconds: float = CONFIRM_SECONDS) -> None:
         self._confirm_seconds = confirm_seconds
-        self._wake: Callable[[], None] = lambda: None
-        self._inbox: deque[Report] = deque()
-        self._listed: frozenset[str] = frozenset()
-        self._published: set[str] = set()
-        self._changed = asyncio.Event()
-        self._up = asyncio.Event()
-        self._draining = False
-        self._problem: str | None = None
-        self._doubted = False
-        self._proving = False
+        self._inbox = Inbox()
+        self._interest = Interest()
+        self._standing = Standing(self.kind)
+        self._proof = Proof(self.kind)
         self._keeper: asyncio.Task[None] | None = None
 
     # ---- the connection
 
     @property
     def problem(self) -> str | None:
-        return self._problem
-
-    @property
-    def _jobs(self) -> set[str]:
-        """Whose reports are wanted."""
-        return set() if self._draining else {*self._listed, *self._published}
+        return self._standing.problem
 
     def open(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._draining = False
-        self._problem = None
+        self._inbox.wake = wake
+        self._interest.over = False
+        self._standing.problem = None
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"horarium-{self.kind}")
 
@@ -94,24 +82,19 @@ class Link(ABC):
                 reason = words(error)
             if asking_to_end():
                 return
-            if self._up.is_set():
+            if self._standing.is_up:
                 pause = PAUSE_SECONDS_MIN
             self._went_down(reason)
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
     def _went_up(self) -> None:
-        log.info("%s: connected", self.kind)
-        self._problem = None
-        self._up.set()
-        self._wake()
+        self._standing.went_up()
+        self._inbox.wake()
 
     def _went_down(self, reason: str) -> None:
         """What was received is no longer ours to acknowledge: the broker gives it out again."""
-        if self._problem is None and self._keeper is not None:
-            log.warning("%s: %s; connecting again", self.kind, reason)
-        self._problem = f"{self.kind}: {reason}"
-        self._up.clear()
+        self._standing.went_down(reason, wanted=self._keeper is None)
         self._inbox.clear()
 
     @abstractmethod
@@ -121,35 +104,20 @@ class Link(ABC):
     # ---- actions
 
     async def publish(self, job: str, body: bytes, expires_seconds: float) -> None:
-        if job not in self._listed and job not in self._published:
-            self._published.add(job)
-            self._changed.set()
-        if not self._up.is_set():
-            await self._until_up()
-        if not self._doubted:
+        self._interest.add(job)
+        await self._standing.wait_up()
+        if not self._proof.is_owed:
             await self._try(job, body, expires_seconds)
             return
-        if self._proving:
-            raise BusUnavailable(f"{self.kind}: waiting for the broker to confirm a message again")
-        self._proving = True
-        try:
+        with self._proof.attempt():
             await self._try(job, body, expires_seconds)
-            self._doubted = False
-        finally:
-            self._proving = False
-
-    async def _until_up(self) -> None:
-        try:
-            await asyncio.wait_for(self._up.wait(), PATIENCE_SECONDS)
-        except TimeoutError:
-            raise BusUnavailable(self._problem or f"{self.kind}: not connected") from None
 
     async def _try(self, job: str, body: bytes, expires_seconds: float) -> None:
         """Send, and give every failure its meaning."""
         try:
             await self._send(job, body, expires_seconds)
         except TimeoutError:
-            self._doubted = True
+            self._proof.is_owed = True
             self._cut()
             raise Unconfirmed(f"{self.kind}: no confirmation within {self._confirm_seconds:g} s") from None
         except asyncio.CancelledError:
@@ -173,24 +141,10 @@ class Link(ABC):
     # ---- reports
 
     def listen(self, jobs: Iterable[str]) -> None:
-        listed = frozenset(jobs)
-        if listed != self._listed:
-            self._listed = listed
-            self._published -= listed
-            self._changed.set()
+        self._interest.list_jobs(jobs)
 
     def take(self, limit: int) -> list[Report]:
-        count = min(limit, len(self._inbox))
-        return [self._inbox.popleft() for _ in range(count)]
-
-    def _arrived(self, report: Report) -> None:
-        self._inbox.append(report)
-        if len(self._inbox) == 1:
-            self._wake()
-
-    def _prefetch(self, consumers: int) -> int:
-        """How many unacknowledged reports each of so many consumers may hold."""
-        return max(1, min(500, RECEIVED_MAX // max(consumers, 1)))
+        return self._inbox.take(limit)
 
     async def nack(self, reports: Sequence[Report]) -> None:
         await self._settle(reports, "nack")
@@ -218,9 +172,8 @@ class Link(ABC):
         """Tell the broker `ack`, `nack` or `reject`. What it raises is let be: then the reports come again."""
 
     async def drain(self) -> None:
-        self._draining = True
-        self._changed.set()
-        if self._up.is_set():
+        self._interest.end()
+        if self._standing.is_up:
             with suppress(TimeoutError, OSError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._stop_receiving()
@@ -232,7 +185,7 @@ class Link(ABC):
 
 
 async def end(tasks: Sequence[asyncio.Task[Any]], patience_seconds: float) -> None:
-    """Cancel these and wait for their end. A driver may swallow a cancellation, so they are told again."""
+    """Cancel these and wait for their end. A driver may swallow a cancellation, so they are cancelled again."""
     left = set(tasks)
     while left:
         for task in left:

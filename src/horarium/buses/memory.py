@@ -70,7 +70,7 @@ class MemoryBroker:
             session.set()
 
     def pause(self) -> None:
-        """Answer nothing, and hang up on nobody."""
+        """Answer nothing, and close no connection."""
         self.answering.clear()
 
     def resume(self) -> None:
@@ -102,7 +102,7 @@ class MemoryBroker:
                 listeners.remove(pull)
 
     def tell(self, job: str, kind: str) -> None:
-        """Tell whoever listens in turn."""
+        """Wake the listeners in turn."""
         listeners = self._listeners.get((job, kind), [])
         if listeners:
             listeners.append(listeners.pop(0))
@@ -142,9 +142,9 @@ class MemoryBus(Link):
         try:
             self._went_up()
             while not session.is_set():
-                self._changed.clear()
+                self._interest.changed.clear()
                 self._listen_to_all()
-                waits = [asyncio.ensure_future(event.wait()) for event in (session, self._changed)]
+                waits = [asyncio.ensure_future(event.wait()) for event in (session, self._interest.changed)]
                 try:
                     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -161,7 +161,7 @@ class MemoryBus(Link):
 
     def _listen_to_all(self) -> None:
         self.broker.unlisten(self._pull)
-        for job in sorted(self._jobs):
+        for job in sorted(self._interest.jobs):
             for kind in KINDS:
                 self.broker.listen((job, kind), self._pull)
         self._pull()
@@ -170,7 +170,7 @@ class MemoryBus(Link):
         """Receive what there is, as far as there is room."""
         if self._session_end is None or self._session_end.is_set() or not self.broker.answering.is_set():
             return
-        for job in sorted(self._jobs):
+        for job in sorted(self._interest.jobs):
             for kind in KINDS:
                 queue = self.broker.queues.get((job, kind), deque())
                 while queue and len(self._held) < RECEIVED_MAX:
@@ -180,7 +180,7 @@ class MemoryBus(Link):
         self._number += 1
         report = Report(kind, job, body, self._number)
         self._held[self._number] = report
-        self._arrived(report)
+        self._inbox.add(report)
 
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
         async with asyncio.timeout(self._confirm_seconds):

@@ -1,11 +1,11 @@
 """NATS JetStream: subjects `scheduler.job.NAME.action`, `.status` and `.heartbeat`, with each dot in NAME as `%2E`.
 
 Two work-queue streams hold them all: `scheduler-actions` and `scheduler-reports`. Workers pull actions of their job
-through a durable consumer of theirs; all nodes share one durable consumer of reports, whatever job they are of, so
+through a durable consumer of theirs; all nodes share one durable consumer of reports, of every job, so
 an installation wants an account of its own. The driver's own reconnection is off: it could not say what became of a
 message.
 
-The hard thing is a stream that was deleted: nothing says so. A publish then finds nobody to answer it, and an idle
+The hard thing is a stream that was deleted: nothing says so. A publish then finds no stream to answer it, and an idle
 session looks after its consumer now and then; either begins a new session, which makes what is missing.
 """
 
@@ -44,7 +44,7 @@ def subject(job: str, kind: str) -> str:
 
 
 def _let_go(client: Client) -> None:
-    """Do what the driver leaves undone where the server does not answer: release the socket, and whoever waits."""
+    """Do what the driver leaves undone where the server does not answer: release the socket and the waiting callers."""
     transport = getattr(client, "_transport", None)
     if transport is not None:
         with suppress(Exception):
@@ -100,14 +100,14 @@ class NatsBus(Link):
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
         stream = client.jetstream(timeout=CONNECT_SECONDS)
         await self._declare(stream)
-        if not self._draining:
+        if not self._interest.over:
             self._subscription = await self._subscribe(stream)
         self._stream = stream
         self._went_up()
         while not ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
-            if not ended.is_set() and not self._draining:
+            if not ended.is_set() and not self._interest.over:
                 await stream.consumer_info(REPORTS, CONSUMER)
 
     async def _leave(self, client: Client, ended: asyncio.Event) -> None:
@@ -128,7 +128,7 @@ class NatsBus(Link):
     # ---- topology
 
     async def _declare(self, stream: JetStreamContext) -> None:
-        """Make the streams. Those that somebody made with other settings are right as they are."""
+        """Make the streams. Those that exist with other settings are used as they are."""
         self._expire = await self._declare_stream(stream, ACTIONS, [subject("*", "action")])
         await self._declare_stream(stream, REPORTS, [subject("*", kind) for kind in KINDS])
 
@@ -190,10 +190,10 @@ class NatsBus(Link):
 
     async def _heard(self, message: Msg) -> None:
         *_, name, kind = message.subject.split(".")
-        if self._draining or message.reply in self._unanswered:
+        if self._interest.over or message.reply in self._unanswered:
             return
         self._unanswered[message.reply] = message
-        self._arrived(Report(kind, name.replace("%2E", "."), message.data, message.reply))
+        self._inbox.add(Report(kind, name.replace("%2E", "."), message.data, message.reply))
 
     async def _answer(self, reports: Sequence[Report], how: str) -> None:
         stream = self._stream

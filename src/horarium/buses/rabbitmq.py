@@ -33,6 +33,7 @@ from pamqp.commands import Basic
 from yarl import URL
 
 from horarium.buses.amqp_publisher import Publisher
+from horarium.buses.inbox import prefetch
 from horarium.buses.link import (
     CLOSE_SECONDS,
     CONFIRM_SECONDS,
@@ -73,7 +74,7 @@ class RabbitBus(Link):
     async def _session(self) -> None:
         async with asyncio.timeout(CONNECT_SECONDS):
             connection = await self._connect()
-        line = Line(connection, self._heard, self._changed)
+        line = Line(connection, self._heard, self._interest.changed)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await line.open()
@@ -103,12 +104,12 @@ class RabbitBus(Link):
         """Consume what is wanted, until something breaks."""
         self._went_up()
         while not line.broken:
-            self._changed.clear()
-            consuming = asyncio.ensure_future(line.consume(self._jobs, self._prefetch))
+            self._interest.changed.clear()
+            consuming = asyncio.ensure_future(line.consume(self._interest.jobs, prefetch))
             await self._while_whole(line, consuming)
             if not line.broken:
                 consuming.result()
-                await self._while_whole(line, asyncio.ensure_future(self._changed.wait()))
+                await self._while_whole(line, asyncio.ensure_future(self._interest.changed.wait()))
 
     async def _while_whole(self, line: Line, step: asyncio.Future[Any]) -> None:
         """Wait for the step, or for the line's end: the driver may leave a call on a lost connection unanswered."""
@@ -122,7 +123,7 @@ class RabbitBus(Link):
         while True:
             blocked = await line.is_blocked()
             if blocked and not line.blocked:
-                self._problem = f"{self.kind}: {BLOCKED}"
+                self._standing.problem = f"{self.kind}: {BLOCKED}"
                 log.warning("%s: %s", self.kind, BLOCKED)
             elif line.blocked and not blocked:
                 self._went_up()
@@ -130,7 +131,7 @@ class RabbitBus(Link):
             await asyncio.sleep(LOOK_SECONDS)
 
     def _cut(self) -> None:
-        """Not where the broker has said why it does not answer: a new connection would be told the same."""
+        """Not where the broker has said why it does not answer: a new connection would get the same answer."""
         if self._line is not None and not self._line.blocked:
             self._line.cut.set()
 
@@ -165,8 +166,8 @@ class RabbitBus(Link):
     # ---- reports
 
     def _heard(self, line: Line, kind: str, job: str, message: DeliveredMessage) -> None:
-        if line is self._line and not self._draining:
-            self._arrived(Report(kind, job, message.body, (line, message.delivery_tag)))
+        if line is self._line and not self._interest.over:
+            self._inbox.add(Report(kind, job, message.body, (line, message.delivery_tag)))
 
     async def _answer(self, reports: Sequence[Report], how: str) -> None:
         line = self._line
@@ -176,11 +177,11 @@ class RabbitBus(Link):
 
     async def _stop_receiving(self) -> None:
         if self._line is not None:
-            await self._line.consume(set(), self._prefetch)
+            await self._line.consume(set(), prefetch)
 
 
 class Line:
-    """One connection, its channels, and what stands on it."""
+    """One connection, its channels, and what depends on it."""
 
     _publisher: Channel
     _publishing: Publisher
@@ -260,11 +261,11 @@ class Line:
             self.declared.add(job)
 
     async def _declare_queue(self, name: str) -> None:
-        """A durable queue. One that somebody made with other arguments (a quorum queue, a limit) is right as it is."""
+        """A durable queue. One that exists with other arguments (a quorum queue, a limit) is used as it is."""
         try:
             await self._declarer.queue_declare(name, durable=True)
         except ChannelPreconditionFailed as error:
-            log.info("rabbitmq: %s stands with arguments of its own, and is used as it is (%s)", name, error)
+            log.info("rabbitmq: %s exists with arguments of its own, and is used as it is (%s)", name, error)
             self._declarer = await self._connection.channel(publisher_confirms=False)
 
     # ---- publishing

@@ -6,7 +6,7 @@ group `horarium`. A confirmed action is as durable as
 Redis itself: with `appendfsync everysec`, a crash may forget the last second of it, which the run's lease makes good.
 
 Redis knows no messages that expire, and workers that are slower than the leases would for ever be given actions that
-have been replaced: so whoever publishes clears away the expired ones first (`clear.lua`). Nor does it know "not now":
+have been replaced: so a publisher clears the expired ones away first (`clear.lua`). Nor does it know "not now":
 what is given back is put at the stream's end again in the transaction that acknowledges it. What a node took and never
 answered is claimed by another after a while. Actions of many runs share one round trip. The driver's own repetitions
 are off: they would send an action twice.
@@ -58,7 +58,7 @@ class Sending(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Where a report stands."""
+    """Where a report is."""
 
     key: str
     entry: bytes
@@ -176,7 +176,7 @@ class RedisBus(Link):
             for sending in batch:
                 _fail(sending, Unconfirmed(f"redis: no confirmation came: {str(error) or type(error).__name__}"))
             raise
-        # Behind them stand the answers of `clear.lua`: where it can't clear, expired actions stay as long as they fit.
+        # After them come the answers of `clear.lua`: where it can't clear, expired actions stay as long as they fit.
         for sending, answer in zip(batch, answers, strict=False):
             if isinstance(answer, Exception):
                 _fail(sending, BusUnavailable(f"redis: the message was not taken: {answer}"))
@@ -191,7 +191,7 @@ class RedisBus(Link):
         reclaim_at = 0.0
         while self._writer is not None:
             self._room.clear()
-            keys = [queue_name(job, kind) for job in sorted(self._jobs) for kind in KINDS]
+            keys = [queue_name(job, kind) for job in sorted(self._interest.jobs) for kind in KINDS]
             room = RECEIVED_MAX - len(self._held)
             if not keys or room <= 0:
                 await self._idle()
@@ -207,8 +207,8 @@ class RedisBus(Link):
 
     async def _idle(self) -> None:
         """Wait until there are jobs, or room."""
-        self._changed.clear()
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._changed, self._room)]
+        self._interest.changed.clear()
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._interest.changed, self._room)]
         try:
             await asyncio.wait(waits, timeout=BLOCK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -231,7 +231,7 @@ class RedisBus(Link):
     async def _receive(self, reader: Any, keys: list[str], room: int) -> bool:
         """Read each stream once. Whether anything came."""
         got = False
-        block = int(BLOCK_SECONDS * 1000) if len(keys) <= STREAMS_MAX and not self._draining else None
+        block = int(BLOCK_SECONDS * 1000) if len(keys) <= STREAMS_MAX and not self._interest.over else None
         for start in range(0, len(keys), STREAMS_MAX):
             part = keys[start : start + STREAMS_MAX]
             count = max(1, min(BATCH, room // len(keys)))
@@ -265,7 +265,7 @@ class RedisBus(Link):
             if receipt not in self._held and fields:
                 body = fields.get(FIELD, b"")
                 self._held[receipt] = body
-                self._arrived(Report(kind, job, body, receipt))
+                self._inbox.add(Report(kind, job, body, receipt))
 
     async def _answer(self, reports: Sequence[Report], how: str) -> None:
         held = {report.receipt: self._held.pop(report.receipt) for report in reports if report.receipt in self._held}

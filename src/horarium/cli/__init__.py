@@ -19,8 +19,10 @@ COMMANDS = {
     "job": "horarium.cli.job:job",
     "run": "horarium.cli.run:run",
     "preview": "horarium.cli.preview:preview",
+    "status": "horarium.cli.status:status",
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
+    "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
     "serve": "Run a server with all its roles.",
@@ -32,14 +34,22 @@ SUMMARIES = {
     "job": "Define, show, pause, trigger, import and export jobs.",
     "run": "List, show, cancel and retry runs.",
     "preview": "Show when a trigger would fire.",
+    "status": "Is all well? Nodes, queues, failures.",
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
+    "completion": "Print the completion script of a shell.",
 }
 
 cli = Lazy(
     name="horarium",
     commands=COMMANDS,
     summaries=SUMMARIES,
+    sections={
+        "Jobs and runs": ("job", "run", "preview", "status"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store"),
+        "Workers": ("worker",),
+        "This command": ("completion",),
+    },
     help="""Horarium, a durable job scheduler.
 
 \b

@@ -2,17 +2,17 @@
 
 Its payload is `{"command": ["/bin/sh", "-c", COMMAND]}` (with `env` where the crontab sets variables, and `stdin` where
 the command has a `%`), for a worker that performs commands. `SHELL` says which shell, `HOME` in which folder, `CRON_TZ`
-(or `TZ`) in which zone, `RANDOM_DELAY` up to how many minutes later.
+(or `TZ`) in which zone, `RANDOM_DELAY` up to how many minutes later. As under cron, a run has one attempt.
 
 The hard thing is the name. It follows from the command alone, so that importing the same crontab again, or with another
 hour, or with lines in another order, changes no other job and makes no second one. A command that is long, or that
-looks like another one, is told apart by a hash of it.
+looks like another one, is distinguished by a hash of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -28,14 +28,25 @@ _PERCENT = re.compile(r"(?<!\\)%")
 
 class Crontab:
     """Reads one crontab; `queue`, `timezone` and `prefix` (of names) are for all of its jobs. `with_user`: the sixth
-    field names a user, as in /etc/crontab; it is kept as the label `crontab-user`."""
+    field names a user, as in /etc/crontab; it is kept as the label `crontab-user`. `fields`: of every job, such as
+    another number of attempts."""
 
-    def __init__(self, source: str, queue: str, timezone: str, *, with_user: bool = False, prefix: str = "") -> None:
+    def __init__(
+        self,
+        source: str,
+        queue: str,
+        timezone: str,
+        *,
+        with_user: bool = False,
+        prefix: str = "",
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
         self._source = source
         self._queue = queue
         self._timezone = timezone
         self._with_user = with_user
         self._prefix = prefix
+        self._fields = {"retry": {"attempts_max": 1}, **(fields or {})}
         self._env: dict[str, str] = {}
         self._jitter_seconds = 0
         self._command_of: dict[str, str] = {}
@@ -94,6 +105,7 @@ class Crontab:
             "name": self._name(command),
             "trigger": {"type": "cron", "expression": expression, "timezone": self._timezone},
             "target": {"type": "queue", "queue": self._queue, "payload": payload},
+            **self._fields,
         }
         if user is not None:
             job["labels"] = {"crontab-user": user}

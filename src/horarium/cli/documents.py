@@ -6,15 +6,15 @@ A file is read whole before anything is done with it: one that can't be read is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from horarium.cli.crontab import Crontab
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
-from horarium.documents import line_of, read_yaml
 from horarium.errors import InvalidJob
+from horarium.server.documents import line_of, read_yaml
 
 FORMATS = ("yaml", "json", "crontab", "system-crontab")
 
@@ -30,11 +30,17 @@ def read_definitions(path: str) -> list[dict[str, Any]]:
 
 
 def read_entries(
-    path: str, format: str | None = None, *, queue: str = "shell", timezone: str = "UTC", prefix: str = ""
+    path: str,
+    format: str | None = None,
+    *,
+    queue: str = "shell",
+    timezone: str = "UTC",
+    prefix: str = "",
+    fields: Mapping[str, Any] | None = None,
 ) -> list[Entry]:
     """The jobs in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with a list;
-    JSON may also hold one job a line. `queue`, `timezone` and `prefix` are for a crontab. Raises InvalidJob for a file
-    that can't be read."""
+    JSON may also hold one job a line. `queue`, `timezone`, `prefix` and `fields` are for a crontab. Raises InvalidJob
+    for a file that can't be read."""
     text = read_text(path)
     source = "the standard input" if path == "-" else path
     format = format or _format_of(path, text)
@@ -44,7 +50,8 @@ def read_entries(
         documents = read_yaml(text, source, InvalidJob)
         return [entry for document in documents for entry in _entries(document, source)]
     with_user = format == "system-crontab"
-    return list(Crontab(source, queue, timezone, with_user=with_user, prefix=prefix).read(text))
+    crontab = Crontab(source, queue, timezone, with_user=with_user, prefix=prefix, fields=fields)
+    return list(crontab.read(text))
 
 
 def _format_of(path: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""One job of a file, and where it stands there: so that whatever is wrong with it can be told with its place."""
+"""One job of a file, and its place in it, which every error names."""
 
 from __future__ import annotations
 

@@ -24,8 +24,12 @@ else:
     # Older releases of click have no generic types.
     FloatType = TextType = AnyType = click.ParamType
 
+OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
 TARGET_FLAGS = ("http", "queue", "handler", "bus")
+HTTP_FLAGS = (
+    "method", "header", "body", "body_file", "http_timeout", "expected_status", "signing_secret", "callback",
+)  # fmt: skip
 
 _UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(w|d|h|ms|m|s)", re.ASCII)
@@ -166,6 +170,7 @@ def _zone(name: str) -> Any:
 
 _CRON_FIELD = re.compile(r"[\d*?/,\-#LWHlwh()A-Za-z]+", re.ASCII)
 _CRON_FIRST = re.compile(r"[\d*?Hh][\d*/,\-Hh()?]*", re.ASCII)
+_CRON_NUMBERS = re.compile(r"[\d*?/,\-]+", re.ASCII)
 _RULE = re.compile(r"(DTSTART|RRULE|RDATE|EXDATE|EXRULE|FREQ)\b", re.IGNORECASE)
 
 
@@ -182,7 +187,18 @@ def guess_trigger(text: str, timezone: str | None) -> dict[str, Any]:
         return trigger_of({"at": text, "timezone": timezone}) or {}
     if duration_seconds(text) is not None and timezone is None:
         return _interval(text, None)
+    _check_field_count(text)
     return trigger_of({"when": text, "timezone": timezone}) or {}
+
+
+def _check_field_count(text: str) -> None:
+    """Raises UsageError for what can only be a cron expression, of too few or too many fields."""
+    fields = text.split()
+    if len(fields) > 2 and all(_CRON_NUMBERS.fullmatch(field) for field in fields):
+        raise click.UsageError(
+            f"{text!r} is a cron expression of {len(fields)} fields; give 5 (minute, hour, day of the month, month, "
+            "day of the week), 6 (seconds first) or 7 (and the year last)"
+        )
 
 
 def trigger_json(text: str) -> dict[str, Any]:
@@ -223,6 +239,8 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         fields["args"] = flags["args"]
     if not given:
         return fields
+    if given[0] != "http" and (strange := [name for name in HTTP_FLAGS if flags.get(name)]):
+        raise click.UsageError(f"--{strange[0].replace('_', '-')} belongs to --http; a target of --{given[0]} has none")
     key = {"http": "url", "queue": "queue", "handler": "name", "bus": "bus"}[given[0]]
     return {"type": given[0], key: flags[given[0]], **fields}
 
@@ -297,7 +315,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "keep_runs": ("retention", "runs_max"),
     "enabled": ("enabled",),
 }
-"""Flag -> where its value stands in a job."""
+"""Flag -> where its value is in a job."""
 
 
 def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,6 +334,25 @@ def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags.get("concurrency") is not None:
         fields["concurrency"] = concurrency_of(flags["concurrency"])
     return fields
+
+
+_FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
+    "labels": "label", "concurrency": "concurrency", "target.url": "http", "target.queue": "queue",
+    "target.name": "handler", "target.bus": "bus", "target.headers": "header", "target.body": "body",
+    "target.method": "method", "target.timeout_seconds": "http-timeout", "target.expected_status": "expected-status",
+    "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",
+    "trigger.expression": "cron", "trigger.timezone": "timezone", "trigger.rrule": "rrule", "trigger.text": "when",
+    "trigger.every_seconds": "every", "trigger.at": "at",
+}  # fmt: skip
+
+
+def flag_of(field: str | None) -> str | None:
+    """The flag that sets a field of a job, for a message about it: `retry.attempts_max` is set by `--attempts`."""
+    while field:
+        if field in _FLAG_OF:
+            return "--" + _FLAG_OF[field].replace("_", "-")
+        field = field.rpartition(".")[0]
+    return None
 
 
 def attempts_of(flags: Mapping[str, Any]) -> int | None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from horarium.cli.fields import INSTANT, JSON, body_of, pairs, read_moment
-from horarium.cli.output import moment_text, print_fields, print_json, print_json_list, print_table
+from horarium.cli.fields import JSON, body_of, pairs
+from horarium.cli.output import Column, beside, print_fields, print_json, print_json_list, print_table, say
 from horarium.cli.shell import Lazy, connect, server_options
 
 if TYPE_CHECKING:
-    from horarium.definitions import JobView
+    from horarium.wire.views import JobView
 
 job = Lazy(
     name="job",
@@ -25,7 +26,7 @@ job = Lazy(
         "pause": "horarium.cli.job:pause",
         "resume": "horarium.cli.job:resume",
         "trigger": "horarium.cli.job:trigger",
-        "backfill": "horarium.cli.job:backfill",
+        "backfill": "horarium.cli.job_backfill:backfill",
         "preview": "horarium.cli.job:preview",
         "import": "horarium.cli.job_files:import_jobs",
         "export": "horarium.cli.job_files:export_jobs",
@@ -47,6 +48,10 @@ job = Lazy(
     help="Define, show, pause, trigger, import and export jobs.",
 )
 
+COLUMNS = (
+    Column("name", whole=True), Column("state", whole=True), Column("next_fire_at", when=True, title="next"),
+    Column("trigger"), Column("target"),
+)  # fmt: skip
 NAME = click.argument("name", metavar="NAME")
 NAME_OR_LABELS = click.argument("name", metavar="[NAME]", required=False)
 LABELS = click.option(
@@ -58,7 +63,7 @@ LABELS = click.option(
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--prefix", metavar="TEXT", help="Only jobs whose name begins so.")
 @click.option("--enabled/--paused", "enabled", default=None, help="Only jobs that are (not) enabled.")
-@click.option("--limit", type=click.IntRange(1), help="How many at the most; left out: all.")
+@click.option("--limit", type=click.IntRange(1), help="At most this number; left out: all.")
 @server_options
 def list_jobs(
     labels: tuple[str, ...],
@@ -75,8 +80,7 @@ def list_jobs(
         if as_json:
             print_json_list(map(in_full, jobs))
         else:
-            columns = ("name", "state", "next_fire_at", "trigger", "target")
-            print_table(columns, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
+            print_table(COLUMNS, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
 
 
 def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]:
@@ -102,6 +106,24 @@ def target_text(job: JobView) -> str:
     return f"{target.method} {target.url}" if isinstance(target, HttpTarget) else queue_of(target)
 
 
+def target_details(job: JobView) -> list[tuple[str, Any]]:
+    """What a target sends or starts: the command as one would type it, headers, body or payload."""
+    from shlex import join
+
+    target = job.target
+    names = ("headers", "body", "cancel_url", "args", "payload")
+    found = {name: value for name in names if (value := getattr(target, name, None)) not in (None, {}, msgspec.UNSET)}
+    payload = found.get("payload")
+    if isinstance(payload, dict) and _is_command(payload.get("command")):
+        found["payload"] = {name: value for name, value in payload.items() if name != "command"}
+        found = {"command": join(payload["command"]), **found}
+    return list(found.items())
+
+
+def _is_command(words: Any) -> bool:
+    return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
+
+
 @click.command(help="Show a job.\n\n\b\nExample:\n  horarium job show nightly --json")
 @NAME
 @server_options
@@ -112,9 +134,9 @@ def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
 
 def in_full(job: JobView) -> JobView:
     """The job as the API shows it: every default spelt out."""
-    from horarium.api.shown import shown_view
+    from horarium.wire.views import in_full as written_out
 
-    return shown_view(job)
+    return written_out(job)
 
 
 def print_job(job: JobView, as_json: bool) -> None:
@@ -133,6 +155,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("fires", job.words),
             ("trigger", job.trigger),
             ("target", target_text(job)),
+            *target_details(job),
             *((name, getattr(job, name)) for name in (*shown, *policies)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
@@ -198,11 +221,11 @@ def _print_jobs(jobs: list[JobView], name: str | None) -> None:
 
 
 def _tell(lines: list[str]) -> None:
-    click.echo("\n".join(lines) if lines else "There are no such jobs.")
+    say("\n".join(lines) if lines else "There are no such jobs.")
 
 
 def _when(job: JobView) -> str:
-    return "no time" if job.next_fire_at is None else moment_text(job.next_fire_at)
+    return "no time" if job.next_fire_at is None else beside(job.next_fire_at)
 
 
 @click.command(
@@ -210,7 +233,7 @@ def _when(job: JobView) -> str:
     '\b\nExample:\n  horarium job trigger nightly --payload \'{"day": "2026-12-24"}\''
 )
 @NAME
-@click.option("--payload", type=JSON, metavar="JSON", help="Stands in for the payload, args or body of the target.")
+@click.option("--payload", type=JSON, metavar="JSON", help="Replaces the payload, args or body of the target.")
 @click.option("--body-file", metavar="FILE", help="The payload from a file; - is the standard input.")
 @click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run.")
 @server_options
@@ -225,27 +248,7 @@ def trigger(
     if as_json:
         print_json(run)
     else:
-        click.echo(f"Run {run.id} is {run.state}.")
-
-
-@click.command(
-    help="Make runs for the fire times from START (included) to END (excluded), 1,000 at the most. Fire times that "
-    "have a run keep theirs.\n\n\b\nExample:\n  horarium job backfill nightly 2026-11-01T00:00:00Z 2026-11-08T00:00:00Z"
-)
-@NAME
-@click.argument("start", type=INSTANT)
-@click.argument("end", type=INSTANT)
-@server_options
-def backfill(name: str, start: str, end: str, url: str, api_key: str | None, as_json: bool) -> None:
-    first, last = read_moment(start), read_moment(end)
-    assert first is not None, "checked by its type"
-    assert last is not None, "checked by its type"
-    with connect(url, api_key) as client:
-        runs = client.backfill_job(name, first, last)
-    if as_json:
-        print_json_list(runs)
-    else:
-        click.echo(f"{len(runs)} runs made.")
+        say(f"Run {run.id} is {run.state}.")
 
 
 @click.command(help="Show the next fire times of a job.\n\n\b\nExample:\n  horarium job preview nightly --count 5")
@@ -258,8 +261,8 @@ def preview(name: str, count: int, url: str, api_key: str | None, as_json: bool)
     if as_json:
         print_json(found)
         return
-    click.echo(found.words)
+    say(found.words)
     for fire in found.fires:
-        click.echo(f"  {moment_text(fire)}")
+        say(f"  {beside(fire)}")
     if not found.fires:
-        click.echo("  never: it is paused, or has no fire time left")
+        say("  never: it is paused, or has no fire time left")

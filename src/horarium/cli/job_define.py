@@ -1,11 +1,12 @@
 """`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch.
 
-What stands after `--` is a command: the payload of a queue target, for a worker that performs commands.
+What comes after `--` is a command: the payload of a queue target, for a worker that performs commands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,16 +16,20 @@ from horarium.cli.fields import (
     DURATION,
     INSTANT,
     JSON,
+    OVERLAPS,
     TARGET_FLAGS,
+    flag_of,
     policies_of,
     target_of,
     trigger_json,
     trigger_of,
 )
+from horarium.cli.grouped import Grouped, group
 from horarium.cli.job import NAME, print_job
-from horarium.cli.preview import trigger_options
+from horarium.cli.output import say
+from horarium.cli.preview import TRIGGER_OPTIONS
 from horarium.cli.shell import connect, server_options
-from horarium.errors import AlreadyExists
+from horarium.errors import AlreadyExists, HorariumError
 
 TARGET_OPTIONS = [
     click.option("--http", metavar="URL", help="Target: a request to this URL."),
@@ -50,10 +55,10 @@ TARGET_OPTIONS = [
 ]
 POLICY_OPTIONS = [
     click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
-    click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are let go."),
+    click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),
     click.option(
         "--overlap",
-        type=click.Choice(["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]),
+        type=click.Choice(OVERLAPS),
         help="What to do when an earlier run is not finished.",
     ),
     click.option("--attempts", type=click.IntRange(1), metavar="N", help="How many attempts a run has."),
@@ -71,7 +76,7 @@ POLICY_OPTIONS = [
     click.option("--jitter", type=DURATION, metavar="DURATION", help="Spread runs over this after the fire time."),
     click.option("--starts-at", type=INSTANT, metavar="INSTANT", help="No fire time before this."),
     click.option("--ends-at", type=INSTANT, metavar="INSTANT", help="No fire time from this on."),
-    click.option("--fires-max", type=click.IntRange(1), metavar="N", help="How many fire times at the most."),
+    click.option("--fires-max", type=click.IntRange(1), metavar="N", help="At most this number of fire times."),
     click.option("--keep", type=DURATION, metavar="DURATION", help="How long finished runs are kept."),
     click.option("--keep-runs", type=click.IntRange(0), metavar="N", help="How many finished runs are kept."),
     click.option("--enabled/--disabled", "enabled", default=None, help="Whether it fires."),
@@ -83,11 +88,21 @@ COMMAND_OPTIONS = [
     click.option("--cwd", metavar="FOLDER", help="Command: the folder in which it starts."),
     click.option("--stdin", metavar="TEXT", help="Command: its standard input."),
 ]
+OPTION_GROUPS = {
+    "Trigger (one of them)": [
+        *TRIGGER_OPTIONS,
+        click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON."),
+    ],
+    "Target (one of them)": TARGET_OPTIONS[:4],
+    "What is sent": TARGET_OPTIONS[4:],
+    "Command (after --)": COMMAND_OPTIONS,
+    "Policies": POLICY_OPTIONS,
+}
 COMMAND_QUEUE = "shell"
 """The queue of commands, where none is named."""
 
 
-class WithCommand(click.Command):
+class WithCommand(Grouped):
     """A command line whose words after `--` are another one."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -101,10 +116,9 @@ class WithCommand(click.Command):
 
 def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Every flag that says something of a job."""
-    for option in reversed(TARGET_OPTIONS + COMMAND_OPTIONS + POLICY_OPTIONS):
-        command = option(command)
-    command = click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON.")(command)
-    return trigger_options(command)  # type: ignore[no-any-return]
+    for title, options in reversed(OPTION_GROUPS.items()):
+        command = group(title, options)(command)
+    return command
 
 
 @click.command(
@@ -112,7 +126,7 @@ def definition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="""Define a job: a trigger, a target and policies, by flags or from a file.
 
 \b
-After -- stands a program with its arguments, which `horarium worker --queue shell --allow-commands` starts. It is a
+After -- comes a program with its arguments, which `horarium worker --queue shell --allow-commands` starts. It is a
 list of words and no shell's line; for one, say: -- /bin/sh -c 'a | b'
 \b
 \b
@@ -136,12 +150,12 @@ def add(
     if name is not None:
         definition["name"] = name
     _check_complete(definition)
-    with connect(url, api_key) as client:
+    with connect(url, api_key) as client, in_flags():
         job = client.put_job(definition)[0] if replace else _create(client, definition)
     if as_json:
         print_job(job, as_json)
     else:
-        click.echo(f"Job {job.name}: {job.words}.")
+        say(f"Job {job.name}: {job.words}.")
 
 
 @click.command(
@@ -176,14 +190,26 @@ def update(
         changes["labels"] = {**changes.get("labels", {}), **dict.fromkeys(remove_label)}
     if not changes:
         raise click.UsageError("nothing to change: give at least one flag, or --file")
-    with connect(url, api_key) as client:
+    with connect(url, api_key) as client, in_flags():
         if "type" in changes.get("trigger", {}) or "type" in changes.get("target", {}):
             changes = _replacing(client.get_job(name), changes)
         job = client.patch_job(name, changes)
     if as_json:
         print_job(job, as_json)
     else:
-        click.echo(f"Job {job.name}: {job.words}.")
+        say(f"Job {job.name}: {job.words}.")
+
+
+@contextmanager
+def in_flags() -> Iterator[None]:
+    """What the server says about a field also names the flag that sets it."""
+    try:
+        yield
+    except HorariumError as error:
+        flag = flag_of(error.field)
+        if flag is not None and flag not in error.message:
+            error.message = f"{error.message} ({flag})"
+        raise
 
 
 def _create(client: Any, definition: Mapping[str, Any]) -> Any:

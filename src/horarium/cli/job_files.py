@@ -17,17 +17,17 @@ import click
 
 from horarium.cli.documents import FORMATS, read_entries
 from horarium.cli.entry import Entry
-from horarium.cli.fields import pairs
-from horarium.cli.output import print_json
+from horarium.cli.fields import OVERLAPS, pairs
+from horarium.cli.output import print_json, say
 from horarium.cli.shell import FAILED, connect, server_options
 
 if TYPE_CHECKING:
     from horarium.client import Client
-    from horarium.definitions import JobView
+    from horarium.wire.views import JobView
 
 ERRORS_SHOWN_MAX = 20
 HERD_JOBS = 100
-"""So many jobs with one and the same cron expression are worth a word."""
+"""From this number of jobs on, one cron expression that all of them have is worth a remark."""
 
 
 @click.command(
@@ -45,6 +45,7 @@ Examples:
   horarium job import jobs.yaml
   horarium job import jobs.json --dry-run
   crontab -l | horarium job import - --format crontab --timezone Europe/Berlin
+  horarium job import jobs.yaml --label app=billing --prune --dry-run
 """,
 )
 @click.argument("file", metavar="FILE")
@@ -53,6 +54,10 @@ Examples:
 @click.option("--queue", metavar="NAME", default="shell", show_default=True, help="Crontab: the queue of its jobs.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Crontab: the time zone.")
 @click.option("--prefix", metavar="TEXT", default="", help="Crontab: what the names of its jobs begin with.")
+@click.option("--attempts", type=click.IntRange(1), metavar="N", help="Crontab: attempts of a run; 1 if left out.")
+@click.option("--overlap", type=click.Choice(OVERLAPS), help="Crontab: what to do when an earlier run is not finished.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
+@click.option("--prune", is_flag=True, help="Delete the jobs with these labels that FILE no longer has; needs --label.")
 @server_options
 def import_jobs(
     file: str,
@@ -61,26 +66,63 @@ def import_jobs(
     queue: str,
     timezone: str,
     prefix: str,
+    attempts: int | None,
+    overlap: str | None,
+    labels: tuple[str, ...],
+    prune: bool,
     url: str,
     api_key: str | None,
     as_json: bool,
 ) -> None:
-    entries = read_entries(file, format, queue=queue, timezone=timezone, prefix=prefix)
-    with connect(url, api_key) as client, _progress(len(entries), as_json) as advance:
-        done, errors = _import(client, entries, dry_run, advance)
+    owned = pairs("--label", labels, "=")
+    if prune and not owned:
+        raise click.UsageError("--prune deletes jobs by label: give the --label that all jobs of this file have")
+    fields: dict[str, Any] = {"retry": {"attempts_max": attempts}} if attempts else {}
+    fields |= {"overlap": overlap} if overlap else {}
+    entries = read_entries(file, format, queue=queue, timezone=timezone, prefix=prefix, fields=fields)
+    entries = [labelled(entry, owned) for entry in entries]
+    with connect(url, api_key) as client:
+        with _progress(len(entries), as_json) as advance:
+            names, errors = _import(client, entries, dry_run, advance)
+        gone = _prune(client, entries, owned, errors, dry_run) if prune else None
     found = notes(entries)
     if as_json:
-        print_json({**done, "dry_run": dry_run, "errors": errors, "notes": found})
+        counts = {outcome: len(those) for outcome, those in names.items()} | {"failed": len(errors)}
+        pruned = {} if gone is None else {"deleted": gone}
+        print_json({**counts, **pruned, "dry_run": dry_run, "errors": errors, "notes": found})
     else:
-        _print_summary(done, errors, found, dry_run)
+        _print_summary(names, gone, errors, found, dry_run)
     if errors:
         sys.exit(FAILED)
 
 
+def labelled(entry: Entry, labels: dict[str, str]) -> Entry:
+    """The entry, its job with these labels too."""
+    if entry.definition is None or not labels or not isinstance(entry.definition.get("labels", {}), dict):
+        return entry
+    job = {**entry.definition, "labels": {**entry.definition.get("labels", {}), **labels}}
+    return entry._replace(definition=job)
+
+
+def _prune(
+    client: Client, entries: Sequence[Entry], labels: dict[str, str], errors: Sequence[object], dry_run: bool
+) -> list[str]:
+    """Delete the jobs with these labels that have left the file: their names. None while the file has an error, which
+    may hide a job that is meant to stay."""
+    if errors:
+        return []
+    kept = {entry.name for entry in entries}
+    gone = [job.name for job in client.list_jobs(labels=labels) if job.name not in kept]
+    for name in () if dry_run else gone:
+        client.delete_job(name)
+    return gone
+
+
 def _import(
     client: Client, entries: Sequence[Entry], dry_run: bool, advance: Callable[[], None]
-) -> tuple[dict[str, int], list[dict[str, str]]]:
-    counts: Counter[str] = Counter()
+) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
+    """The names of the jobs by what became of them, and the errors."""
+    names: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     errors: list[dict[str, str]] = []
     good: list[Entry] = []
     first: dict[str, str] = {}
@@ -98,11 +140,11 @@ def _import(
     sent = client.import_jobs((entry.definition or {} for entry in good), dry_run=dry_run)
     for entry, imported in zip(good, sent, strict=True):
         if imported.error is None:
-            counts[imported.outcome] += 1
+            names[imported.outcome].append(imported.name)
         else:
             errors.append(_failed(entry, imported.error.message))
         advance()
-    return {name: counts[name] for name in ("created", "updated", "unchanged")} | {"failed": len(errors)}, errors
+    return names, errors
 
 
 def _failed(entry: Entry, why: str) -> dict[str, str]:
@@ -145,18 +187,32 @@ def _progress(total: int, as_json: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _print_summary(done: dict[str, int], errors: list[dict[str, str]], notes: list[str], dry_run: bool) -> None:
+def _print_summary(
+    names: dict[str, list[str]],
+    gone: list[str] | None,
+    errors: list[dict[str, str]],
+    notes: list[str],
+    dry_run: bool,
+) -> None:
     for error in errors[:ERRORS_SHOWN_MAX]:
         if error["job"]:
-            click.echo(f"Error: {error['job']}: {error['error']} ({error['place']})", err=True)
+            say(f"Error: {error['job']}: {error['error']} ({error['place']})", err=True)
         else:
-            click.echo(f"Error: {error['place']}: {error['error']}", err=True)
+            say(f"Error: {error['place']}: {error['error']}", err=True)
     if len(errors) > ERRORS_SHOWN_MAX:
-        click.echo(f"... and {len(errors) - ERRORS_SHOWN_MAX} more errors; --json lists them all", err=True)
+        say(f"... and {len(errors) - ERRORS_SHOWN_MAX} more errors; --json lists them all", err=True)
     for note in notes:
-        click.echo(f"Note: {note}", err=True)
-    said = ", ".join(f"{count} {name}" for name, count in done.items()) + "."
-    click.echo(f"Nothing was written. It would be: {said}" if dry_run else said)
+        say(f"Note: {note}", err=True)
+    changes = {**names, **({} if gone is None else {"deleted": gone})}
+    if dry_run:
+        for outcome in ("created", "updated", "deleted"):
+            for name in changes.get(outcome, ()):
+                say(f"  {outcome:<8} {name}")
+    if gone == [] and errors:
+        say("Note: no job was deleted, since the file has errors", err=True)
+    counts = [f"{len(those)} {outcome}" for outcome, those in changes.items()] + [f"{len(errors)} failed"]
+    said = ", ".join(counts) + "."
+    say(f"Nothing was written. It would be: {said}" if dry_run else said)
 
 
 @click.command(
@@ -196,7 +252,7 @@ def definition_of_view(job: JobView) -> dict[str, Any]:
     """What its owner would write to get this job."""
     import msgspec
 
-    from horarium.definitions import JobDefinition
+    from horarium.wire.definitions import JobDefinition
 
     shown = {name: getattr(job, name) for name in JobDefinition.__struct_fields__}
     fields: dict[str, Any] = msgspec.to_builtins(JobDefinition(**shown))
@@ -208,7 +264,7 @@ def _text(fields: list[dict[str, Any]], as_json: bool) -> str:
         import msgspec
 
         return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode() + "\n"
-    from horarium.documents import write_yaml
+    from horarium.server.documents import write_yaml
 
     return write_yaml(fields)
 

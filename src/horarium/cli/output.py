@@ -1,23 +1,54 @@
-"""How values are printed: JSON for programs, aligned text for people, tables of rich where a terminal shows them."""
+"""How values are printed: JSON for programs, aligned text in a pipe, a table with one line a row on a terminal.
+
+What other people wrote (errors, names, payloads) is data: control characters in it could move the cursor, change the
+title or write the clipboard of a terminal. So all is printed through `say`, `cell` and `json_text`, which replace or
+escape them.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
+from horarium.cli.times import is_utc, local, relative, universal
+from horarium.clock import SystemClock, to_datetime
+
 WIDTHS_FROM_ROWS = 1_000
-"""Column widths follow the first so many rows; later rows are printed as they come."""
+"""Column widths follow the first rows, up to this number; later rows are printed as they come."""
+
+WIDE_COLUMNS = 120
+ID_CHARS_MIN = 13
+"""A run's id begins with its time in milliseconds, which is that long."""
+
+_RAW = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON may hold as it is, and a terminal should not get: C1 controls and changes of direction."""
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One or more lines for people."""
+    click.echo(printable(text), err=err)
+
+
+def printable(text: str) -> str:
+    """The text with every character replaced that does not print, but line breaks."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text on one line."""
+    return printable(" ".join(text.split()))
 
 
 def print_json(value: Any) -> None:
     """One value as JSON, indented."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(_escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def print_json_list(items: Iterable[Any]) -> None:
@@ -25,24 +56,46 @@ def print_json_list(items: Iterable[Any]) -> None:
     empty = True
     for item in items:
         click.echo("[" if empty else ",")
-        click.echo(msgspec.json.encode(item).decode(), nl=False)
+        click.echo(json_text(item), nl=False)
         empty = False
     click.echo("[]" if empty else "\n]")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> None:
+def json_text(value: Any) -> str:
+    """A value as JSON on one line."""
+    return _escaped(msgspec.json.encode(value).decode())
+
+
+def _escaped(text: str) -> str:
+    return _RAW.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Column(NamedTuple):
+    """A column of a table. `whole`: it is copied into the next command, so on a narrow terminal the others are cut.
+    `when`: it holds instants, which a terminal shows as a distance, in local time and in UTC. `title`: its name there.
+    `id`: it holds runs' ids, of which a terminal shows as much as tells them apart. `wide`: only on a wide terminal."""
+
+    name: str
+    whole: bool = False
+    when: bool = False
+    title: str = ""
+    id: bool = False
+    wide: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], none: str) -> None:
     """Rows under their columns; `none` says what to do where there are none."""
-    texts = (tuple(_short(value) for value in row) for row in rows)
     if sys.stdout.isatty():
-        _print_rich(columns, list(texts), none)
+        _print_rich(columns, list(rows), none)
     else:
-        _print_plain(columns, texts)
+        _print_plain(columns, (tuple(_plain(value) for value in row) for row in rows))
 
 
-def _print_plain(columns: Sequence[str], rows: Iterator[tuple[str, ...]]) -> None:
+def _print_plain(columns: Sequence[Column], rows: Iterator[tuple[str, ...]]) -> None:
+    names = tuple(column.name for column in columns)
     first = list(islice(rows, WIDTHS_FROM_ROWS))
-    widths = [max(map(len, column)) for column in zip(columns, *first, strict=True)]
-    for row in (tuple(name.upper() for name in columns), *first):
+    widths = [max(map(len, column)) for column in zip(names, *first, strict=True)]
+    for row in (tuple(name.upper() for name in names), *first):
         click.echo(_aligned(row, widths))
     for row in rows:
         click.echo(_aligned(row, widths))
@@ -52,33 +105,64 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _print_rich(columns: Sequence[str], rows: list[tuple[str, ...]], none: str) -> None:
+def _print_rich(columns: Sequence[Column], rows: list[Sequence[Any]], none: str) -> None:
     if not rows:
-        click.echo(none, err=True)
+        say(none, err=True)
         return
-    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
+
+    console = Console()
+    if console.width < WIDE_COLUMNS:
+        shown = [index for index, column in enumerate(columns) if not column.wide]
+        columns, rows = [columns[index] for index in shown], [[row[index] for index in shown] for row in rows]
+    rows = _with_short_ids(columns, rows)
+    now = to_datetime(SystemClock().now())
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    with_utc = not is_utc(now)
+    for column in columns:
+        for name in _headers(column, with_utc):
+            table.add_column(name.upper(), no_wrap=column.whole or column.when, min_width=min(len(name), 8))
+    for row in rows:
+        table.add_row(*(cut for column, value in zip(columns, row, strict=True) for cut in _texts(column, value, now)))
+    console.print(table)
+
+
+def _with_short_ids(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    places = {index for index, column in enumerate(columns) if column.id}
+    ids = {row[index] for row in rows for index in places}
+    length = next((n for n in range(ID_CHARS_MIN, 36) if len({id[:n] for id in ids}) == len(ids)), 36)
+    return [[value[:length] if index in places else value for index, value in enumerate(row)] for row in rows]
+
+
+def _headers(column: Column, with_utc: bool) -> tuple[str, ...]:
+    title = column.title or column.name
+    if not column.when:
+        return (title,)
+    return (title, "local", "utc") if with_utc else (title, "utc")
+
+
+def _texts(column: Column, value: Any, now: datetime) -> list[Any]:
+    """The cells of one value. One that is too long for its column is cut, never broken into lines."""
     from rich.text import Text
 
-    table = Table(box=SIMPLE, pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in KEPT_WHOLE)
-    for row in rows:
-        table.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row))
-    Console().print(table)
+    if not column.when:
+        text = one_line(_plain(value))
+        return [Text(text, style=_STYLES.get(text, ""), no_wrap=True, overflow="ellipsis")]
+    with_utc = not is_utc(now)
+    if value is None:
+        return [Text("")] * (3 if with_utc else 2)
+    shown = [relative(value, now), local(value, now)] + ([universal(value)] if with_utc else [])
+    return [Text(text, style="" if index == 0 else "dim") for index, text in enumerate(shown)]
 
-
-KEPT_WHOLE = ("id", "name", "state", "fire_at", "next_fire_at")
-"""Columns that are copied into the next command, and so are not broken while others can be."""
 
 _STYLES = {
     "completed": "green", "failed": "red", "running": "cyan", "cancelling": "yellow", "cancelled": "yellow",
-    "skipped": "dim", "enabled": "green", "paused": "yellow",
+    "skipped": "dim", "enabled": "green", "paused": "yellow", "finished": "dim", "ready": "green", "not ready": "red",
 }  # fmt: skip
 
 
-def _short(value: Any) -> str:
+def _plain(value: Any) -> str:
     """A cell of a table: instants to the second."""
     return moment_text(value.replace(microsecond=0)) if isinstance(value, datetime) else cell(value)
 
@@ -95,7 +179,7 @@ def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value as text without control characters, which could play tricks with a terminal."""
+    """A value as text without control characters."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -103,11 +187,17 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int | float):
-        return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(value))
-    shown = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
-    return msgspec.json.encode(shown).decode()
+        return printable(str(value))
+    return json_text(msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value)
 
 
 def moment_text(moment: datetime) -> str:
     """An instant in UTC, RFC 3339."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def beside(moment: datetime) -> str:
+    """An instant for a sentence: UTC, local time where that is another, and how far off it is."""
+    now = to_datetime(SystemClock().now())
+    here = "" if is_utc(now) else f", {local(moment, now)} local"
+    return f"{moment_text(moment)} ({relative(moment, now)}{here})"

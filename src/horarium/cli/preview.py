@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from horarium.cli.fields import guess_trigger, read_moment, trigger_of
-from horarium.cli.output import moment_text, print_json
+from horarium.cli.output import moment_text, print_json, say
 from horarium.cli.shell import json_option
 from horarium.clock import INSTANT_MAX, SystemClock, to_datetime, to_instant
 from horarium.triggers import FIRES_MAX, parse_trigger
@@ -25,18 +25,19 @@ Examples:
 """
 
 
+TRIGGER_OPTIONS = [
+    click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
+    click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
+    click.option("--every", metavar="DURATION", help="Interval: 250ms, 30s, 5m, 1h30m, 2d."),
+    click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
+    click.option("--when", metavar="PHRASE", help='Plain English: "every other tuesday at 9:34am".'),
+    click.option("--timezone", metavar="ZONE", help="IANA time zone of the trigger, such as Europe/Berlin."),
+]
+
+
 def trigger_options(command: Any) -> Any:
     """The flags that give a trigger."""
-    for option in reversed(
-        [
-            click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
-            click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
-            click.option("--every", metavar="DURATION", help="Interval: 30s, 5m, 1h30m, 2d."),
-            click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
-            click.option("--when", metavar="PHRASE", help='Plain English: "every other tuesday at 9:34am".'),
-            click.option("--timezone", metavar="ZONE", help="IANA time zone of the trigger, such as Europe/Berlin."),
-        ]
-    ):
+    for option in reversed(TRIGGER_OPTIONS):
         command = option(command)
     return command
 
@@ -55,11 +56,11 @@ def preview(trigger: str | None, count: int, after: str | None, as_json: bool, *
     if as_json:
         print_json({"fires": fires, "words": rule.words(), "trigger": rule.spec()})
         return
-    click.echo(rule.words())
+    say(rule.words())
     for fire in fires:
-        click.echo(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")
+        say(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")
     if not fires and count:
-        click.echo("  never: it has no fire time after that")
+        say("  never: it has no fire time after that")
 
 
 def _spec(trigger: str | None, flags: dict[str, Any]) -> dict[str, Any]:

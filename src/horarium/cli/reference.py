@@ -1,4 +1,4 @@
-"""The reference of every command in Markdown, as it stands in docs/cli.md: made from the commands themselves."""
+"""The reference of every command in Markdown, as it is in docs/cli.md: made from the commands themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from horarium.cli import cli
-from horarium.config import ROLES
+from horarium.server.config import ROLES
 
 BEGINS, ENDS = "<!-- reference -->\n", "<!-- end of reference -->\n"
 
@@ -61,7 +61,7 @@ def _cell(text: str) -> str:
 
 
 def main(path: str) -> None:
-    """Put the reference into a Markdown file, in the place of the one that stands there."""
+    """Put the reference into a Markdown file, in the place of the one that is there."""
     file = Path(path)
     before, _, rest = file.read_text().partition(BEGINS)
     file.write_text(before + reference() + rest.partition(ENDS)[2])

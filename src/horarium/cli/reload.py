@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from horarium.stopping import on_signals
+from horarium.interrupts import on_signals
 
 POLL_SECONDS = 0.5
 FILES_MAX = 20_000
@@ -130,7 +130,7 @@ def run_reloading(arguments: Sequence[str]) -> int:
 
 
 def end_with(parent: int) -> None:
-    """Stop when that process, which started this one, is gone: nobody is left to stop us."""
+    """Stop when that process, which started this one, is gone: nothing is left to stop us."""
 
     def watch() -> None:
         while os.getppid() == parent:

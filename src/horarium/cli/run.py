@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import UNSET
 
 from horarium.cli.fields import since_moment
-from horarium.cli.output import moment_text, print_fields, print_json, print_json_list, print_table
+from horarium.cli.output import (
+    Column,
+    moment_text,
+    one_line,
+    print_fields,
+    print_json,
+    print_json_list,
+    print_table,
+    printable,
+    say,
+)
 from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.times import duration
 from horarium.clock import SystemClock, to_datetime
+from horarium.errors import NotFound
 
 if TYPE_CHECKING:
-    from horarium.definitions import RunView
+    from horarium.wire.views import RunView
 
 LIST_DEFAULT = 50
+ID_CHARS, FOUND_MAX = 36, 5
+_PREFIX = re.compile("[0-9a-f-]{4,35}")
+COLUMNS = (
+    Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
+    Column("state", whole=True), Column("took"), Column("attempt", title="try"), Column("worker", wide=True),
+    Column("error"),
+)  # fmt: skip
 STATES = ("pending", "running", "cancelling", "completed", "failed", "cancelled", "skipped")
 
 run = Lazy(
@@ -42,7 +64,7 @@ run = Lazy(
 @click.option("--queue", metavar="QUEUE", help="Only this queue: http, NAME, pull/NAME, handler/NAME or bus/NAME.")
 @click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
-@click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="How many at the most.")
+@click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
 @server_options
 def list_runs(
     job: str | None,
@@ -68,22 +90,56 @@ def list_runs(
         if as_json:
             print_json_list(runs)
         else:
-            columns = ("id", "job", "fire_at", "state", "attempt", "worker", "error")
-            print_table(columns, _rows(runs), "There are no such runs.")
+            rows = _rows(runs)
+            first = next(rows, None)
+            if first is None and job is not None:
+                client.get_job(job)  # says so if there is no such job
+            print_table(COLUMNS, rows if first is None else chain([first], rows), "There are no such runs.")
 
 
 def _rows(runs: Iterator[RunView]) -> Iterator[tuple[Any, ...]]:
     for run in runs:
-        error = (run.error or run.disposition or "").partition("\n")[0][:60]
-        yield run.id, run.job or run.queue, run.fire_at, run.state, run.attempt, run.worker, error
+        why = run.error or (run.disposition if run.state == "skipped" else None) or ""
+        yield (
+            run.id,
+            run.job or run.queue,
+            run.fire_at,
+            run.state,
+            _took(run),
+            run.attempt,
+            run.worker,
+            why.partition("\n")[0],
+        )
 
 
-@click.command(help="Show a run and its history.\n\n\b\nExample:\n  horarium run show 0196f0c2-...")
+def _took(run: RunView) -> str:
+    """How long its last attempt took."""
+    if run.started_at is None or run.finished_at is None:
+        return ""
+    return duration((run.finished_at - run.started_at).total_seconds())
+
+
+def find_run(client: Any, text: str) -> str:
+    """The id of the run that is meant: an id, or the beginning of one. Raises NotFound, or UsageError where more than
+    one run begins so."""
+    text = text.strip().rstrip(".").lower()
+    if len(text) >= ID_CHARS or not _PREFIX.fullmatch(text):
+        return text
+    found = list(client.list_runs(id_prefix=text, limit=FOUND_MAX))
+    if not found:
+        raise NotFound(f"there is no run whose id begins with {text!r}")
+    if len(found) > 1:
+        ids = ", ".join(run.id for run in found)
+        raise click.UsageError(f"more than one run begins with {text!r}: {ids}; give more of the id")
+    return str(found[0].id)
+
+
+@click.command(help="Show a run and its history.\n\n\b\nExample:\n  horarium run show 0196f0c2-7633")
 @click.argument("run_id", metavar="ID")
 @server_options
 def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
-        _print_run(client.get_run(run_id), as_json)
+        _print_run(client.get_run(find_run(client, run_id)), as_json)
 
 
 @click.command(
@@ -95,11 +151,11 @@ def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
 @server_options
 def cancel(run_id: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
-        run = client.cancel_run(run_id, reason)
+        run = client.cancel_run(find_run(client, run_id), reason)
     if as_json:
         print_json(run)
     else:
-        click.echo(f"Run {run.id} is {run.state}.")
+        say(f"Run {run.id} is {run.state}.")
 
 
 @click.command(
@@ -110,11 +166,11 @@ def cancel(run_id: str, reason: str | None, url: str, api_key: str | None, as_js
 @server_options
 def retry(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
-        run = client.retry_run(run_id)
+        run = client.retry_run(find_run(client, run_id))
     if as_json:
         print_json(run)
     else:
-        click.echo(f"Run {run.id} takes over; it is {run.state}.")
+        say(f"Run {run.id} takes over; it is {run.state}.")
 
 
 def _print_run(run: RunView, as_json: bool) -> None:
@@ -127,6 +183,8 @@ def _print_run(run: RunView, as_json: bool) -> None:
     )  # fmt: skip
     print_fields((name, getattr(run, name)) for name in names)
     if run.history:
-        click.echo("history")
+        say("history")
     for event in run.history:
-        click.echo(f"  {moment_text(event.at)}  {event.state:<10}  {event.message}")
+        say(f"  {moment_text(event.at)}  {event.state:<10}  {one_line(event.message)}")
+        for line in ("" if event.detail is UNSET else event.detail).splitlines():
+            say(f"      {printable(line)}")

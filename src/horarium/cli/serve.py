@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from horarium.cli.shell import json_option
-from horarium.config import Setting, load_settings, table
+from horarium.server.config import ENV_PREFIX, Setting, table
+from horarium.server.sources import load_settings
 
 EXAMPLES = {
     "serve": """
@@ -35,8 +36,11 @@ Example:
 def setting_options(command: Callable[..., Any], without: tuple[str, ...] = ()) -> Callable[..., Any]:
     """A flag for each setting, and `--config`."""
     for setting in reversed(table()):
-        if setting.name not in without:
-            command = _option(setting)(command)
+        if setting.name in without:
+            continue
+        if setting.file_name:
+            command = _file_option(setting, setting.file_name)(command)
+        command = _option(setting)(command)
     return click.option(
         "--config",
         envvar="HORARIUM_CONFIG",
@@ -49,8 +53,13 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help = f"{setting.help} Expected: {setting.expected}. [{setting.env}{_default(setting)}]"
     if setting.is_switch:
         return click.option(f"{setting.flag}/--no-{setting.flag[2:]}", setting.name, default=None, help=help)
-    repeatable = setting.name in ("api_keys", "bus_urls")
+    repeatable = setting.is_list and setting.default == ()
     return click.option(setting.flag, setting.name, multiple=repeatable, metavar="VALUE", help=help)
+
+
+def _file_option(setting: Setting, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    help = f"File that holds {setting.flag}, so that it is seen in no list of processes. [{ENV_PREFIX}{name.upper()}]"
+    return click.option(setting.file_flag, name, metavar="FILE", help=help)
 
 
 def _default(setting: Setting) -> str:
@@ -65,7 +74,7 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
         flags["log_format"] = "json"
     settings = load_settings(flags, os.environ, config)
     settings.check()
-    from horarium.server import run_server
+    from horarium.server.process import run_server
 
     sys.exit(run_server(settings))
 

@@ -15,17 +15,29 @@ from click.exceptions import Exit
 from horarium.errors import HorariumError, InvalidSetting
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+HELP_COLUMNS_MAX = 110
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+KEY_HINT = " Here: --api-key KEY, or HORARIUM_API_KEY"
 
 
 class Lazy(click.Group):
     """A group whose commands are imported when they are called, and whose errors end in one sentence."""
 
-    def __init__(self, *, commands: Mapping[str, str], summaries: Mapping[str, str], **how: Any) -> None:
+    def __init__(
+        self,
+        *,
+        commands: Mapping[str, str],
+        summaries: Mapping[str, str],
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **how: Any,
+    ) -> None:
         super().__init__(**how)
         self._places = commands
         self._summaries = summaries
+        self._sections = sections or {"Commands": tuple(commands)}
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(self._places)
@@ -45,14 +57,26 @@ class Lazy(click.Group):
             raise click.UsageError(_no_command(args[0], self._places), context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._summaries[name]) for name in self._places])
+        for title, names in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._summaries[name]) for name in names])
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:
-        given = list(sys.argv[1:] if args is None else args)
+        given = _in_order(list(sys.argv[1:] if args is None else args))
         how["standalone_mode"] = False
         how.setdefault("prog_name", "horarium")
+        how.setdefault("max_content_width", HELP_COLUMNS_MAX)
         sys.exit(_status(lambda: super(Lazy, self).main(given, *rest, **how), "--json" in given))
+
+
+def _in_order(args: list[str]) -> list[str]:
+    """`horarium help job add` as `horarium job add --help`, and `horarium --json job list` with its flag at the end."""
+    if args[:1] == ["help"]:
+        return [*args[1:], "--help"]
+    if args[:1] == ["--json"] and len(args) > 1:
+        at = args.index("--") if "--" in args else len(args)
+        return [*args[1:at], "--json", *args[at:]]
+    return args
 
 
 def _status(command: Callable[[], Any], as_json: bool) -> int:
@@ -73,22 +97,25 @@ def _status(command: Callable[[], Any], as_json: bool) -> int:
     except InvalidSetting as error:
         return _say(error.message, error.code, USAGE, as_json, error.field)
     except HorariumError as error:
-        return _say(error.message, error.code, FAILED, as_json, error.field)
+        hint = KEY_HINT if error.code == "unauthorized" and not as_json else ""
+        return _say(error.message + hint, error.code, FAILED, as_json, error.field)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be said, not even at exit.
+        # The reader of our output has gone; nothing more can be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
 def _say(message: str, code: str, status: int, as_json: bool, field: str | None = None) -> int:
+    from horarium.cli.output import say
+
     if as_json:
         problem = {"type": f"urn:horarium:problem:{code}", "title": code, "detail": message, "code": code}
         text = json.dumps(problem if field is None else {**problem, "field": field})
     else:
         text = f"Error: {message}"
-    click.echo(text, err=True)
+    say(text, err=True)
     return status
 
 

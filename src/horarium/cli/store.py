@@ -11,7 +11,8 @@ import click
 
 from horarium.cli.output import print_json
 from horarium.cli.shell import Lazy, json_option
-from horarium.config import load_settings, mask_url, table
+from horarium.server.config import mask_url, table
+from horarium.server.sources import load_settings
 
 store = Lazy(
     name="store",
@@ -70,7 +71,7 @@ def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: 
 
 async def _open(url: str, namespace: str) -> None:
     """Opening brings the schema up to date; the check then proves that a write would succeed."""
-    from horarium.backends import make_store
+    from horarium.node.backends import make_store
 
     opened = make_store(url, namespace)
     await opened.open()

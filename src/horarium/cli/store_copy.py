@@ -1,7 +1,7 @@
 """`horarium store copy`: two URLs to two open stores, progress on stderr, the outcome on stdout.
 
-What is copied and compared, and in which order, is `horarium.copying`'s. Exit status 0 means that everything was
-compared and is equal; whatever else came of it is 1.
+What is copied and compared, and in which order, is `horarium.operations.copying`'s. Exit status 0 means that
+everything was compared and is equal, 1 anything else.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import click
 
 from horarium.cli.output import cell, print_json
 from horarium.cli.shell import FAILED, json_option
-from horarium.config import load_settings, mask_url
 from horarium.errors import InvalidSetting
+from horarium.server.config import mask_url
+from horarium.server.sources import load_settings
 
 if TYPE_CHECKING:
-    from horarium.copying import Progress, Report, Side
+    from horarium.operations.copying import Progress, Report, Side
 
 LINE_EVERY = 10_000
 """Away from a terminal, how many jobs or runs lie between two lines of progress."""
 SHOWN = 20
 """How many differences are printed; --json prints more."""
-STAGES = {"runs": "copied runs", "jobs": "copied jobs", "check": "compared runs"}
+STAGES = {"records": "copied records", "runs": "copied runs", "jobs": "copied jobs", "check": "compared runs"}
 
 Notify = Callable[["Progress"], None]
 
@@ -71,7 +72,7 @@ def _check_urls(source: str, target: str) -> None:
 
 
 async def _copy(source: str, target: str, namespace: str, notify: Notify, *, force: bool, check_only: bool) -> Report:
-    from horarium.copying import copy
+    from horarium.operations.copying import copy
 
     async with _opened(source, namespace) as here, _opened(target, namespace) as there:
         return await copy(here, there, notify, force=force, check_only=check_only)
@@ -80,8 +81,8 @@ async def _copy(source: str, target: str, namespace: str, notify: Notify, *, for
 @asynccontextmanager
 async def _opened(url: str, namespace: str) -> AsyncIterator[Side]:
     """A store with its clock going. Opening brings the schema up to date."""
-    from horarium.backends import make_backend
-    from horarium.copying import Side
+    from horarium.node.backends import make_backend
+    from horarium.operations.copying import Side
 
     backend = make_backend(url, namespace)
     await backend.store.open()
@@ -157,6 +158,10 @@ def _print(report: Report, as_json: bool) -> None:
     click.echo(
         f"runs: {counts.runs_copied:,} copied, {counts.runs_present:,} there already, {counts.runs_equal:,} equal"
     )
+    click.echo(
+        f"records: {counts.records_copied:,} copied, {counts.records_present:,} there already, "
+        f"{counts.records_equal:,} equal"
+    )
     for problem in report.problems[:SHOWN]:
         click.echo(cell(f"{problem.kind} {problem.what} {problem.id}: {problem.detail}"), err=True)
     click.echo(_verdict(report), err=not report.ok)
@@ -164,7 +169,7 @@ def _print(report: Report, as_json: bool) -> None:
 
 def _verdict(report: Report) -> str:
     if report.ok:
-        return "All jobs and runs are equal."
+        return "All jobs, runs and records are equal."
     found = f"{report.counts.problems:,}"
     if report.stopped:
         return f"Stopped: jobs that differ: {found}. Remove those jobs from the target, or copy to an empty store."

@@ -34,11 +34,11 @@ QUEUES_MAX = 100
 The function gets each run (run.id, run.job, run.payload, run.attempt, run.cancel_requested); what it returns is the
 result, raising is a failure. On SIGTERM the worker finishes what runs and gives back what it has not begun.
 \b
-With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Whoever
-may define jobs then starts programs as the user that this worker runs as.
+With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Anyone
+who may define jobs then starts programs as the user that this worker runs as.
 \b
 A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
---queue are needed, and --slots, --grace and --name stand in for what it was made with.
+--queue are needed, and --slots, --grace and --name replace what it was made with.
 \b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
@@ -156,7 +156,7 @@ def _end_with_us(kill_all: Callable[[], None]) -> None:
 
 
 def _is_given(option: str) -> bool:
-    """Whether it stands on the command line: a Scheduler has defaults of its own."""
+    """Whether it was given on the command line: a Scheduler has defaults of its own."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
 

@@ -16,8 +16,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
-from horarium.definitions import JobDefinition, JobView, NodeView, RunView
 from horarium.errors import HorariumError, InvalidRequest
+from horarium.wire.definitions import JobDefinition
+from horarium.wire.views import JobView, NodeView, RunView
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 PAGE_SIZE = 200
@@ -39,7 +40,7 @@ class Fires(Struct):
 
 
 class Pulse(Struct):
-    """The answer to a heartbeat: until when the lease now stands, and whether a cancel was asked."""
+    """The answer to a heartbeat: until when the lease now lasts, and whether a cancel was asked."""
 
     cancel_requested: bool
     expires_at: datetime
@@ -77,6 +78,14 @@ class _Runs(Struct):
     runs: list[RunView]
 
 
+class Backfilled(Struct):
+    """The runs that a backfill made, and what it did not get to."""
+
+    runs: list[RunView]
+    left: int = 0
+    next_start: datetime | None = None
+
+
 class _JobsPage(Struct):
     items: list[JobView]
     next_cursor: str | None = None
@@ -85,6 +94,15 @@ class _JobsPage(Struct):
 class _RunsPage(Struct):
     items: list[RunView]
     next_cursor: str | None = None
+
+
+class _AnyPage(Struct):
+    items: list[dict[str, Any]]
+    next_cursor: str | None = None
+
+
+class _Readiness(Struct):
+    problems: dict[str, str]
 
 
 class _NodesPage(Struct):
@@ -111,7 +129,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._transport.close()
 
     # ---- jobs
@@ -210,8 +228,12 @@ class Client:
         return _decode(self._call("POST", path, body=body, headers=headers), RunView)
 
     def backfill_job(self, name: str, start: datetime, end: datetime) -> list[RunView]:
-        """Runs for the fire times in [start, end), 1,000 at the most. Those that have a run keep theirs."""
-        return _decode(self._post(f"/jobs/{segment(name)}/backfill", {"start": start, "end": end}), _Runs).runs
+        """Runs for the fire times in [start, end), at most 1,000. Those that have a run keep theirs."""
+        return self.backfill(name, start, end).runs
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> Backfilled:
+        """As `backfill_job`, and how many fire times are left for another call, which begins at `next_start`."""
+        return _decode(self._post(f"/jobs/{segment(name)}/backfill", {"start": start, "end": end}), Backfilled)
 
     def fires(self, name: str, count: int = 10) -> Fires:
         """The next fire times of a job."""
@@ -233,9 +255,11 @@ class Client:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        id_prefix: str | None = None,
     ) -> Iterator[RunView]:
         """Runs, newest fire time first, all of them or the first `limit`."""
         query = {
+            "id": id_prefix,
             "job": job,
             "state": ",".join(states) or None,
             "queue": queue,
@@ -295,11 +319,63 @@ class Client:
         settled = _decode(self._post("/runs/settle", list(reports)), list[_Settled])
         return [line.state or error_from(line.problem or Problem(), 409) for line in settled]
 
+    # ---- access
+
+    def me(self) -> dict[str, Any]:
+        """Who asks: subject, name, kind, roles, scopes, queues."""
+        return _decode(self._call("GET", "/me"), dict[str, Any])
+
+    def create_key(
+        self,
+        name: str,
+        roles: Sequence[str],
+        *,
+        queues: Sequence[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> dict[str, Any]:
+        """A new named key. Its field `key` is shown only this once."""
+        body = {"name": name, "roles": list(roles), "queues": queues, "expires_at": expires_at}
+        given = {field: value for field, value in body.items() if value is not None}
+        return _decode(self._post("/keys", given, repeatable=False), dict[str, Any])
+
+    def keys(self) -> Iterator[dict[str, Any]]:
+        """The named keys, without their secrets."""
+        return self._pages("/keys", {}, _AnyPage, None)
+
+    def revoke_key(self, name: str) -> None:
+        """The key opens nothing any more, on every node within five seconds."""
+        self._call("DELETE", f"/keys/{segment(name)}")
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Who changed what, the newest first."""
+        query = {
+            "actor": actor,
+            "action": action,
+            "object": object,
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
+        }
+        return self._pages("/audit", query, _AnyPage, limit)
+
     # ---- the rest
 
     def nodes(self) -> list[NodeView]:
         """The nodes that gave a sign of life within the last day."""
         return _decode(self._call("GET", "/nodes"), _NodesPage).items
+
+    def problems(self) -> dict[str, str]:
+        """Why the server is not ready, by part; empty where it is."""
+        answer = self._transport.request("GET", "/readyz", also=(503,))
+        return _decode(answer, _Readiness).problems
 
     def stats(self) -> dict[str, Any]:
         """Counts by queue."""

@@ -13,8 +13,8 @@ from msgspec import UNSET, UnsetType
 
 from horarium.client.api import Client, Report
 from horarium.clock import to_datetime
-from horarium.definitions import RunView
 from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX
+from horarium.wire.views import RunView
 
 LEASE_SECONDS_MIN = 1.0
 REASON_CHARS_MAX = 1_000
@@ -96,7 +96,7 @@ class ClaimedRun:
             self.cancel()
 
     def renewed(self, expires_at: datetime, now: float) -> None:
-        """The lease stands until `expires_at`, which is counted from its first end: the server's clock is not ours.
+        """The lease lasts until `expires_at`, which is counted from its first end: the server's clock is not ours.
         One that can't be renewed beyond the run's time limit is looked at again just when it ends."""
         self.lease_ends += (expires_at - self._expired_at).total_seconds()
         self._expired_at = expires_at

@@ -4,7 +4,7 @@ Owns what a command may be, what it finds around it, and what its end means for 
 group are those of `processes`. A command is a list of arguments and is never put through a shell; who wants one says
 so: `["/bin/sh", "-c", "..."]`.
 
-The hard thing is whom to trust. Whoever may define jobs chooses what runs here, as the user that the worker runs as.
+The hard thing is trust. Anyone who may define jobs chooses what runs here, as the user that the worker runs as.
 That is why commands are off by default, and why a worker may be held to a list of programs. Such a list guards against
 mistakes; it is no sandbox, for arguments are still the job's own.
 """
@@ -36,7 +36,7 @@ START_SECONDS_MAX = 1.0
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """What shells say of a program that can't be run, and of one that is not there: another attempt can't help."""
 ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
-"""How much of the end of the output stands in a failed run's error."""
+"""How much of the end of the output is kept in a failed run's error."""
 
 LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*", "PERL5*", "RUBY*", "NODE_OPTIONS")
 """What would make an allowed program load another one's code. Refused where programs are allowed one by one."""
@@ -65,7 +65,7 @@ class Command(Struct, frozen=True, forbid_unknown_fields=True):
 class Commands:
     """Performs commands, as the function of a `Worker`; may be called from many threads at once.
 
-    `programs`: patterns of what may be started, none: anything. One with a slash stands for a whole path (`*` goes up
+    `programs`: patterns of what may be started, none: anything. One with a slash matches a whole path (`*` goes up
     to the next slash), one without for a name that is found along PATH. `env`: what commands find around them; left
     out: the worker's own environment, without its `HORARIUM_*` variables (one of them is a key)."""
 
@@ -94,7 +94,7 @@ class Commands:
     def __call__(self, run: ClaimedRun) -> dict[str, Any]:
         """Perform one run. Raises Failure where it did not end well."""
         command = read_command(run.payload)
-        env = {**self._env, **command.env, **told(run)}
+        env = {**self._env, **command.env, **variables_of(run)}
         program = self._program(command, env)
         begun = time.monotonic()
         key = object()
@@ -159,8 +159,8 @@ def read_command(payload: Any) -> Command:
     return command
 
 
-def told(run: ClaimedRun) -> dict[str, str]:
-    """What a command is told of its run."""
+def variables_of(run: ClaimedRun) -> dict[str, str]:
+    """What a command learns about its run, as environment variables."""
     return {
         "HORARIUM_RUN": run.id,
         "HORARIUM_JOB": run.job or "",

@@ -4,8 +4,8 @@ Owns the mechanics alone; what a command may be and what its end means is `comma
 kept bounded: its beginning and its end, with a count of what lies between. Everything is done by the calling thread.
 
 The one hard thing is the end. A command is over when its own process is. What it left behind in its group is then ended
-too, and nobody waits for a pipe that a process outside of the group still holds. Being asked to stop, and running out
-of time, end the whole group: SIGTERM, and SIGKILL after the grace.
+too, and the worker does not wait for a pipe that a process outside of the group still holds. Being asked to stop, and
+running out of time, end the whole group: SIGTERM, and SIGKILL after the grace.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class ProcessGroup:
             self._selector.register(self._pidfd, selectors.EVENT_READ)
 
     def _pump(self, seconds: float) -> None:
-        """Move what can be moved; wait for it so long at the most."""
+        """Move what can be moved; wait for it at most that long."""
         for key, _ in self._selector.select(seconds):
             if key.fileobj == self._pidfd:
                 self._selector.unregister(key.fileobj)
@@ -225,13 +225,13 @@ class ProcessGroup:
         """Whether there was a process left to get it."""
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # the latter: all that is left runs as somebody else
+        except (ProcessLookupError, PermissionError):  # the latter: all that is left runs as another user
             return False
         return True
 
 
 def _lives(group: int) -> bool:
-    """Whether a process of the group still runs: one that ended stays in it until somebody takes note, which in a
+    """Whether a process of the group still runs: one that ended stays in it until it is reaped, which in a
     container may be never. True where the system does not tell."""
     try:
         entries = [entry for entry in os.listdir("/proc") if entry.isdigit()]

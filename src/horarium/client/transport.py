@@ -1,9 +1,9 @@
-"""Requests to one server: connections kept and reused, failures told apart, retries where they can do no harm.
+"""Requests to one server: connections kept and reused, failures distinguished, retries where they can do no harm.
 
 The one hard thing is what to repeat. A request that never left (no connection) is always tried again. One that may have
 been carried out is tried again only if doing it twice does the same as doing it once; the caller says so. `503` counts
 as the latter, as do `502` and `504`, with which a proxy speaks; `429` was certainly not carried out. Their Retry-After
-is honoured. Silence beyond the time limit is not retried: whoever waited that long
+is honoured. Silence beyond the time limit is not retried: a caller that waited that long
 wants to hear of it.
 """
 
@@ -116,6 +116,7 @@ class _Asked(Struct, frozen=True):
     seconds: float
     repeatable: bool
     cut: Cut | None
+    also: tuple[int, ...] = ()
 
 
 class Transport:
@@ -155,9 +156,10 @@ class Transport:
         timeout_seconds: float | None = None,
         attempts_max: int | None = None,
         cut: Cut | None = None,
+        also: tuple[int, ...] = (),
     ) -> Answer:
-        """The answer, if its status is below 400. Raises the error of `errors` that the server's problem stands for,
-        or Outage if there is no answer. `path` is quoted already (see `segment`)."""
+        """The answer, if its status is below 300 or among `also`. Raises the error of `errors` that the server's
+        problem means, or Outage if there is no answer. `path` is quoted already (see `segment`)."""
         asked = _Asked(
             method,
             self._base + path + _query(query or {}),
@@ -166,6 +168,7 @@ class Transport:
             timeout_seconds or self._timeout_seconds,
             repeatable,
             cut,
+            also,
         )
         limit = attempts_max or self._attempts_max
         attempt = 1
@@ -189,7 +192,7 @@ class Transport:
         except TimeoutError:
             what = f"{asked.method} {asked.target}"
             return Outage(f"{self.url} did not answer {what} within {asked.seconds:g} s; try again later"), None
-        if answer.status < 300:
+        if answer.status < 300 or answer.status in asked.also:
             return answer, None
         again = answer.status == 429 or (answer.status in (502, 503, 504) and asked.repeatable)
         return error_of(answer, self.url), self._retry_after(answer, attempt) if again else None
@@ -214,7 +217,7 @@ class Transport:
         return answer
 
     def _connection(self, seconds: float) -> HTTPConnection:
-        """A kept connection that still stands, or a new one."""
+        """A kept connection that is still open, or a new one."""
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
@@ -259,7 +262,7 @@ class Transport:
         return self._entropy(16).hex()
 
     def close(self) -> None:
-        """Let go of the connections that are kept. The transport may be used again."""
+        """Close the connections that are kept. The transport may be used again."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
@@ -302,7 +305,7 @@ def _query(query: Mapping[str, Any]) -> str:
 
 
 def _is_quiet(connection: HTTPConnection) -> bool:
-    """Whether a kept connection has neither been closed by the server nor received what nobody asked for."""
+    """Whether a kept connection has neither been closed by the server nor received anything unasked."""
     try:
         return not select.select([connection.sock], [], [], 0)[0]
     except (OSError, ValueError):
@@ -357,7 +360,7 @@ _BY_CODE = _tree(HorariumError)
 
 
 def error_of(answer: Answer, url: str) -> HorariumError:
-    """The error that an answer stands for: by its `code`, and by its status where the code is not known here."""
+    """The error that an answer means: by its `code`, and by its status where the code is not known here."""
     try:
         problem = msgspec.json.decode(answer.body, type=Problem, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -368,7 +371,7 @@ def error_of(answer: Answer, url: str) -> HorariumError:
 
 
 def error_from(problem: Problem, status: int) -> HorariumError:
-    """The error that a problem stands for."""
+    """The error that a problem means."""
     message = problem.detail or problem.title
     kind = _BY_CODE.get(problem.code) or _by_status(status)
     if issubclass(kind, InvalidTrigger):

@@ -3,7 +3,7 @@
 A URL is read once, here: the host is brought into the form that a resolver would make of it, and the request is sent to
 that form, so no second reader can understand it differently. A literal address is judged when a job is defined; a name
 is resolved only at delivery, every one of its addresses is judged, and the socket is opened for the very address that
-was judged (the hard thing: `open_socket` sees what is connected to, whatever path led there). No answer of a name
+was judged (the hard thing: `open_socket` sees what is connected to, on every path there). No answer of a name
 server may be kept for a later connection. Source of the blocks: the IANA special-purpose address registries (RFC 6890).
 """
 
@@ -37,7 +37,7 @@ SETTING = "--allow-private-targets"
 
 
 class Reach(StrEnum):
-    """Who may be sent to an address: everybody; only where private targets are allowed; nobody."""
+    """Whether requests may go to an address: always; only where private targets are allowed; never."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -59,7 +59,7 @@ _PRIVATE = _blocks("""
     2001::/23 2001:db8::/32 2002::/16 3fff::/20
 """)
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-# IPv6 ranges that carry an IPv4 address, and how many bits stand to the right of it.
+# IPv6 ranges that carry an IPv4 address, and how many bits are to the right of it.
 _CARRIERS = (
     (IPv6Network("::ffff:0:0/96"), 0),
     (IPv6Network("::/96"), 0),
@@ -163,11 +163,16 @@ def parse_url(url: str, *, field: str = "target.url") -> Endpoint:
 
 def _read(url: str) -> Endpoint:
     _check_characters(url)
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError(
+            "the host between brackets is no IPv6 address; give one such as http://[2001:db8::1]/"
+        ) from None
     if parts.scheme not in _PORTS:
         raise ValueError(f"the scheme is {parts.scheme[:20]!r}; give a URL that begins with http:// or https://")
     if "@" in parts.netloc:
-        raise ValueError("user and password can't stand in the URL; send them in the header Authorization")
+        raise ValueError("user and password can't be in the URL; send them in the header Authorization")
     host, literal = _read_host(parts)
     path = url.split("://", 1)[1][len(parts.netloc) :]
     if not path.startswith("/"):
@@ -184,7 +189,7 @@ def _check_characters(url: str) -> None:
         if character.isspace() or character == "\\" or unicodedata.category(character) in ("Cc", "Cf", "Cs"):
             raise ValueError(
                 f"the URL holds the character U+{ord(character):04X}; white space, control characters and "
-                "backslashes can't stand in it: percent-encode them"
+                "backslashes can't be in it: percent-encode them"
             )
 
 
@@ -224,7 +229,7 @@ def _canonical(text: str) -> str:
     ):
         raise ValueError(
             "the host can't be read; give a name of letters, digits, hyphens and dots, or an address "
-            "(placeholders can stand only after the host)"
+            "(placeholders are allowed only after the host)"
         )
     return host
 
@@ -245,7 +250,7 @@ def _read_ipv6(text: str) -> IPv6Address:
             raise ValueError
         return IPv6Address(text)
     except ValueError:
-        raise ValueError("what stands in brackets is not an IPv6 address (zone names are not possible)") from None
+        raise ValueError("what is in brackets is not an IPv6 address (zone names are not possible)") from None
 
 
 def _read_ipv4(host: str) -> IPv4Address:
@@ -311,7 +316,7 @@ class Guard:
             raise RefusedAddress(None, reason)
 
     async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
-        # Threads of our own: a name server that hangs must not hold up whatever else runs in the loop's threads.
+        # Threads of our own: a name server that hangs must not hold up other work in the loop's threads.
         found = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )

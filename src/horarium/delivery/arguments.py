@@ -1,7 +1,7 @@
 """From a run's args (JSON) to the arguments of a Python function, by the types that its parameters declare.
 
-Whatever msgspec can make from JSON is taken: numbers, text, bool, None, datetime, date, time, timedelta, Decimal, UUID,
-Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs, and
+All that msgspec can make from JSON is taken: numbers, text, bool, None, datetime, date, time, timedelta, Decimal,
+UUID, Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs, and
 `Annotated[int, msgspec.Meta(ge=0)]`. A parameter without a type is given what the JSON holds.
 
 The rule: args that a parameter needs must be there, args that no parameter takes are refused (unless the function has
@@ -71,7 +71,7 @@ class Arguments:
         return taken
 
     def _explain(self, error: str) -> str:
-        """What msgspec says, in the words of whoever gave the args."""
+        """What msgspec says, in the words of the caller's args."""
         at = _AT.match(error)
         if at is not None:
             what = at["what"]

@@ -20,7 +20,7 @@ from horarium.clock import Clock, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
 from horarium.model import BusTarget, Deferred, Failed, Job, Outcome, Run, encode_payload, fraction
 from horarium.policies import CANCEL_GRACE_SECONDS
-from horarium.ports import Bus, Control, Delivery, Unconfirmed
+from horarium.ports import Assignment, Bus, Control, Unconfirmed
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
@@ -90,14 +90,14 @@ class BusDelivery:
         self._bus = bus
         self._clock = clock
 
-    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
-        run = delivery.run
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
+        run = assignment.run
         if run.job is None:
             return Failed("a run without a job can't go to a bus: its queues are named after the job", retryable=False)
         try:
-            await self._bus.publish(run.job, message(run, delivery.job, "run"), run.lease_seconds)
+            await self._bus.publish(run.job, message(run, assignment.job, "run"), run.lease_seconds)
         except Unconfirmed as unknown:
-            # A worker may have it and be at work: to send it again now would have it done twice. If nobody has it, the
+            # A worker may have it and be at work: to send it again now would have it done twice. If none has it, the
             # silence ends the lease.
             log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
         except BusUnavailable as down:

@@ -1,11 +1,11 @@
-"""What a handler knows of the run that it performs, and may do about it: the same object, with the same names, for an
+"""What a handler knows about the run that it performs, and can do with it: the same object, with the same names, for an
 async handler and for a plain one, which is called in a thread.
 
     async def export(run):                    def compress(run):
         await run.progress({"done": 3})           run.progress({"done": 3})
         await run.cancelled.wait(5)               run.cancelled.wait(5)
 
-What has to wait is awaited in an async handler; in a thread the call itself waits.
+Calls that have to wait are awaited in an async handler; in a thread the call itself blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from horarium.clock import to_datetime
+from horarium.clock import to_datetime, to_micros
 from horarium.errors import InvalidRequest, LeaseLost
 from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run
 from horarium.ports import Control
@@ -51,7 +51,7 @@ class CancelledEvent:
     __bool__ = is_set
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until it is set, `timeout` seconds at the most: whether it is. In an async handler: `await` it."""
+        """Wait until it is set, at most `timeout` seconds: whether it is. In an async handler: `await` it."""
         thread = self._context._thread
         return self._wait(timeout) if thread is None else self._context._note(thread.wait_cancelled(timeout))
 
@@ -96,7 +96,7 @@ class InThread:
             try:
                 self._loop.call_soon_threadsafe(self._begin_watch)
             except RuntimeError:
-                return True  # there is no event loop any more: nobody will ask
+                return True  # there is no event loop any more: it will not be set again
         self._asked.wait(timeout)
         return self._control.cancelled
 
@@ -195,7 +195,7 @@ class RunContext:
         run = self._run
         if run.execution_seconds is None or run.started_at is None:
             return None
-        return to_datetime(run.started_at + round(run.execution_seconds * 1_000_000))
+        return to_datetime(run.started_at + to_micros(run.execution_seconds))
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -220,13 +220,13 @@ class RunContext:
         return RunLog(log, named)
 
     def progress(self, progress: Any) -> Awaitable[None]:
-        """Keep `progress` (anything that JSON can hold) with the run, where everybody can see it, and renew the lease.
+        """Keep `progress` (anything that JSON can hold) with the run, where all can see it, and renew the lease.
         `await` it in an async handler. Raises LeaseLost: then stop, nothing that this attempt does counts any more."""
         return self.heartbeat(progress)
 
     def heartbeat(self, progress: Any = None) -> Awaitable[None]:
-        """Renew the lease now (it is renewed by itself), and so learn whether it still stands. `await` it in an async
-        handler. Raises LeaseLost."""
+        """Renew the lease now (it is renewed by itself), and so learn whether it is still held. `await` it in an
+        async handler. Raises LeaseLost."""
         beat = self._control.heartbeat(None if progress is None else _encoded(progress))
         if self._thread is None:
             return beat

@@ -5,7 +5,7 @@ and, where it has more parameters, the run's args by name (`arguments.py`). Retu
 kept as the result), unless it has seen `run.cancelled`: then it has stopped. Raising means failure; `Retry`, `Discard`
 and `Defer` say more.
 
-The hard part is a thread, which nobody can stop. When its attempt is over before it is (time limit, lost lease, end of
+The hard part is a thread, which can't be stopped. When its attempt is over before it is (time limit, lost lease, end of
 the node), it sees `run.cancelled` and has a moment to return. Then the attempt ends without it: its lease is given up,
 nothing that it does counts any more, and it keeps its place until it returns.
 """
@@ -17,6 +17,7 @@ import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -26,12 +27,16 @@ from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.threads import Call, Threads
 from horarium.errors import InvalidJob, WrongArguments
-from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
-from horarium.ports import Control, Delivery
+from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
+from horarium.ports import Assignment, Control
 
 HandlerFunction = Callable[..., Any]
 
 CONCURRENCY_MAX = 10_000
+OURS = frozenset({__name__, "horarium.delivery.arguments", "horarium.delivery.threads"})
+"""Modules whose frames lead to a handler and say nothing about it."""
+DEPTH_MAX = 50
+"""How deep in a result numbers are looked at."""
 THREAD_PATIENCE_SECONDS = 1.5
 """How long a thread that is asked to stop is waited for. Less than the dispatcher waits at the end of a drain."""
 
@@ -45,7 +50,7 @@ class Retry(Exception):
 
 
 class Discard(Exception):
-    """Raise it in a handler: failed for good, whatever attempts are left."""
+    """Raise it in a handler: failed for good, even if attempts are left."""
 
 
 class Defer(Exception):
@@ -66,7 +71,7 @@ class Handler:
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
             raise InvalidJob(f"handler {name!r}: concurrency must be from 1 to {CONCURRENCY_MAX:,}, not {concurrency}")
         if not callable(function):
-            raise InvalidJob(f"handler {name!r}: {function!r} is no function")
+            raise InvalidJob(f"handler {name!r}: {function!r} is not a function")
         if _is(function, inspect.isgeneratorfunction) or _is(function, inspect.isasyncgenfunction):
             raise InvalidJob(f"handler {name!r}: it yields; a handler returns")
         self.name = name
@@ -96,22 +101,24 @@ class HandlerDelivery:
         self._handlers = handlers
         self._threads = Threads("horarium-handler")
 
-    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
-        run = delivery.run
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
+        run = assignment.run
         handler = self._handlers.get(run.queue.removeprefix("handler/"))
         if handler is None:
             return Failed(f"there is no handler for {run.queue!r} in this process")
         if not handler.is_async:
-            return await self._in_thread(handler, delivery, control)
+            return await self._in_thread(handler, assignment, control)
         try:
-            context = RunContext(run, delivery.job, control)
+            context = RunContext(run, assignment.job, control)
             return _returned(context, await handler.call(context))
-        except (Exception, SystemExit) as error:
-            return _failed(error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+            return _failed_here(error)
 
-    async def _in_thread(self, handler: Handler, delivery: Delivery, control: Control) -> Outcome | None:
+    async def _in_thread(self, handler: Handler, assignment: Assignment, control: Control) -> Outcome | None:
         thread = InThread(control, asyncio.get_running_loop())
-        context = RunContext(delivery.run, delivery.job, control, thread)
+        context = RunContext(assignment.run, assignment.job, control, thread)
         call = self._threads.call(lambda: _perform(handler, context))
         try:
             answer = await call.answer
@@ -149,8 +156,10 @@ def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
 async def _awaited(context: RunContext, answer: Awaitable[Any]) -> Outcome:
     try:
         return _returned(context, await answer)
-    except (Exception, SystemExit) as error:
-        return _failed(error)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return _failed_here(error)
 
 
 _NO_RESULT = Succeeded()
@@ -158,8 +167,8 @@ _STOPPED = Cancelled("its handler stopped when asked to")
 
 
 def _returned(context: RunContext, answer: Any) -> Outcome:
-    """What returning means. A handler that has seen that it should stop, and returns, has stopped: nobody can tell how
-    much of the work it has left out."""
+    """What returning means. A handler that has seen that it should stop, and returns, has stopped: it is
+    unknown how much of the work it has left out."""
     return _STOPPED if context._saw_cancel else _succeeded(answer)
 
 
@@ -171,10 +180,19 @@ def _succeeded(answer: Any) -> Outcome:
         result.decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return Failed(f"its result can't be written as JSON: {error}", retryable=False)
+    if b"null" in result and (where := unwritable(answer)) is not None:
+        return Failed(f"its result can't be written as JSON: {where} is not a finite number", retryable=False)
     if len(result) > RESULT_BYTES_MAX:
         kept = result[: RESULT_BYTES_MAX // 4].decode(errors="replace")
         result = msgspec.json.encode({"truncated": True, "bytes": len(result), "begins": kept})
     return Succeeded(result)
+
+
+def _failed_here(error: BaseException) -> Outcome:
+    """As `_failed`, on the event loop. Without a loop, a GeneratorExit is the end of this task."""
+    if isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None:
+        raise error
+    return _failed(error)
 
 
 def _failed(error: BaseException) -> Outcome:
@@ -188,9 +206,21 @@ def _failed(error: BaseException) -> Outcome:
         case WrongArguments():
             return Failed(str(error), retryable=False)
         case SystemExit():
-            return Failed(f"it called exit({error.code})")
+            return Failed(f"it called exit({error.code})", trace=trace_of(error))
         case _:
-            return Failed(describe(error))
+            return Failed(describe(error), trace=trace_of(error))
+
+
+def trace_of(error: BaseException) -> str:
+    """The end of its traceback, without our own frames above the handler's."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_globals.get("__name__") in OURS:
+        frames = frames.tb_next
+    try:
+        lines = traceback.format_exception(type(error), error, frames)
+    except Exception as failed:  # an exception whose own text can't be made
+        lines = [f"{type(error).__name__}, whose traceback can't be written: {type(failed).__name__}"]
+    return "".join(lines).rstrip()[-TRACE_CHARS_MAX:]
 
 
 def describe(error: BaseException) -> str:
@@ -198,3 +228,21 @@ def describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
+
+
+def unwritable(value: Any, name: str = "it", depth: int = 0) -> str | None:
+    """Where the value holds a NaN or an infinity, which JSON does not have; None: nowhere that is looked at."""
+    match value:
+        case float():
+            return None if isfinite(value) else name
+        case Mapping():
+            inner = ((f"{name}[{key!r}]", part) for key, part in value.items())
+        case list() | tuple() | set() | frozenset():
+            inner = ((f"{name}[{index}]", part) for index, part in enumerate(value))
+        case msgspec.Struct():
+            inner = ((f"{name}.{field}", part) for field, part in msgspec.structs.asdict(value).items())
+        case _:
+            return None
+    if depth >= DEPTH_MAX:
+        return None
+    return next((found for label, part in inner if (found := unwritable(part, label, depth + 1)) is not None), None)

@@ -1,8 +1,8 @@
 """Delivery to HTTP endpoints: one request for each attempt, bounded in time, size and connections.
 
-This module owns the connections and turns whatever happens to one into an outcome. It must never follow a redirect,
+This module owns the connections and turns all that happens to one into an outcome. It must never follow a redirect,
 use a proxy from the environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put
-a URL's path or query into an error. What is sent stands in `message`, what an answer means in `answers`, where a
+a URL's path or query into an error. What is sent is in `message`, what an answer means in `answers`, where a
 request may go in `addresses`. The hard thing is ending a request: by its own limit, by a cancel, or by the dispatcher,
 each with its own consequence and none with a connection left behind.
 """
@@ -21,11 +21,11 @@ from horarium.clock import SECOND, Clock
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
 from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
 from horarium.delivery.message import Reporting, Request, build, build_cancel, check_headers, check_method, report_url
+from horarium.delivery.places import HostPlaces
 from horarium.delivery.signing import check_secret
-from horarium.delivery.slots import Slots
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
 from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run
-from horarium.ports import Control, Delivery
+from horarium.ports import Assignment, Control
 
 if TYPE_CHECKING:
     import aiohttp
@@ -89,12 +89,12 @@ class HttpDelivery:
         self._report_url = report_url
         self._report_key = report_key
         self._guard = Guard(allow_private=allow_private, lookup=lookup)
-        self._slots = Slots(total=total_max, per_host=per_host_max)
+        self._places = HostPlaces(total=total_max, per_host=per_host_max)
         self._session: aiohttp.ClientSession | None = None
 
-    async def deliver(self, delivery: Delivery, control: Control) -> Outcome | None:
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """See `ports.Target`. Deferred if the host is busy with as many requests as one host may have."""
-        target = _target(delivery)
+        target = _target(assignment)
         if target is None:
             return Failed("the run has no HTTP target; its job was changed or deleted", retryable=False)
         try:
@@ -102,16 +102,16 @@ class HttpDelivery:
         except CallerError as error:
             return Failed(error.message, retryable=False)
         host = endpoint.authority
-        if not await self._slots.take(host, PATIENCE_SECONDS):
+        if not await self._places.take(host, PATIENCE_SECONDS):
             until = self._clock.now() + PUT_OFF_SECONDS * SECOND
             return Deferred(until, f"{host} is busy with as many requests as one host may have")
         try:
-            return Cancelled() if control.cancelled else await self._attempt(target, endpoint, delivery.run, control)
+            return Cancelled() if control.cancelled else await self._attempt(target, endpoint, assignment.run, control)
         finally:
-            self._slots.give(host)
+            self._places.give(host)
 
     async def notify_cancel(self, target: HttpTarget, run: Run) -> bool:
-        """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes five seconds at the most.
+        """Tell the target's `cancel_url` (if it has one) that the run is to stop. Takes at most five seconds.
         False: it did not answer, or asked us to try again (429, 5xx); that is logged, nothing else."""
         if target.cancel_url is None:
             return True
@@ -234,7 +234,7 @@ class _Watch:
 
 
 def _session(guard: Guard) -> aiohttp.ClientSession:
-    # Takes 0.4 s to import, which those who have no HTTP target shall not pay.
+    # Takes 0.4 s to import, which a program without HTTP targets need not pay.
     import aiohttp
     from aiohttp.abc import AbstractResolver
 
@@ -257,10 +257,10 @@ def _session(guard: Guard) -> aiohttp.ClientSession:
     )
 
 
-def _target(delivery: Delivery) -> HttpTarget | None:
-    if delivery.job is not None:
-        return delivery.job.target if isinstance(delivery.job.target, HttpTarget) else None
-    return delivery.run.policy.target if delivery.run.policy is not None else None
+def _target(assignment: Assignment) -> HttpTarget | None:
+    if assignment.job is not None:
+        return assignment.job.target if isinstance(assignment.job.target, HttpTarget) else None
+    return assignment.run.policy.target if assignment.run.policy is not None else None
 
 
 def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:

@@ -1,7 +1,7 @@
 """Signatures of requests, after the Standard Webhooks specification (version 1.0.0, "Signature scheme").
 
 A signature is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`: the exact bytes that are sent. A secret is
-`whsec_` and the base64 of its 24 to 64 bytes. During a rotation several secrets stand in one setting, separated by
+`whsec_` and the base64 of its 24 to 64 bytes. During a rotation several secrets are in one setting, separated by
 spaces: each signs, and a receiver accepts any. This module reads no clock and draws no chance; it never puts a secret
 into a message.
 """
@@ -17,7 +17,6 @@ from horarium.errors import CallerError, InvalidSetting
 
 PREFIX = "whsec_"
 VERSION = "v1"
-SECRET_BYTES = 32
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 SECRETS_MAX = 8
 SIGNATURES_MAX = 32

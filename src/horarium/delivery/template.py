@@ -1,6 +1,6 @@
 """Placeholders in a request: `{{run.id}}` and a few others, replaced as plain text.
 
-Only the fixed names below are known. Whatever else stands between braces is data and stays as it is: nothing is ever
+Only the fixed names below are known. Anything else between braces is data and stays as it is: nothing is ever
 evaluated, and a replaced value is not looked at again. The pattern has no nested repetition, so time is linear.
 """
 

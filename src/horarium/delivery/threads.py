@@ -4,8 +4,8 @@ The standard pool is not used for three reasons. Its calls queue when all thread
 The interpreter waits at its end for every thread of it, so that one stuck call keeps a process from ever stopping. And
 an exception such as StopIteration never reaches the future that waits for it.
 
-How many calls are under way is the business of whoever makes them (the dispatcher: places). An idle thread is used
-again, and ends after a while.
+How many calls are under way is up to the caller (the dispatcher: places). An idle thread is used again, and ends after
+a while.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDLE_SECONDS = 30.0
 
 class Call(Generic[T]):
     """One call in a thread. `answer` is set on the event loop; it may be cancelled, which the thread does not notice.
-    `over` is the same, but set whatever became of `answer`."""
+    `over` is the same, but is set even if `answer` was cancelled."""
 
     __slots__ = ("_context", "_function", "_loop", "_over", "answer")
 
@@ -38,8 +38,8 @@ class Call(Generic[T]):
 
     @property
     def over(self) -> asyncio.Future[T]:
-        """Done once the thread is. To be asked for on the event loop, once `answer` was cancelled, or whoever awaits
-        it was: then it may have come in that very moment."""
+        """Done once the thread is. To be read on the event loop, after `answer` or the task that awaits it was
+        cancelled: then the answer may have come at that very moment."""
         if self._over is None:
             come = self.answer.done() and not self.answer.cancelled()
             self._over = self.answer if come else self._loop.create_future()
@@ -51,9 +51,9 @@ class Call(Generic[T]):
         error: BaseException | None = None
         try:
             answer = self._context.run(self._function)
-        except BaseException as raised:  # whatever it is, whoever waits must hear of it
+        except BaseException as raised:  # of any kind: the waiting task must get it
             error = RuntimeError("StopIteration was raised") if isinstance(raised, StopIteration) else raised
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+        with suppress(RuntimeError):  # the event loop is closed: no task waits
             self._loop.call_soon_threadsafe(self._tell, answer, error)
 
     def _tell(self, answer: Any, error: BaseException | None) -> None:
@@ -130,7 +130,7 @@ class Threads:
             self._alive -= 1
 
     def _next(self) -> Call[Any] | None:
-        """The next call; None: it is time to end. `_idle` counts the threads that wait and are promised to nobody: one
+        """The next call; None: it is time to end. `_idle` counts the threads that wait and are promised to no call: one
         that finds nothing may end only while it is among them."""
         while True:
             try:

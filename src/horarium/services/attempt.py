@@ -1,8 +1,9 @@
-"""One attempt under way: what its target may ask and tell, why and how it is ended before its time."""
+"""One attempt under way: what its target may ask and report, why and how it is ended early."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -10,40 +11,45 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import LeaseLost
-from horarium.model import Job, Run
+from horarium.model import Job, Run, State
+from horarium.rules.settling import put_forward
 
 CANCEL_AGAIN_SECONDS = 5
 """How long work that was cancelled may clean up before it is cancelled again."""
 
 
 class Stop(Enum):
-    """Why an attempt is ended before its time."""
+    """Why an attempt is ended early."""
 
     TIMEOUT = "timeout"
     LOST = "lost"
     NODE = "node"
 
 
-class Keeping(Protocol):
-    """Who keeps the leases of attempts: the dispatcher."""
+class Renewing(Protocol):
+    """What renews the leases of attempts."""
 
-    async def beat(self, attempts: list[Attempt], progress: bytes | None = None) -> None:
-        """Renew their leases."""
+    async def beat(self, attempts: Sequence[Attempt], progress: bytes | None = None) -> None:
+        """Renew them, and note the state of its lease on each attempt."""
 
-    def keep_stray(self, attempt: Attempt, over: asyncio.Future[Any]) -> None:
-        """It is over, but its work goes on until `over` is done."""
+
+GoesOn = Callable[["Attempt", asyncio.Future[Any]], None]
+"""Takes an attempt that is over, though its work goes on until that is done."""
 
 
 class Attempt:
-    """An attempt under way: what its target may ask and tell (`ports.Control`), and what we know of it."""
+    """An attempt under way: what its target may ask and report (`ports.Control`), and what is known of it."""
 
     __slots__ = (
-        "_asked", "_cancels", "_dispatcher", "cancel_again_at", "deadline", "given_back", "job", "lease_expires_at",
-        "renew_at", "run", "stop", "task",
+        "_asked", "_cancels", "_goes_on", "_leases", "cancel_again_at", "deadline", "ended", "given_back", "job",
+        "lease_expires_at", "renew_at", "run", "stop", "task",
     )  # fmt: skip
 
-    def __init__(self, dispatcher: Keeping, run: Run, job: Job | None, task: asyncio.Task[None] | None) -> None:
-        self._dispatcher = dispatcher
+    def __init__(
+        self, leases: Renewing, goes_on: GoesOn, run: Run, job: Job | None, task: asyncio.Task[None] | None
+    ) -> None:
+        self._leases = leases
+        self._goes_on = goes_on
         self._asked: asyncio.Event | bool = False
         self.run = run
         self.job = job
@@ -51,6 +57,7 @@ class Attempt:
         self.stop: Stop | None = None
         self.cancel_again_at = 0
         self.given_back = False
+        self.ended = False
         self._cancels = 0
         lease = run.lease_expires_at or 0
         self.lease_expires_at = lease
@@ -71,7 +78,7 @@ class Attempt:
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         if self.stop is None:
-            await self._dispatcher.beat([self], progress)
+            await self._leases.beat([self], progress)
         if self.stop is not None:
             raise LeaseLost(f"the lease on run {self.run.id} is lost ({self.stop.value}); stop working on it")
         if progress is not None:
@@ -79,10 +86,19 @@ class Attempt:
 
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         if self.stop is not None:
-            self._dispatcher.keep_stray(self, over)
+            self._goes_on(self, over)
+
+    def put_forward(self, step: int) -> None:
+        """The wall clock stepped forward, and no time has passed: limits and lease go on as they were."""
+        self.lease_expires_at += step
+        self.renew_at += step
+        self.deadline = None if self.deadline is None else self.deadline + step
+        self.run = put_forward(
+            replace(self.run, state=State.RUNNING, lease_expires_at=self.lease_expires_at - step), step
+        )
 
     def wants_beat(self, now: Instant) -> bool:
-        """Whether a third of the lease is gone, or the wall clock went back, so that nobody can tell."""
+        """Whether a third of the lease is gone, or the wall clock went back, so that it is unknown."""
         return self.renew_at <= now or self.renew_at > now + to_micros(self.run.lease_seconds)
 
     def ask_to_stop(self) -> None:
@@ -100,7 +116,7 @@ class Attempt:
             self.cancel(now)
 
     def cancel(self, now: Instant) -> None:
-        """Cancel its task; once more, if that was not heeded."""
+        """Cancel its task; again, if it goes on."""
         self.cancel_again_at = now + CANCEL_AGAIN_SECONDS * SECOND
         if self.task is not None and self.task is asyncio.current_task():
             # The work itself has just learnt that its lease is lost. Its cancellation would strike at its next wait;
@@ -116,6 +132,7 @@ class Attempt:
 
     def over(self) -> None:
         """Its work has ended. The task goes on with other runs, for which none of this counts."""
+        self.ended = True
         task, self.task = self.task, None
         while self._cancels and task is not None:
             self._cancels -= 1

@@ -7,18 +7,20 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Node
-from horarium.ports import Store
+from horarium.ports import Store, Topic
+from horarium.services.service import Service, Wake
 
 BEAT_EVERY = 10 * SECOND
 
 
-class NodeBeat:
+class NodeBeat(Service):
     """Writes the node's own row."""
 
     name = "store"
-    topics: tuple[str, ...] = ()
+    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, node: Node) -> None:
+        self.wake = Wake()
         self._store = store
         self._node = node
         self._next: Instant = 0

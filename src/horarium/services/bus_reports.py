@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Failed, Outcome, Run, State, Succeeded
 from horarium.ports import Report, lease_end
-from horarium.settling import LOST
 
 BODY_BYTES_MAX = 512 * 1024
 ID_CHARS_MAX = 200
@@ -80,11 +79,6 @@ def heard(run: Run) -> bool:
     if run.state is not State.RUNNING or run.started_at is None:
         return True
     return run.lease_expires_at != lease_end(run, run.started_at)
-
-
-def after_silence(run: Run) -> bool:
-    """Whether the attempt before this one was lost: its worker may yet speak."""
-    return run.attempt > 1 and run.error is not None and run.error.startswith(LOST)
 
 
 def _plain(run_id: str, token: int | None) -> bool:

@@ -3,9 +3,9 @@
 Everything follows from the store, so that a cancel asked anywhere (another node, a planner, a deleted job) gets through
 and a crash loses none. On a bus every node that serves it sends, again and again until the run ends. To an endpoint one
 node sends a signed request, once per cancel: the node that delivered the attempt, or, where that is gone, the first of
-those that deliver. What came of it is written into the run's history, which is also how everybody knows that it was
-sent. An attempt whose request is still under way is not ours: it is ended where it is, and its delivery tells the
-endpoint.
+those that deliver. The result is written into the run's history, which is also how every node knows that it was
+sent. An attempt whose request is still under way is left out: it is ended where it is, and its delivery informs
+the endpoint.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from contextlib import suppress
 
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros
 from horarium.errors import Outage
-from horarium.model import HttpTarget, Job, Node, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Bus, Store
+from horarium.model import EventKind, HttpTarget, Job, Node, Run, RunChange, State
+from horarium.ports import BATCH_MAX, CANCEL, Bus, Store, Topic
+from horarium.rules.settling import noted
 from horarium.services.beat import BEAT_EVERY
-from horarium.settling import noted
+from horarium.services.service import Service, Wake
 
 LOOK_SECONDS = 5.0
 """How often runs that were asked to stop are looked for, without any signal."""
 LOOK_SECONDS_MIN = 0.2
-"""Not more often than this, however many are cancelled."""
+"""At most this often, with any number of cancels."""
 LEASE_MAX = DAY
 CANCEL_AGAIN = 5 * SECOND
 """How often a cancel is sent over a bus until its run ends."""
@@ -35,9 +36,12 @@ PAUSE_SECONDS = 2.0
 """Before the second try; twice that before the third."""
 STOP_SECONDS = 5.0
 SILENT_AFTER = BEAT_EVERY * 3 // 2
-TOLD, NOT_TOLD = "cancel request taken by its endpoint", "cancel request not taken by its endpoint"
+CANCEL_SENT = {
+    EventKind.CANCEL_TAKEN: "cancel request taken by its endpoint",
+    EventKind.CANCEL_NOT_TAKEN: "cancel request not taken by its endpoint",
+}
 
-Claim = tuple[str, int]
+Held = tuple[str, int]
 """Run and token."""
 SendCancel = Callable[[Run], Awaitable[None]]
 """Sends one cancel over a bus. Raises BusUnavailable."""
@@ -46,7 +50,7 @@ Notify = Callable[[HttpTarget, Run], Awaitable[bool]]
 
 
 async def cancelling_runs(store: Store, queue: str, now: Instant) -> list[Run]:
-    """The runs of a queue that were asked to stop. Their leases are not renewed any more, so they stand among those
+    """The runs of a queue that were asked to stop. Their leases are not renewed any more, so they are among those
     that end soonest."""
     runs, _ = await store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
     return [run for run in runs if run.state is State.CANCELLING and run.queue == queue]
@@ -55,11 +59,11 @@ async def cancelling_runs(store: Store, queue: str, now: Instant) -> list[Run]:
 # ---- over a bus -------------------------------------------------------------------------------------------------
 
 
-class BusCancels:
+class BusCancels(Service):
     """Tells workers to stop: a cancel goes out for each run of this bus that was asked to stop, again and again until
     it ends, from every node that serves the bus. Nothing is remembered that a crash could lose."""
 
-    topics: tuple[str, ...] = ("cancel",)
+    topics: tuple[Topic, ...] = (CANCEL,)
 
     def __init__(self, name: str, bus: Bus, store: Store, send: SendCancel) -> None:
         self.name = f"cancels-{name}"
@@ -69,12 +73,12 @@ class BusCancels:
         self._send = send
         self._asked = True
         self._looked_at: Instant | None = None
-        self._sent: dict[Claim, Instant] = {}
+        self._sent: dict[Held, Instant] = {}
         self._named: dict[str, Run] = {}
-        self.wake: Callable[[], None] = lambda: None
+        self.wake = Wake()
 
     def signalled(self) -> None:
-        """A cancel was asked, of whatever run."""
+        """A cancel was asked, of any run."""
         self._asked = True
 
     def add(self, run: Run) -> None:
@@ -104,9 +108,9 @@ class BusCancels:
         """Send a cancel for each, unless one went out just now."""
         self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
         for run in runs:
-            if _claim(run) not in self._sent:
+            if _held(run) not in self._sent:
                 await self._send(run)
-                self._sent[_claim(run)] = now
+                self._sent[_held(run)] = now
 
 
 # ---- to HTTP endpoints ------------------------------------------------------------------------------------------
@@ -127,14 +131,14 @@ def sends(run: Run, me: str, nodes: Sequence[Node], now: Instant) -> bool:
 
 def was_told(run: Run) -> bool:
     """Whether its history says that the cancel went out, or was given up."""
-    return any(event.state is State.CANCELLING and event.message in (TOLD, NOT_TOLD) for event in run.history)
+    return any(event.state is State.CANCELLING and event.kind in CANCEL_SENT for event in run.history)
 
 
-class HttpCancels:
+class HttpCancels(Service):
     """The service that sends them. `under_way`: whether this process is still performing that attempt's request."""
 
     name = "cancels-http"
-    topics: tuple[str, ...] = ("cancel",)
+    topics: tuple[Topic, ...] = (CANCEL,)
 
     def __init__(
         self,
@@ -151,16 +155,16 @@ class HttpCancels:
         self._under_way = under_way
         self._asked = True
         self._looked_at: Instant | None = None
-        self._sending: dict[Claim, asyncio.Task[None]] = {}
-        self._tried: dict[Claim, tuple[int, Instant]] = {}
-        self.wake: Callable[[], None] = lambda: None
+        self._sending: dict[Held, asyncio.Task[None]] = {}
+        self._tried: dict[Held, tuple[int, Instant]] = {}
+        self.wake = Wake()
 
     def signalled(self) -> None:
-        """A cancel was asked, of whatever run."""
+        """A cancel was asked, of any run."""
         self._asked = True
 
     async def step(self, now: Instant) -> Instant | None:
-        """Begin to tell the endpoints of all runs that were asked to stop and are ours to tell."""
+        """Begin to send the cancels of all runs that were asked to stop and that this node is to send."""
         again_at = min((at for _, at in self._tried.values()), default=None)
         hurried = self._asked or (again_at is not None and again_at <= now)
         pause = to_micros(LOOK_SECONDS_MIN if hurried else LOOK_SECONDS)
@@ -174,16 +178,16 @@ class HttpCancels:
         except Outage:
             self._asked, self._looked_at = True, None
             raise
-        self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _claim(run))) is not None}
+        self._tried = {key: tried for run in runs if (tried := self._tried.get(key := _held(run))) is not None}
         for run in runs:
             target = _target(run, jobs.get(run.job_id or ""))
-            if target is not None and _claim(run) not in self._sending:
+            if target is not None and _held(run) not in self._sending:
                 self._consider(run, target, now)
         soon = [now + to_micros(LOOK_SECONDS_MIN)] if self._asked else []
         return min([*soon, *(at for _, at in self._tried.values())], default=None)
 
     async def _ours(self, runs: Sequence[Run], now: Instant) -> list[Run]:
-        """Those that were not told yet, and that we are to tell."""
+        """Those whose cancel was not sent yet, and is to be sent by this node."""
         runs = [run for run in runs if not was_told(run)]
         others = any(run.worker != self._node for run in runs)
         nodes = await self._store.list_nodes(now - SILENT_AFTER) if others else []
@@ -195,7 +199,7 @@ class HttpCancels:
 
     def _consider(self, run: Run, target: HttpTarget, now: Instant) -> None:
         """Send it now, unless its time has not come."""
-        key = _claim(run)
+        key = _held(run)
         tries, not_before = self._tried.get(key, (0, 0))
         if not_before > now:
             return
@@ -206,27 +210,28 @@ class HttpCancels:
         self._sending[key] = task
         task.add_done_callback(lambda _: self._sent(key))
 
-    def _sent(self, key: Claim) -> None:
+    def _sent(self, key: Held) -> None:
         self._sending.pop(key, None)
         self.wake()
 
     async def _tell(self, run: Run, target: HttpTarget, number: int) -> None:
-        """One try. The last one counts, whatever comes of it. Where the store is out, it may be sent once more, with
-        the same id."""
+        """One try. The last one counts, taken or not. Where the store is out, it may be sent once more, with the same
+        id."""
         taken = await self._notify(target, run)
         if not taken and number < TRIES_MAX:
             pause = to_micros(PAUSE_SECONDS * 2 ** (number - 1))
-            self._tried[_claim(run)] = number, self._clock.now() + pause
+            self._tried[_held(run)] = number, self._clock.now() + pause
             return
         with suppress(Outage):
             (present,) = await self._store.get_runs([run.id])
             if present is not None and present.token == run.token and present.state is State.CANCELLING:
                 now = self._clock.now()
-                after = noted(present, now, TOLD if taken else NOT_TOLD)
+                kind = EventKind.CANCEL_TAKEN if taken else EventKind.CANCEL_NOT_TAKEN
+                after = noted(present, now, CANCEL_SENT[kind], kind)
                 await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], now)
 
     async def stop(self) -> None:
-        """Let what is under way end, a few seconds at the most."""
+        """Let what is under way end, for at most a few seconds."""
         tasks = list(self._sending.values())
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
@@ -234,7 +239,7 @@ class HttpCancels:
                 task.cancel()
 
 
-def _claim(run: Run) -> Claim:
+def _held(run: Run) -> Held:
     return run.id, run.token
 
 

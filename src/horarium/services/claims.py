@@ -1,11 +1,11 @@
 """Long-polled claims: many waiting workers, one prober.
 
-Waiters that ask for the same queues stand in one line and are served in order. Only the head of each line asks the
+Waiters that ask for the same queues are in one line and are served in order. Only the head of each line asks the
 store, so a thousand idle workers cost no more queries than one, and a line is looked at only when one of its queues was
-signalled, when its next run falls due, or by and by. As long as runs come, more and more waiters are served at once,
-each with a claim of its own: a store that shares one wait for the disk among concurrent writes then does so.
+signalled, when its next run falls due, or after a pause. As long as runs come, more waiters are served at once, each
+with a claim of its own: a store that shares one wait for the disk among concurrent writes then does so.
 
-The hard thing is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released.
+The hard case is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.model import Released, Run, RunChange
-from horarium.ports import BATCH_MAX, Claimed, Signal, Store
-from horarium.settling import settle
+from horarium.model import Run
+from horarium.operations.claiming import Claiming
+from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
+from horarium.services.service import Service, Wake
 
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = BATCH_MAX
@@ -60,32 +61,32 @@ class Line:
         self.leave: list[Callable[[], None]] = []
 
     def wants_look(self, now: Instant, pause: Instant) -> bool:
-        """Whether somebody should ask the store on its behalf. A clock that went back is a reason too."""
+        """Whether the store should be asked for this line. A clock that went back is a reason too."""
         due = self.due_at is not None and self.due_at <= now
         return self.asked or due or not self.looked_at <= now < self.looked_at + pause
 
 
-class Claims:
+class Claims(Service):
     """The service that hands runs to long-polling workers."""
 
     name = "claims"
-    topics: tuple[str, ...] = ()
+    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self,
-        store: Store,
+        claiming: Claiming,
         clock: Clock,
         signal: Signal,
         taken: Callable[[Sequence[Run]], None] = lambda runs: None,
     ) -> None:
         self._taken = taken
-        self._store = store
+        self._claiming = claiming
         self._clock = clock
         self._signal = signal
         self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
         self._waiting = 0
         self._closed = False
-        self.wake: Callable[[], None] = lambda: None
+        self.wake = Wake()
 
     @property
     def waiting(self) -> int:
@@ -94,7 +95,7 @@ class Claims:
 
     @property
     def closed(self) -> bool:
-        """Whether this node is about to stop, so that nobody should wait here."""
+        """Whether this node is about to stop, so that no worker may wait here."""
         return self._closed
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0) -> Claimed:
@@ -115,22 +116,15 @@ class Claims:
         except asyncio.CancelledError:
             claimed = await taking
             if claimed.runs:
-                await self._release(claimed)
+                await self._claiming.release(claimed, LEFT)
             raise
 
     async def _take(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
-        claimed = await self._store.claim_runs(queues, min(limit, CLAIM_MAX), worker, now, now)
+        claimed = await self._claiming.claim(queues, min(limit, CLAIM_MAX), worker, now, now)
         if claimed.runs:
             self._taken(claimed.runs)
         return claimed
-
-    async def _release(self, claimed: Claimed) -> None:
-        now = self._clock.now()
-        changes = [RunChange(settle(run, None, Released(LEFT), now), run.token, run.state) for run in claimed.runs]
-        await self._store.settle_runs(changes, now)
-        for queue in sorted({run.queue for run in claimed.runs}):
-            self._signal.publish(f"queue:{queue}")
 
     # ---- waiting
 
@@ -149,12 +143,12 @@ class Claims:
             self._leave(line, waiter)
 
     async def _give_back(self, waiter: Waiter) -> None:
-        """Release what was handed over to somebody who has just left."""
+        """Release what was handed to a waiter that has just left."""
         if waiter.answer.done() and not waiter.answer.cancelled():
-            await self._release(waiter.answer.result())
+            await self._claiming.release(waiter.answer.result(), LEFT)
 
     def _join(self, queues: tuple[str, ...], waiter: Waiter) -> Line:
-        """Stand in line. Whoever opens a line has it looked at: a run may have come since it asked by itself."""
+        """Join the line. A new line is looked at once: a run may have come since the waiter asked by itself."""
         line = self._lines.get(queues) or self._open(queues)
         line.waiters[waiter] = None
         self._waiting += 1
@@ -162,7 +156,7 @@ class Claims:
 
     def _open(self, queues: tuple[str, ...]) -> Line:
         line = self._lines[queues] = Line(queues)
-        line.leave = [self._signal.subscribe(f"queue:{queue}", lambda: self._ask(line)) for queue in queues]
+        line.leave = [self._signal.subscribe(queue_topic(queue), lambda: self._ask(line)) for queue in queues]
         self.wake()
         return line
 
@@ -171,7 +165,7 @@ class Claims:
         self.wake()
 
     def _leave(self, line: Line, waiter: Waiter) -> None:
-        """Out of the line, if it still stands in it; a line that nobody stands in is closed."""
+        """Leave the line, if still in it; an empty line is closed."""
         if line.waiters.pop(waiter, waiter) is None:
             self._waiting -= 1
         if not line.waiters and self._lines.get(line.queues) is line:
@@ -209,7 +203,7 @@ class Claims:
 
     async def _serve_some(self, asks: Sequence[tuple[Line, Waiter]]) -> set[Line]:
         """One claim for each of these, at once. The lines that had too little. Raises what the store raised, once all
-        that was claimed is in somebody's hands."""
+        that was claimed has been handed to a waiter."""
         claims = [self._take(line.queues, waiter.limit, waiter.worker) for line, waiter in asks]
         answers = await asyncio.gather(*claims, return_exceptions=True)
         hungry: set[Line] = set()
@@ -227,7 +221,7 @@ class Claims:
             else:
                 self._hand_over(line, waiter, claimed)
         for claimed in left:
-            await self._release(claimed)
+            await self._claiming.release(claimed, LEFT)
         if failures:
             raise failures[0]
         return hungry
@@ -239,7 +233,7 @@ class Claims:
             self._lines.move_to_end(line.queues)
 
     def close(self) -> None:
-        """Send every waiter home empty-handed, and let nobody wait any longer."""
+        """Answer every waiter with nothing, and accept no more of them."""
         self._closed = True
         for line in list(self._lines.values()):
             for waiter in list(line.waiters):

@@ -1,8 +1,8 @@
 """The planner: turns due jobs into runs. Any number of planners may work on the same jobs at once; each plan is a
-compare-and-set on the job's version, and whoever loses has nothing left to do.
+compare-and-set on the job's version, and the planner that loses has nothing left to do.
 
 Work is proportional to what is due, never to how many jobs there are. What was missed in an absence is planned at
-once but falls due at a measured pace, so that catching up neither storms the targets nor delays what is on time.
+once but falls due at a measured pace, so that catching up neither floods the targets nor delays what is on time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
+from horarium.errors import TooExpensive
 from horarium.model import Cause, Job, Plan, Run, State
-from horarium.planning import needs_unfinished, not_ended, plan
-from horarium.ports import Signal, Store
-from horarium.services.anchors import Anchors
-from horarium.telemetry import Telemetry
+from horarium.operations.reconciling import Reconciler
+from horarium.operations.signalling import announce
+from horarium.ports import JOBS, Signal, Store, Topic
+from horarium.rules.planning import needs_unfinished, plan
+from horarium.services.clock_steps import ClockSteps
+from horarium.services.costly import CostlyJobs
+from horarium.services.service import Service, Wake
+from horarium.services.telemetry import Telemetry
 
 JOBS_MAX = 500
 """Jobs planned in one step."""
@@ -32,36 +37,40 @@ BEHIND_SECONDS = 0.1
 log = logging.getLogger("horarium")
 
 
-class Planner:
+class Planner(Service):
     """Plans what is due, and what falls due within `ahead_seconds`."""
 
     name = "planner"
-    topics: tuple[str, ...] = ("jobs",)
+    topics: tuple[Topic, ...] = (JOBS,)
 
     def __init__(
         self,
         store: Store,
         signal: Signal,
+        reconciler: Reconciler,
         telemetry: Telemetry,
         *,
         ahead_seconds: float = 1.0,
         catch_up_per_second: float = 100.0,
     ) -> None:
+        self.wake = Wake()
         self._store = store
         self._signal = signal
+        self._reconciler = reconciler
         self._telemetry = telemetry
         self._ahead = to_micros(ahead_seconds)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
         self._last: Instant = 0
-        self._anchors = Anchors(store, self._ahead)
-        self._broken: set[str] = set()
+        self._clock_steps = ClockSteps(store, self._ahead)
+        self.costly = CostlyJobs(store, self._commit_one, self._ahead)
+        """The service that plans what costs too much here; to be run beside this one."""
 
     async def step(self, now: Instant) -> Instant | None:
         if now < self._last:
             self._catch_up_at = min(self._catch_up_at, now)
         self._last = now
-        wakes = [await self._anchors.step(now), await self._plan_due(now)]
+        wakes = [await self._clock_steps.step(now), await self._plan_due(now)]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:
@@ -81,14 +90,14 @@ class Planner:
                 plans.append(planned)
         carried_out = await self._commit(plans, now)
         if len(jobs) == JOBS_MAX and plans:
-            # Two that keep step would each plan everything, and half of it in vain.
+            # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
-        wakes += [self._wake(planned.job) for planned in plans if planned.job.next_fire_at is not None]
+        wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]
         if next_at is not None:
             wakes.append(next_at - self._ahead // 2)
         return min(wakes, default=None)
 
-    def _wake(self, job: Job) -> Instant:
+    def _plan_at(self, job: Job) -> Instant:
         """When to plan this job next: half of the look-ahead before it falls due, when others do not run."""
         return _fire(job) if needs_unfinished(job) else _fire(job) - self._ahead // 2
 
@@ -97,14 +106,20 @@ class Planner:
         return await self._store.unfinished_runs(ids) if ids else {}
 
     def _plan(self, job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
-        """One job's plan. A job that can't be planned must not keep the others from it."""
+        """One job's plan. A job that can't be planned here must not keep the others from it."""
+        if self.costly.holds(job, now):
+            return None
         try:
             return self._paced(plan(job, unfinished, now, self._ahead), now)
-        except Exception:
-            if job.id not in self._broken:
-                self._broken.add(job.id)
-                log.exception("job %s can't be planned", job.name)
-            return None
+        except TooExpensive:
+            self.costly.set_aside(job, now)
+        except Exception as error:
+            log.exception("job %s can't be planned", job.name)
+            self.costly.put_off(job, now, f"{type(error).__name__}: {error}")
+        return None
+
+    async def _commit_one(self, planned: Plan, now: Instant) -> None:
+        await self._commit([self._paced(planned, now)], now)
 
     def _paced(self, planned: Plan, now: Instant) -> Plan:
         if not any(run.cause is Cause.CATCH_UP and run.state is State.PENDING for run in planned.runs):
@@ -136,27 +151,13 @@ class Planner:
 
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
         committed = await self._store.commit_plans(batch, now)
-        queues: set[str] = set()
-        cancelled = False
-        for planned, done in zip(batch, committed, strict=True):
-            if done:
-                self._telemetry.planned(planned.runs)
-                queues.update(run.queue for run in planned.runs if run.state is State.PENDING)
-                cancelled = cancelled or bool(planned.changes)
-        for queue in sorted(queues):
-            self._signal.publish(f"queue:{queue}")
-        if cancelled:
-            await self._end_rest([planned for planned, done in zip(batch, committed, strict=True) if done], now)
-            self._signal.publish("cancel")
-        return sum(committed)
-
-    async def _end_rest(self, plans: Sequence[Plan], now: Instant) -> None:
-        """End what was claimed in the moment in which its end was planned."""
-        ending = [planned for planned in plans if planned.changes]
-        unfinished = await self._store.unfinished_runs([planned.job.id for planned in ending])
-        changes = [change for planned in ending for change in not_ended(planned, unfinished[planned.job.id], now)]
-        if changes:
-            await self._store.settle_runs(changes, now)
+        done = [planned for planned, did in zip(batch, committed, strict=True) if did]
+        for planned in done:
+            self._telemetry.planned(planned.runs)
+        announce(self._signal, done)
+        for planned in done:
+            await self._reconciler.after_change(planned.job, planned.job, planned)
+        return len(done)
 
 
 def _fire(job: Job) -> Instant:

@@ -1,31 +1,37 @@
-"""The pruner: forgets finished runs when their retention says so, in small batches, so that nothing has to wait."""
+"""The pruner: deletes finished runs when their retention says so, in small batches, so that nothing has to wait."""
 
 from __future__ import annotations
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Job, Run
-from horarium.ports import PAGE_MAX, JobFilter, Store
-from horarium.telemetry import Telemetry
+from horarium.ports import PAGE_MAX, Store, Topic
+from horarium.services.clock_watch import ClockWatch
+from horarium.services.service import Service, Wake
+from horarium.services.telemetry import Telemetry
 
 BATCH = 500
 PAUSE = SECOND // 20
 """Between two batches: what else waits for the store goes first."""
 IDLE = 30 * SECOND
+STEP_STANDS_SECONDS = 3600.0
+"""After a step forward of the wall clock no run is deleted for this long: the new time may be wrong."""
 TRIMMED_JOBS_MAX = 10_000
 SWEEP = 600 * SECOND
-"""How often all jobs are looked through for those that keep a number of runs: what was settled by another process, or
-before a crash, was noted by nobody here."""
+"""How often the jobs that keep a number of runs are looked for: this process has no note of what was
+settled by another one, or before a crash."""
 
 
-class Pruner:
-    """Forgets by age, and by number for jobs that say how many they keep."""
+class Pruner(Service):
+    """Deletes by age, and by number for jobs that say how many they keep."""
 
     name = "pruner"
-    topics: tuple[str, ...] = ()
+    topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, telemetry: Telemetry, clock: Clock) -> None:
+        self.wake = Wake()
         self._store = store
         self._telemetry = telemetry
+        self._watch = ClockWatch(clock)
         self._trim: dict[str, int] = {}
         self._idle_until: Instant = 0
         self._swept_at: Instant | None = None
@@ -41,6 +47,9 @@ class Pruner:
             self._trim[job.id] = job.retention.runs_max
 
     async def step(self, now: Instant) -> Instant | None:
+        self._watch.look(now)
+        if not self._watch.stood_for(STEP_STANDS_SECONDS):
+            return None
         idle = self._idle_until - IDLE <= now < self._idle_until
         if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
@@ -53,10 +62,10 @@ class Pruner:
         return now + PAUSE if pruned == BATCH or self._trim or self._sweep_after else self._idle_until
 
     async def _sweep(self, now: Instant) -> None:
-        """One page of the jobs, where it is time to look through them."""
+        """One page of the jobs that keep a number of runs, where it is time to look for them."""
         if self._sweep_after is None and self._swept_at is not None and 0 <= now - self._swept_at < SWEEP:
             return
-        page = await self._store.list_jobs(JobFilter(), self._sweep_after, PAGE_MAX)
+        page = await self._store.jobs_trimmed(self._sweep_after, PAGE_MAX)
         for job in page.items:
             self._note(job)
         self._sweep_after = page.next_after

@@ -1,6 +1,6 @@
-"""The rescuer: takes back what nobody holds any more. A lease that expired loses its attempt; a run that was not
+"""The rescuer: takes back what no worker holds any more. A lease that expired loses its attempt; a run that was not
 started in time fails; a cancel whose grace ran out is enforced. Every node may rescue: each change names token, state
-and lease as they were read, so a run is rescued once, and never one whose worker has just beaten."""
+and lease as they were read, so a run is rescued once, and never one whose worker has just sent a heartbeat."""
 
 from __future__ import annotations
 
@@ -8,54 +8,87 @@ import logging
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros
+from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Clock, Instant, to_micros
 from horarium.model import CLAIMED, Job, Run, RunChange
-from horarium.moving import move_put_back
+from horarium.operations.reconciling import Reconciler
+from horarium.operations.settling import Settling
 from horarium.policies import CANCEL_GRACE_SECONDS
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.rules.settling import put_forward, rescue
+from horarium.services.clock_watch import ClockWatch
 from horarium.services.quiet import QuietLog
-from horarium.settling import rescue
-from horarium.telemetry import Telemetry
+from horarium.services.service import Service, Wake
+from horarium.services.telemetry import Telemetry
+
+GRACE_SECONDS = 10.0
+"""After a step forward of this node's wall clock no lease from before it is taken for this long."""
 
 log = logging.getLogger("horarium")
 
 
-class Rescuer:
+class Rescuer(Service):
     """Ends leases that expired."""
 
     name = "rescuer"
-    topics: tuple[str, ...] = ("leases",)
+    topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, signal: Signal, telemetry: Telemetry) -> None:
+    def __init__(
+        self, store: Store, settling: Settling, reconciler: Reconciler, telemetry: Telemetry, clock: Clock
+    ) -> None:
+        self.wake = Wake()
         self._store = store
-        self._signal = signal
+        self._settling = settling
+        self._reconciler = reconciler
         self._telemetry = telemetry
+        self._clock = clock
+        self._watch = ClockWatch(clock)
         self._last: Instant | None = None
         self._log = QuietLog("runs rescued")
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
+        self._watch.look(now)
         if self._last is None or now < self._last - SECOND:
             await self._shorten(now)
         self._last = now
+        await self._reconciler.catch_up()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
         if not runs:
             return next_at
+        if not self._watch.stood_for(GRACE_SECONDS):
+            runs = await self._spare(runs, now)
         jobs = await self._jobs(runs)
+        if self._clock.now() < now:
+            # The clock went back while we waited: these leases ran out by a time that has not come.
+            return self._clock.now()
         changes = [self._change(run, jobs, now) for run in runs]
-        written = await self._store.settle_runs(changes, now)
+        written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
             self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
-        for queue in sorted({run.queue for run in rescued}):
-            self._signal.publish(f"queue:{queue}")
-        await move_put_back(self._store, self._signal, rescued, now)
         return now if len(runs) == BATCH_MAX and rescued else next_at
 
+    async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
+        """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as
+        long as they would have without it (another node may have put them forward already, and this one may notice the
+        step later than it did); the workers that hold them renew them meanwhile. Returns the others."""
+        step, stepped_to = self._watch.forward, self._watch.stepped_to
+        spared = [
+            run
+            for run in runs
+            if run.state in CLAIMED
+            and now - step < (run.lease_expires_at or 0) <= min(stepped_to, _longest(run, stepped_to - step))
+        ]
+        changes = [RunChange(put_forward(run, step), run.token, run.state, False) for run in spared]
+        if changes:
+            log.warning("the wall clock stepped forward by %.0f s; %d leases go on", step / SECOND, len(changes))
+            await self._store.settle_runs(changes, now)
+        return [run for run in runs if run not in spared]
+
     async def _shorten(self, now: Instant) -> None:
-        """Leases that were given by a clock that was ahead end as a lease given now would. Whoever holds one renews it
-        before that; nothing is taken from anybody. Looked at when we begin, and when our clock went back."""
+        """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
+        one renews it before that, so nothing is taken from it. Done at the start, and when this clock went back."""
         runs, _ = await self._store.overdue_runs(INSTANT_MAX, BATCH_MAX)
         changes = [
             RunChange(replace(run, lease_expires_at=end), run.token, run.state)

@@ -1,9 +1,9 @@
 """The only loop. A service is `step(now) -> the instant at which it wants to be called again`; waiting, wake-up,
 back-off and stop are here, once.
 
-A step that meets an outage is called again after a growing pause, and says so once, not at every try. A step that
+A step that meets an outage is called again after a growing pause, which is logged once, not at every try. A step that
 fails in any other way is a bug: it is logged, and the loop goes on. The wait is never longer than `POLL_SECONDS`,
-so that a dropped signal or a wall clock that was stepped costs a second at the most.
+so that a dropped signal or a wall clock that was stepped costs at most a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import Outage
-from horarium.ports import Signal
+from horarium.ports import Signal, Topic
 
 POLL_SECONDS = 1.0
 BACKOFF_SECONDS_MIN = 0.1
@@ -25,15 +25,45 @@ BACKOFF_SECONDS_MAX = 2.0
 log = logging.getLogger("horarium")
 
 
+class Wake:
+    """A wake-up: made first, and given to the code that sets it and to the code that waits for it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Call the service soon, even if it asked for a later time."""
+        self._event.set()
+
+    __call__ = set
+
+    def clear(self) -> None:
+        """What was set so far is being dealt with."""
+        self._event.clear()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return once it is set."""
+        await self._event.wait()
+
+
 class Service(Protocol):
-    """Something that runs by itself. `topics`: which signals wake it. One that must tell a signal from the passing of
-    time has a method `signalled`, which is called first."""
+    """Something that runs by itself. `topics`: which signals wake it; `wake`: what else does."""
 
     name: str
-    topics: tuple[str, ...]
+    topics: tuple[Topic, ...]
+    wake: Wake
+
+    def signalled(self) -> None:
+        """A signal came, on one of the topics: called before the step that it wakes. For services that must tell a
+        signal from the passing of time."""
+        return
 
     async def step(self, now: Instant) -> Instant | None:
-        """Do what is due at `now`. When to be called again at the latest (None: on a signal, or by and by)."""
+        """Do what is due at `now`. The latest time for the next call (None: on a signal, or after `POLL_SECONDS`)."""
 
 
 class Health:
@@ -58,21 +88,17 @@ class Health:
 
 
 class Loop:
-    """Calls one service until it is told to stop."""
+    """Calls one service until `stop`."""
 
     def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health) -> None:
         self.service = service
         self._clock = clock
         self._signal = signal
         self._health = health
-        self._wake = asyncio.Event()
-        self._halt = asyncio.Event()
+        self._wake = service.wake
+        self._halt = Wake()
         self._stopping = False
         self._failures = 0
-
-    def wake(self) -> None:
-        """Call the service soon, whatever it asked for."""
-        self._wake.set()
 
     def stop(self) -> None:
         """End after the present step."""
@@ -94,9 +120,7 @@ class Loop:
                 stop()
 
     def _signalled(self) -> None:
-        note: Callable[[], None] | None = getattr(self.service, "signalled", None)
-        if note is not None:
-            note()
+        self.service.signalled()
         self._wake.set()
 
     async def _step(self) -> float:
@@ -126,7 +150,7 @@ class Loop:
         return min(pause, BACKOFF_SECONDS_MAX)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for the wake-up, `seconds` at the most. After a failure, wake-ups do not shorten the pause."""
+        """Wait for the wake-up, at most `seconds`. After a failure, wake-ups do not shorten the pause."""
         if self._stopping:
             return
         if seconds <= 0:

@@ -11,13 +11,15 @@ is then another than that of its text.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from operator import attrgetter
 
 import msgspec
 from msgspec import Struct
 
 from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Event, Run, RunPolicy, State
+from horarium.model import Cause, Disposition, Event, Run, RunChange, RunPolicy, State
+from horarium.model.records import RecordFilter
 
 STATES = (
     State.PENDING,
@@ -102,6 +104,28 @@ def decode_text(blob: bytes | None) -> str | None:
 def label_text(key: str, value: str) -> str:
     """One label as one text, as it is stored and as it is looked for."""
     return json.dumps([key, value])
+
+
+def label_bytes(labels: Mapping[str, str]) -> list[bytes]:
+    """The labels of a record, or those asked for, in their order."""
+    return [label_text(key, value).encode() for key, value in labels.items()]
+
+
+decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def record_bounds(where: RecordFilter, after: str | None) -> tuple[bytes, bytes]:
+    """The lowest name that a page may hold, and what its names lie below."""
+    if after is None:
+        return where.first, where.end
+    if where.descending:
+        return where.first, min(where.end, after.encode())
+    return max(where.first, after.encode() + b"\0"), where.end
+
+
+def comes_alone(change: RunChange) -> bool:
+    """Whether a change brings nothing along."""
+    return not change.follow_ups and not change.records
 
 
 _PREFIX = bytes(17)

@@ -2,8 +2,9 @@
 
 Nodes of one release and of the next share a schema while they are replaced one by one, so a migration only adds:
 tables, indexes, functions of a new name, columns at the end that have a default or may be NULL. Older code does not
-know them and goes on. A migration that can't keep to this says so in a line `-- needs: N`: code that knows no migration
-N is refused from then on. That belongs into a later release than the code which no longer needs what is taken away.
+know them and goes on. (An index may give way to one that begins with the same columns.) A migration that can't keep to
+this says so in a line `-- needs: N`: code that knows no migration N is refused from then on. That belongs into a later
+release than the code which no longer needs what is removed.
 """
 
 from __future__ import annotations

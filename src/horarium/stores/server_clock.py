@@ -1,7 +1,7 @@
-"""A store's clock as a node's own: so that all nodes agree, whatever their machines' clocks say.
+"""A store's clock as a node's own: so that all nodes agree, even if their machines' clocks differ.
 
 The server is asked what time it is, and the answer is put in the middle of the round trip; from then on our monotonic
-clock carries it forward. It is asked again every minute, and an answer that took long is used only if nothing better is
+clock carries it forward. It is asked again every second, and an answer that took long is used only if nothing better is
 known, since it is wrong by up to half of what it took. Where two readings differ, `now` steps; it never waits for one.
 """
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import count
 from typing import Protocol
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import StoreUnavailable
 
-ASK_SECONDS = 60.0
+ASK_SECONDS = 1.0
+"""How often the server is asked once, so that a step of its clock is known within this."""
+MEASURE_EVERY = 60
+"""Each time after this many asks it is asked `READINGS` times in one go; the shortest round trip counts."""
 READINGS = 5
-"""How often the server is asked in one go; the shortest round trip counts."""
 DRIFT_PER_SECOND = 0.000_1
-"""How far a monotonic clock may stray from the server's: the age of a reading makes it worse by this."""
+"""How far a monotonic clock may drift from the server's: the age of a reading makes it worse by this."""
 
 
 class Asked(Protocol):
-    """Whoever can ask the server for its time, in microseconds: a store."""
+    """What can ask the server for its time, in microseconds: a store."""
 
     async def server_time(self) -> Instant: ...
 
@@ -55,9 +58,9 @@ class ServerClock:
         """How wrong the last accepted reading can be; None: there is none."""
         return None if self._offset is None else self._error
 
-    async def measure(self) -> None:
+    async def measure(self, readings_max: int = READINGS) -> None:
         """Ask the server. Raises StoreUnavailable; what was known before then stays."""
-        readings = [await self._read() for _ in range(READINGS)]
+        readings = [await self._read() for _ in range(readings_max)]
         error, offset, measured_at = min(readings)
         aged = self._error + (measured_at - self._measured_at) * DRIFT_PER_SECOND
         distance = 0.0 if self._offset is None else abs(offset - self._offset)
@@ -72,16 +75,16 @@ class ServerClock:
         return (after - before + self.tick_seconds) / 2, server / SECOND - (before + after) / 2, after
 
     async def start(self) -> None:
-        """Measure now, and then every minute until `stop`. Raises StoreUnavailable."""
+        """Measure now, and then every second until `stop`. Raises StoreUnavailable."""
         await self.measure()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._measure_on())
 
     async def _measure_on(self) -> None:
-        while True:
+        for number in count(1):
             await asyncio.sleep(ASK_SECONDS)
             with suppress(StoreUnavailable):
-                await self.measure()
+                await self.measure(READINGS if number % MEASURE_EVERY == 0 else 1)
 
     async def stop(self) -> None:
         task, self._task = self._task, None

@@ -38,7 +38,7 @@ class Broker(Protocol):
         """End it at once."""
 
     async def pause(self) -> None:
-        """It answers nothing any more, and hangs up on nobody."""
+        """It answers nothing any more, and closes no connection."""
 
     async def resume(self) -> None:
         """It answers again."""
@@ -50,7 +50,7 @@ class Broker(Protocol):
         """Put reports on the job's queue, confirmed."""
 
     async def waiting(self, job: str, kind: str) -> int:
-        """Messages on the queue that nobody has at hand."""
+        """Messages on the queue that no consumer holds."""
 
     async def delete_queues(self, job: str) -> None:
         """Delete all that the job has, with what is on it."""
@@ -68,7 +68,7 @@ class Listener:
         self.bus.open(self._woken.set)
 
     async def take(self, count: int = 1) -> list[Report]:
-        """Wait until so many reports have come in."""
+        """Wait until this number of reports has come in."""
         taken: list[Report] = []
         async with asyncio.timeout(ANSWER_SECONDS):
             while len(taken) < count:

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when it is moved."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from horarium.clock import Instant, to_micros
 
 
 class ManualClock:
-    """`clock.Clock` for tests and the simulator. `advance` is time that passes; `step` is somebody setting the wall
-    clock, which the monotonic one never sees."""
+    """`clock.Clock` for tests and the simulator. `advance` is time that passes; `step` sets the wall clock,
+    which the monotonic one never sees."""
 
     def __init__(self, start: Instant) -> None:
         self._wall = start
@@ -25,12 +25,6 @@ class ManualClock:
             raise ValueError(f"time can't pass backwards ({seconds} s); use step() to set the wall clock back")
         self._wall += to_micros(seconds)
         self._elapsed += to_micros(seconds)
-
-    def advance_to(self, instant: Instant) -> None:
-        """Let time pass until the wall clock shows `instant`; no time passes if it shows a later one."""
-        passed = max(0, instant - self._wall)
-        self._wall += passed
-        self._elapsed += passed
 
     def step(self, seconds: float) -> None:
         """Set the wall clock forward or back; no time passes."""

@@ -14,7 +14,8 @@ from typing import ParamSpec, TypeVar
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
-from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,8 +90,8 @@ class FaultyStore:
     async def check(self) -> None:
         await self._through(self.store.check)
 
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        return await self._through(self.store.add_jobs, jobs)
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._through(self.store.add_jobs, jobs, along)
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         return await self._through(self.store.get_jobs, names)
@@ -104,11 +105,17 @@ class FaultyStore:
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         return await self._through(self.store.due_jobs, until, limit)
 
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        return await self._through(self.store.jobs_ahead, until, after, limit)
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        return await self._through(self.store.jobs_trimmed, after, limit)
+
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         return await self._through(self.store.commit_plans, plans, now)
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        return await self._through(self.store.add_runs, runs)
+    async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._through(self.store.add_runs, runs, along)
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._through(self.store.get_runs, ids)
@@ -139,6 +146,18 @@ class FaultyStore:
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         return await self._through(self.store.trim_runs, job_id, keep, limit)
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        return await self._through(self.store.get_records, names)
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await self._through(self.store.list_records, where, after, limit)
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        return await self._through(self.store.put_records, changes)
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        return await self._through(self.store.prune_records, prefix, until, limit)
 
     async def beat_node(self, node: Node) -> None:
         await self._through(self.store.beat_node, node)

@@ -13,7 +13,7 @@ from horarium.triggers.cron import Cron, cron
 from horarium.triggers.interval import Interval, every
 from horarium.triggers.once import Once, at
 from horarium.triggers.phrase import Phrase, when
-from horarium.triggers.registry import GROUP, parse_trigger
+from horarium.triggers.registry import GROUP, parse_trigger, read_stored
 from horarium.triggers.rrule import RRule, rrule
 from horarium.triggers.spec import Spec
 
@@ -37,6 +37,7 @@ __all__ = [
     "every",
     "except_",
     "parse_trigger",
+    "read_stored",
     "rrule",
     "when",
 ]

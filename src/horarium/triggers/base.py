@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
+from horarium.triggers.budget import spend
 
 FIRES_MAX = 1_000
-"""How many fire times one call lists at the most."""
+"""How many fire times one call lists at most."""
 
 
 class Trigger(ABC):
@@ -35,7 +36,7 @@ class Trigger(ABC):
         """The rule in plain English, e.g. `every Monday and Friday at 15:15, Europe/Berlin`."""
 
     def anchored(self, anchor: Instant) -> Trigger:
-        """This trigger with whatever it counts from fixed to `anchor`, if it names no start of its own.
+        """This trigger, counting from `anchor` if it names no start of its own.
 
         A job anchors its trigger once, when it is defined. `every("5m")` then fires five minutes after that and every
         five minutes on; most triggers need no anchor and return themselves.
@@ -43,7 +44,7 @@ class Trigger(ABC):
         return self
 
     def seeded(self, seed: str) -> Trigger:
-        """This trigger with whatever it draws by hash (`H` in cron) drawn from `seed`, if it names no seed of its own.
+        """This trigger, with its choices by hash (`H` in cron) made from `seed` if it names no seed of its own.
 
         A job passes its own name, so that many jobs with the same `H` spread out, and each keeps its times for good.
         """
@@ -61,20 +62,23 @@ class Trigger(ABC):
         return [to_datetime(fire) for fire in self.list_fires(to_instant(after), INSTANT_MAX, count)]
 
     def between(self, start: datetime, end: datetime) -> list[datetime]:
-        """The fire times from `start` (included) to `end` (excluded), the first 1,000 at the most."""
+        """The fire times from `start` (included) to `end` (excluded), at most the first 1,000."""
         return [to_datetime(fire) for fire in self.list_fires(to_instant(start) - 1, to_instant(end) - 1, FIRES_MAX)]
 
     def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
-        """The fire times in (after, until], the first `limit` at the most."""
+        """The fire times in (after, until], at most the first `limit`."""
         found: list[Instant] = []
-        fire = self.next_fire(after)
-        while fire is not None and fire <= until and len(found) < limit:
+        while len(found) < limit:
+            spend()
+            fire = self.next_fire(after)
+            if fire is None or fire > until:
+                break
             found.append(fire)
-            fire = self.next_fire(fire)
+            after = fire
         return found
 
     def count_fires(self, after: Instant, until: Instant, limit: int) -> int:
-        """How many fire times lie in (after, until]; counting stops at `limit`. Overridden where arithmetic knows."""
+        """How many fire times lie in (after, until]; counting stops at `limit`. Overridden where arithmetic can."""
         return len(self.list_fires(after, until, limit))
 
     def last_fire(self, after: Instant, until: Instant) -> Instant | None:

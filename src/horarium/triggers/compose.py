@@ -1,21 +1,26 @@
 """Triggers made of triggers: `any_of` (a union), `except` (without what a calendar excludes), `between` (a window).
 
-Owns how members are joined; what an exclusion is stands in `exclusions`. Members are values, so the whole is one too.
-The hard thing is a bound: a tree of triggers is limited in members and depth, and `except` skips whole windows at once
-and gives up after a fixed number of excluded fire times in a row, so that no combination can hang.
+Owns how members are joined; exclusions are in `exclusions`. Members are values, so the whole is one too.
+The hard thing is a bound: a tree of triggers is limited in members and depth; crons of one zone are joined and taken
+away as sets (`calendar`), windows are skipped at once; and what remains is searched under a budget, up to a fixed
+number of excluded fire times in a row, so that no combination can hang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from heapq import heapify, heappop, heapreplace
+from typing import Any, ClassVar, Protocol
 
 from horarium.clock import INSTANT_MIN, Instant, to_text
-from horarium.errors import InvalidTrigger
+from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
-from horarium.triggers.exclusions import Exclusion, TriggerTimes, read_exclusion
+from horarium.triggers.budget import spend
+from horarium.triggers.calendar import CronSet, Daily, Span
+from horarium.triggers.cron import Cron
+from horarium.triggers.exclusions import DailyWindow, Exclusion, TriggerTimes, read_exclusion
 from horarium.triggers.spec import DEPTH_MAX, Spec, check_instant, read_instant, within
 from horarium.triggers.words import quote, say_list
 
@@ -26,7 +31,18 @@ TREE_MAX = 256
 """Triggers in a whole tree."""
 
 EXCLUDED_MAX = 20_000
-"""Excluded fire times in a row after which `except` answers that there is none. Windows and dates count once each."""
+"""Excluded fire times in a row after which `except` gives up (TooExpensive). Windows and dates count once each."""
+
+UNION_MIN = 4
+"""Crons of one zone from which a union asks for them as a set."""
+
+
+class Source(Protocol):
+    """What yields fire times: a trigger, or crons as a set."""
+
+    def next_fire(self, after: Instant) -> Instant | None:
+        """As `Trigger.next_fire`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class AnyOf(Trigger):
 
     type: ClassVar[str] = "any_of"
     triggers: tuple[Trigger, ...]
+    _sources: tuple[Source, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.triggers) <= MEMBERS_MAX:
@@ -44,6 +61,7 @@ class AnyOf(Trigger):
         for index, member in enumerate(self.triggers):
             _check_trigger(member, f"triggers[{index}]")
         _check_tree(self)
+        object.__setattr__(self, "_sources", _sources(self))
 
     @classmethod
     def from_spec(cls, spec: Spec) -> AnyOf:
@@ -61,7 +79,29 @@ class AnyOf(Trigger):
         return AnyOf(tuple(member.seeded(seed) for member in self.triggers))
 
     def next_fire(self, after: Instant) -> Instant | None:
-        return min((fire for member in self.triggers if (fire := member.next_fire(after)) is not None), default=None)
+        spend(len(self._sources))
+        return min((fire for source in self._sources if (fire := source.next_fire(after)) is not None), default=None)
+
+    def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
+        """By merging: a member is asked again only when its fire time was taken."""
+        spend(len(self._sources))
+        firsts = ((source.next_fire(after), source) for source in self._sources)
+        waiting = [(fire, index, source) for index, (fire, source) in enumerate(firsts) if fire is not None]
+        heapify(waiting)
+        found: list[Instant] = []
+        while waiting and waiting[0][0] <= until:
+            fire, index, source = waiting[0]
+            if not found or fire != found[-1]:
+                if len(found) == limit:
+                    break
+                found.append(fire)
+            spend()
+            following = source.next_fire(fire)
+            if following is None:
+                heappop(waiting)
+            else:
+                heapreplace(waiting, (following, index, source))
+        return found
 
     def last_fire(self, after: Instant, until: Instant) -> Instant | None:
         lasts = (member.last_fire(after, until) for member in self.triggers)
@@ -76,11 +116,13 @@ class AnyOf(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class Except(Trigger):
-    """Fires when its trigger does, save where an exclusion says no."""
+    """Fires when its trigger does, except where an exclusion covers the fire time."""
 
     type: ClassVar[str] = "except"
     trigger: Trigger
     excluded: tuple[Exclusion, ...]
+    _source: Source = field(init=False, compare=False, repr=False)
+    _rest: tuple[Exclusion, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_trigger(self.trigger, "trigger")
@@ -89,10 +131,16 @@ class Except(Trigger):
                 f"except: expected 1 to {MEMBERS_MAX} exclusions, not {len(self.excluded)}", field="except"
             )
         _check_tree(self)
-        if self.next_fire(INSTANT_MIN - 1) is None:
+        source, rest = _left_of(self.trigger, self.excluded)
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "_rest", rest)
+
+    def refuse_if_empty(self) -> None:
+        """Raises InvalidTrigger where nothing is left."""
+        if self._names_itself() or self.next_fire(INSTANT_MIN - 1) is None:
             raise InvalidTrigger(
-                f"except: nothing is left: {self.trigger.words()!r} has no fire time that is not excluded"
-                f" (the search ends after {EXCLUDED_MAX} in a row); remove an exclusion",
+                f"except: nothing is left: {self.trigger.words()!r} has no fire time that is not excluded;"
+                " remove an exclusion",
                 field="except",
             )
 
@@ -106,7 +154,10 @@ class Except(Trigger):
         for index, item in enumerate(given):
             with within(f"except[{index}]"):
                 found.append(read_exclusion(item, zone, spec))
-        return cls(trigger, tuple(found))
+        made = cls(trigger, tuple(found))
+        if not spec.stored:
+            made.refuse_if_empty()
+        return made
 
     def children(self) -> tuple[Trigger, ...]:
         return (self.trigger, *(item.trigger for item in self.excluded if isinstance(item, TriggerTimes)))
@@ -117,16 +168,24 @@ class Except(Trigger):
     def seeded(self, seed: str) -> Except:
         return Except(self.trigger.seeded(seed), tuple(item.seeded(seed) for item in self.excluded))
 
+    def _names_itself(self) -> bool:
+        return any(isinstance(item, TriggerTimes) and item.trigger == self.trigger for item in self.excluded)
+
     def next_fire(self, after: Instant) -> Instant | None:
-        fire = self.trigger.next_fire(after)
+        fire = self._source.next_fire(after)
         for _ in range(EXCLUDED_MAX):
+            spend(1 + len(self._rest))
             if fire is None:
                 return None
-            end = max((item.end_of(fire) for item in self.excluded), default=fire)
+            end = max((item.end_of(fire) for item in self._rest), default=fire)
             if end <= fire:
                 return fire
-            fire = self.trigger.next_fire(end - 1)
-        return None
+            fire = self._source.next_fire(end - 1)
+        raise TooExpensive(
+            f"except: more than {EXCLUDED_MAX} fire times in a row are excluded one by one; hide long stretches with"
+            " windows, dates or weekdays",
+            field="except",
+        )
 
     def spec(self) -> dict[str, Any]:
         return {"type": self.type, "trigger": self.trigger.spec(), "except": [item.spec() for item in self.excluded]}
@@ -211,7 +270,9 @@ def except_(trigger: Trigger, *excluded: Trigger | Exclusion | Mapping[str, Any]
     for index, item in enumerate(excluded):
         with within(f"except[{index}]"):
             found.append(_exclusion(item, zone_of(trigger)))
-    return Except(trigger, tuple(found))
+    made = Except(trigger, tuple(found))
+    made.refuse_if_empty()
+    return made
 
 
 def between(trigger: Trigger, start: datetime | str | None = None, end: datetime | str | None = None) -> Between:
@@ -224,6 +285,61 @@ def zone_of(trigger: Trigger) -> str:
     """The one zone that a trigger and its members name, or UTC."""
     zones = {getattr(part, "timezone", None) for part in _walk(trigger)} - {None}
     return str(zones.pop()) if len(zones) == 1 else "UTC"
+
+
+def _sources(union: AnyOf) -> tuple[Source, ...]:
+    """What a union asks: its members, those of unions inside it, and crons of one zone as one."""
+    members = list(_flat(union))
+    crons = list(dict.fromkeys(member for member in members if isinstance(member, Cron)))
+    sources: list[Source] = [member for member in members if not isinstance(member, Cron)]
+    for zone in dict.fromkeys(cron.timezone for cron in crons):
+        alike = [cron for cron in crons if cron.timezone == zone]
+        sources += [CronSet(alike)] if len(alike) >= UNION_MIN else alike
+    return tuple(sources)
+
+
+def _left_of(trigger: Trigger, excluded: tuple[Exclusion, ...]) -> tuple[Source, tuple[Exclusion, ...]]:
+    """What an `except` asks: where its trigger is made of crons of one zone, these less the exclusions that are sets in
+    that zone too; and the exclusions that remain to be looked at for each fire time."""
+    included = _crons(trigger)
+    if not included or len({cron.timezone for cron in included}) > 1:
+        return trigger, excluded
+    crons: list[Cron] = []
+    windows: list[Daily] = []
+    rest: list[Exclusion] = []
+    for item in excluded:
+        times = _crons(item.trigger) if isinstance(item, TriggerTimes) and item.for_micros == 1 else []
+        if times and all(cron.timezone == included[0].timezone for cron in times):
+            crons += times
+        elif isinstance(item, DailyWindow) and item.timezone == included[0].timezone:
+            windows += _windows(item)
+        else:
+            rest.append(item)
+    return (CronSet(included, crons, windows) if crons or windows else trigger), tuple(rest)
+
+
+def _windows(window: DailyWindow) -> list[Daily]:
+    """A daily window by the days that it touches."""
+    if window.end > window.start:
+        return [Daily(Span(window.start, window.end), window.weekdays)]
+    next_days = (window.weekdays << 1 | window.weekdays >> 6) & 0x7F
+    return [Daily(Span(window.start, 86_400), window.weekdays), Daily(Span(0, window.end), next_days)]
+
+
+def _crons(trigger: Trigger) -> list[Cron]:
+    """The crons that a trigger is made of, if it is made of nothing else."""
+    members = list(_flat(trigger))
+    crons = [member for member in members if isinstance(member, Cron)]
+    return crons if len(crons) == len(members) else []
+
+
+def _flat(trigger: Trigger) -> Iterable[Trigger]:
+    """The members of a union and of the unions in it; any other trigger by itself."""
+    if not isinstance(trigger, AnyOf):
+        yield trigger
+        return
+    for member in trigger.triggers:
+        yield from _flat(member)
 
 
 def _exclusion(item: Trigger | Exclusion | Mapping[str, Any], zone: str) -> Exclusion:

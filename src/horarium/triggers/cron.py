@@ -12,10 +12,12 @@ names fixed times: each is owed once a day, and `gap` and `repeat` say when.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import InvalidTrigger
+from horarium.triggers.arguments import advise_cron, explained
 from horarium.triggers.base import Trigger
 from horarium.triggers.cron_days import DayMatch, Matcher
 from horarium.triggers.cron_fields import Fields, read_fields
@@ -26,10 +28,20 @@ from horarium.triggers.zones import Gap, Repeat, Segment, Zone, get_zone
 
 SEED_MAX = 200
 """Characters in the seed of `H`."""
+COMPILED_KEPT = 1_024
+"""Compiled expressions that crons share; one takes about 1 KiB."""
 
 _END = INSTANT_MAX // SECOND
 _CHANGE_MAX = 26 * 3600
 _JUMP_MARGIN = 48 * 3600
+
+
+class Compiled(NamedTuple):
+    """What an expression comes to, without a zone."""
+
+    matcher: Matcher
+    elapsed: bool
+    hashed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +55,26 @@ class Cron(Trigger):
     gap: Gap = Gap.RUN_AT_TRANSITION
     repeat: Repeat = Repeat.FIRST
     seed: str | None = None
-    _fields: Fields = field(init=False, compare=False, repr=False)
-    _matcher: Matcher = field(init=False, compare=False, repr=False)
-    _zone: Zone = field(init=False, compare=False, repr=False)
-    _elapsed: bool = field(init=False, compare=False, repr=False)
+    zone: Zone = field(init=False, compare=False, repr=False)
+    matcher: Matcher = field(init=False, compare=False, repr=False)
+    follows_elapsed_time: bool = field(init=False, compare=False, repr=False)
+    _hashed: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
         if self.day_match not in ("any", "all"):
             raise InvalidTrigger(f"day_match: expected 'any' or 'all', not {quote(self.day_match)}", field="day_match")
-        fields = read_fields(self.expression, self.seed or "")
+        if not isinstance(self.expression, str):
+            read_fields(self.expression, "")
+        compiled = _compile(self.expression, "", self.day_match)
+        if compiled.hashed and self.seed:
+            compiled = _compile(self.expression, self.seed, self.day_match)
         self._set("gap", _choose(Gap, self.gap, "gap"))
         self._set("repeat", _choose(Repeat, self.repeat, "repeat"))
-        self._set("_fields", fields)
-        self._set("_matcher", Matcher(fields, self.day_match))
-        self._set("_zone", get_zone(self.timezone))
-        self._set("_elapsed", _follows_elapsed_time(fields))
+        self._set("matcher", compiled.matcher)
+        self._set("follows_elapsed_time", compiled.elapsed)
+        self._set("_hashed", compiled.hashed)
+        self._set("zone", get_zone(self.timezone))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -76,15 +92,15 @@ class Cron(Trigger):
         )
 
     def seeded(self, seed: str) -> Cron:
-        return replace(self, seed=seed[:SEED_MAX]) if self._fields.hashed and self.seed is None else self
+        return replace(self, seed=seed[:SEED_MAX]) if self._hashed and self.seed is None else self
 
     def next_fire(self, after: Instant) -> Instant | None:
         utc = max(0, after // SECOND + 1)
         while utc < _END:
-            segment = self._zone.segment_at(utc)
-            wall = self._matcher.next_wall(self._first_wall(segment, utc))
+            segment = self.zone.segment_at(utc)
+            wall = self.matcher.next_wall(self._first_wall(segment, utc))
             found = wall - segment.offset if wall is not None and wall < self._end_wall(segment) else None
-            if utc - segment.start < _CHANGE_MAX and not self._elapsed:
+            if utc - segment.start < _CHANGE_MAX and not self.follows_elapsed_time:
                 found = self._earlier(found, self._from_gap(segment, utc))
             if found is not None:
                 return found * SECOND if found < _END else None
@@ -93,12 +109,12 @@ class Cron(Trigger):
 
     def _first_wall(self, segment: Segment, utc: int) -> int:
         wall = utc + segment.offset
-        if self.repeat is Repeat.FIRST and not self._elapsed and wall < segment.clear:
+        if self.repeat is Repeat.FIRST and not self.follows_elapsed_time and wall < segment.clear:
             return segment.clear
         return wall
 
     def _end_wall(self, segment: Segment) -> int:
-        if self.repeat is Repeat.SECOND and not self._elapsed:
+        if self.repeat is Repeat.SECOND and not self.follows_elapsed_time:
             return segment.unclear
         return segment.end + segment.offset
 
@@ -106,16 +122,16 @@ class Cron(Trigger):
         """The first UTC second at or after `utc` owed to the wall times that the start of this segment skipped."""
         if self.gap is Gap.SKIP or segment.start <= 0:
             return None
-        before = self._zone.segment_at(segment.start - 1).offset
+        before = self.zone.segment_at(segment.start - 1).offset
         gap_end = segment.start + segment.offset
         if self.gap is Gap.RUN_AT_TRANSITION:
             wall = (
-                self._matcher.next_wall(segment.start + before)
+                self.matcher.next_wall(segment.start + before)
                 if utc == segment.start and before < segment.offset
                 else None
             )
             return segment.start if wall is not None and wall < gap_end else None
-        wall = self._matcher.next_wall(utc + before) if utc + before < gap_end else None
+        wall = self.matcher.next_wall(utc + before) if utc + before < gap_end else None
         return wall - before if wall is not None and wall < gap_end else None
 
     @staticmethod
@@ -133,9 +149,10 @@ class Cron(Trigger):
         return spec if self.seed is None else {**spec, "seed": self.seed}
 
     def words(self) -> str:
-        return f"{say_cron(self._fields, self.day_match)}, {self.timezone}"
+        return f"{say_cron(read_fields(self.expression, self.seed or ''), self.day_match)}, {self.timezone}"
 
 
+@explained(advise_cron)
 def cron(
     expression: str,
     timezone: str = "UTC",
@@ -152,6 +169,12 @@ def cron(
     InvalidTrigger, with the position of the fault.
     """
     return Cron(expression, timezone, day_match, cast(Gap, gap), cast(Repeat, repeat), seed)
+
+
+@lru_cache(maxsize=COMPILED_KEPT)
+def _compile(expression: str, seed: str, day_match: DayMatch) -> Compiled:
+    fields = read_fields(expression, seed)
+    return Compiled(Matcher(fields, day_match), _follows_elapsed_time(fields), fields.hashed)
 
 
 def _follows_elapsed_time(fields: Fields) -> bool:

@@ -1,7 +1,8 @@
 """Which wall-clock seconds a cron expression matches: bit masks and calendar arithmetic, no zone, no clock.
 
-The days of a month that match depend only on the weekday of its first day and its length: 28 masks at most, computed
-when met and kept. The next match is found by shifting masks, one month a step, never a minute or a day a step.
+The days of a month that match depend only on the weekday of its first day and its length. Plain days and weekdays are
+a multiplication; what counts from a month's end or by workdays is computed when met and kept, 28 masks at most. The
+next match is found by shifting masks, one month a step, never a minute or a day a step.
 """
 
 from __future__ import annotations
@@ -18,20 +19,26 @@ DayMatch = Literal["any", "all"]
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY = 86_400
+_WEEKS = sum(1 << 7 * week for week in range(5))
+_ALL_YEARS = (1 << (YEAR_MAX - YEAR_MIN + 1)) - 1
 
 
 class Matcher:
     """The compiled form of an expression. Treat as immutable: only its cache of masks grows."""
 
-    __slots__ = ("_all", "_day", "_first", "_hours", "_masks", "_minutes", "_months", "_seconds", "_weekday", "_years")
+    __slots__ = (
+        "_all", "_days", "_first", "_hours", "_masks", "_minutes", "_months", "_seconds", "_special", "_weekdays",
+        "_years",
+    )  # fmt: skip
 
     def __init__(self, fields: Fields, day_match: DayMatch) -> None:
         self._seconds, self._minutes, self._hours = fields.second.mask, fields.minute.mask, fields.hour.mask
         self._first = _low(self._hours) * 3600 + _low(self._minutes) * 60 + _low(self._seconds)
-        self._day, self._weekday = fields.day, fields.weekday
+        self._days, self._weekdays = fields.day.mask, fields.weekday.mask
+        self._special = (fields.day, fields.weekday) if fields.day.special or fields.weekday.special else None
         self._all = day_match == "all" or fields.day.starred or fields.weekday.starred
         self._months, self._years = fields.month.mask, fields.year.mask
-        self._masks: dict[int, int] = {}
+        self._masks: dict[int, int] | None = None
         if self._next_day(date(YEAR_MIN, 1, 1)) is None:
             self._refuse(fields)
 
@@ -85,16 +92,38 @@ class Matcher:
 
     def _mask(self, year: int, month: int, first_weekday: int) -> int:
         """The matching days of a month as bits; `first_weekday` counts from Sunday = 0, modulo 7."""
-        length = 29 if month == 2 and _leaps(year) else _LENGTHS[month]
-        key = first_weekday % 7 * 32 + length
-        mask = self._masks.get(key)
+        first, length = first_weekday % 7, month_length(year, month)
+        if self._special is None:
+            week = (self._weekdays >> first | self._weekdays << (7 - first)) & 0x7F
+            weekdays = week * _WEEKS << 1
+            days = self._days & weekdays if self._all else self._days | weekdays
+            return days & ((2 << length) - 2)
+        if self._masks is None:
+            self._masks = {}
+        mask = self._masks.get(first * 32 + length)
         if mask is None:
-            mask = self._masks[key] = self._combine(first_weekday % 7, length)
+            mask = self._masks[first * 32 + length] = self._combine(*self._special, first, length)
         return mask
 
-    def _combine(self, first: int, length: int) -> int:
-        by_day, by_weekday = _days(self._day, first, length), _weekdays(self._weekday, first, length)
+    def _combine(self, day: Values, weekday: Values, first: int, length: int) -> int:
+        by_day, by_weekday = _days(day, first, length), _weekdays(weekday, first, length)
         return by_day & by_weekday if self._all else by_day | by_weekday
+
+    @property
+    def times(self) -> tuple[int, int, int]:
+        """Seconds, minutes and hours, as bits."""
+        return self._seconds, self._minutes, self._hours
+
+    @property
+    def names_years(self) -> bool:
+        """Whether some year is left out."""
+        return self._years != _ALL_YEARS
+
+    def month_days(self, year: int, month: int, first_weekday: int) -> int:
+        """The matching days of a month as bits; `first_weekday` is that of its first day, Sunday being 0."""
+        if not self._months >> month & 1 or not self._has_year(year):
+            return 0
+        return self._mask(year, month, first_weekday)
 
     def _refuse(self, fields: Fields) -> None:
         months = " ".join(MONTHS[m - 1] for m in range(1, 13) if self._months >> m & 1)
@@ -139,8 +168,9 @@ def _weekdays(values: Values, first: int, length: int) -> int:
     return days
 
 
-def _leaps(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+def month_length(year: int, month: int) -> int:
+    """28 to 31."""
+    return 29 if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else _LENGTHS[month]
 
 
 def _low(mask: int) -> int:

@@ -54,7 +54,7 @@ class Kind:
     names: dict[str, int] = field(default_factory=dict)
 
     def expected(self) -> str:
-        """What a message says may stand here."""
+        """What a message says is allowed here."""
         names = f" or {'-'.join((next(iter(self.names)), list(self.names)[-1]))}" if self.names else ""
         return f"{self.low} to {self.high}{names}"
 
@@ -71,7 +71,7 @@ _KINDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY, YEAR)
 
 @dataclass(slots=True)
 class Values:
-    """What one field allows. Bit n of `mask` stands for n (a year is kept as its distance from 1970)."""
+    """What one field allows. Bit n of `mask` means n (a year is kept as its distance from 1970)."""
 
     text: str
     mask: int = 0
@@ -86,6 +86,11 @@ class Values:
     def starred(self) -> bool:
         """Whether it starts with `*` or `?`: Vixie's test for a field that does not restrict."""
         return self.text[0] in "*?"
+
+    @property
+    def special(self) -> bool:
+        """Whether it names days that depend on the month: the last, the nearest workday, the nth weekday."""
+        return bool(self.last_back or self.last_workday or self.near_workdays or self.nth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ def _check_text(expression: object) -> str:
         _fail(f"{len(expression)} characters: expected at most {EXPRESSION_MAX}", EXPRESSION_MAX)
     for position, char in enumerate(expression):
         if not (char == "\t" or " " <= char <= "~"):
-            _fail(f"the character {char!a} at position {position} can't stand in a cron expression", position)
+            _fail(f"the character {char!a} at position {position} is not allowed in a cron expression", position)
     if not expression.strip():
         _fail("it is empty: expected e.g. '0 3 * * *'", 0)
     return expression

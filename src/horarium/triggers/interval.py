@@ -13,16 +13,17 @@ from typing import Any, ClassVar
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN, MINUTE, SECOND, Instant, to_text
 from horarium.errors import InvalidTrigger
+from horarium.triggers.arguments import advise_every, explained
 from horarium.triggers.base import Trigger
 from horarium.triggers.spec import Spec, read_instant
 from horarium.triggers.words import quote, say_duration
 
-EVERY_MIN = SECOND
+EVERY_MIN = SECOND // 20
 EVERY_MAX = 3_653 * DAY
-"""Shortest and longest interval in microseconds: a second, and ten years with their leap days."""
+"""Shortest and longest interval in microseconds: 50 milliseconds, and ten years with their leap days."""
 
-_UNITS = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND}
-_DURATION = re.compile(r"(?:(\d{1,9})w)?(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
+_UNITS = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": SECOND // 1_000}
+_DURATION = re.compile("".join(rf"(?:(\d{{1,9}}){unit})?" for unit in _UNITS), re.ASCII)
 _DURATION_MAX = 60
 
 
@@ -37,7 +38,7 @@ class Interval(Trigger):
     def __post_init__(self) -> None:
         if not EVERY_MIN <= self.every <= EVERY_MAX:
             raise InvalidTrigger(
-                f"every_seconds: {quote(self.every / SECOND)}: expected from 1 second to 3653 days",
+                f"every_seconds: {quote(self.every / SECOND)}: expected from 0.05 to 315619200 seconds (3653 days)",
                 field="every_seconds",
             )
         if self.anchor is not None and not INSTANT_MIN <= self.anchor <= INSTANT_MAX + EVERY_MAX:
@@ -80,8 +81,9 @@ class Interval(Trigger):
         return every if self.anchor is None else f"{every}, counted from {to_text(self.anchor)}"
 
 
+@explained(advise_every)
 def every(duration: timedelta | str | float, anchor: datetime | str | None = None) -> Interval:
-    """Every so often: a timedelta, seconds, or a text such as `90s`, `5m`, `1h30m`, `2d`, `1w` (that order of units).
+    """Every so often: a timedelta, seconds, or a text: `250ms`, `90s`, `5m`, `1h30m`, `2d`, `1w` (long units first).
 
     `anchor`, if given, is itself a fire time; otherwise a job counts from when it is defined. Raises InvalidTrigger.
     """
@@ -92,7 +94,7 @@ def every(duration: timedelta | str | float, anchor: datetime | str | None = Non
 
 
 def _from_seconds(given: object) -> int:
-    expected = "expected a number of seconds from 1 to 315619200 (3653 days)"
+    expected = "expected a number of seconds from 0.05 to 315619200 (3653 days)"
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise InvalidTrigger(f"every_seconds: {expected}, not {quote(given)}", field="every_seconds")
     if not EVERY_MIN <= given * SECOND <= EVERY_MAX:
@@ -105,6 +107,6 @@ def _from_text(given: str) -> int:
     found = _DURATION.fullmatch(text)
     if not text or found is None:
         raise InvalidTrigger(
-            f"{quote(given)} is not a duration: expected e.g. 90s, 5m, 1h30m, 2d or 1w", field="every_seconds"
+            f"{quote(given)} is not a duration: expected e.g. 250ms, 90s, 5m, 1h30m, 2d or 1w", field="every_seconds"
         )
     return sum(int(n) * size for n, size in zip(found.groups(), _UNITS.values(), strict=True) if n)

@@ -1,6 +1,6 @@
 """`once`: a single instant.
 
-A past instant is a right value; whoever adds a job refuses it there, because only there is there a `now`.
+A past instant is a valid value; it is refused when a job is added, because only there is a `now` known.
 """
 
 from __future__ import annotations

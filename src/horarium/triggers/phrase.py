@@ -1,8 +1,8 @@
 """`phrase`: a rule in plain English, compiled to one of the other triggers.
 
 Owns the value that keeps the text, and the moment that relative phrases (`in 20 minutes`, `every other tuesday`) count
-from. A job fixes that moment when it is defined; until then they count from whatever `after` they are asked about. What
-was understood is said back by `words`, always.
+from. A job fixes that moment when it is defined; until then they count from the `after` of each question. `words`
+always says what was understood.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_text
-from horarium.errors import InvalidTrigger
+from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
 from horarium.triggers.phrase_compile import compile_parts
 from horarium.triggers.phrase_grammar import read_phrase
@@ -75,12 +75,14 @@ class Phrase(Trigger):
         return replace(self, anchor=min(max(anchor, INSTANT_MIN), INSTANT_MAX - 1))
 
     def compiled(self, reference: Instant) -> Trigger:
-        """What the phrase stands for, seen from `reference` if it is relative and not anchored."""
+        """What the phrase means, seen from `reference` if it is relative and not anchored."""
         return self._compile(reference) if self._trigger is None else self._trigger
 
     def _compile(self, reference: Instant) -> Trigger:
         try:
             return compile_parts(deepcopy(self._parts), self._parts.zone or self.timezone, max(reference, INSTANT_MIN))
+        except TooExpensive:
+            raise
         except InvalidTrigger as error:
             within = error.field or ""
             raise InvalidTrigger(error.message, field="timezone" if within == "timezone" else "text") from None
@@ -104,6 +106,8 @@ class Phrase(Trigger):
             return self._trigger
         try:
             return self._compile(after)
+        except TooExpensive:
+            raise
         except InvalidTrigger:
             return _NEVER
 

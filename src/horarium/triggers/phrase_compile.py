@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from typing import NoReturn
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers.base import Trigger
 from horarium.triggers.compose import AnyOf, Between, Except
@@ -31,7 +31,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _RRULE_DAYS = ("SU", "MO", "TU", "WE", "TH", "FR", "SA")
 _QUARTER_STARTS, _QUARTER_ENDS = {1, 4, 7, 10}, {3, 6, 9, 12}
 
-ReadRule = Callable[[str], Trigger]
+ReadRule = Callable[..., Trigger]
 
 
 def compile_parts(parts: Parts, zone_name: str, reference: Instant) -> Trigger:
@@ -57,9 +57,35 @@ class _Compiler:
         if excluded:
             trigger = Except(trigger, excluded)
         until = None if parts.until is None else self._end(parts.until)
-        if self.start is None and until is None:
+        if self.start is not None or until is not None:
+            trigger = Between(trigger, self.start, until)
+        return self._limited(trigger)
+
+    def _limited(self, trigger: Trigger) -> Trigger:
+        """`10 times`, `for the next 3 days`: counted from the start, or from the reference."""
+        parts = self.parts
+        begin = self.reference if self.start is None else max(self.reference, self.start)
+        if parts.lasting is not None:
+            return Between(trigger.anchored(begin), None, self._after(begin, [parts.lasting]) + SECOND)
+        if parts.count is None:
             return trigger
-        return Between(trigger, self.start, until)
+        trigger = trigger.anchored(begin)
+        fires = trigger.list_fires(begin - (self.start is not None), INSTANT_MAX, parts.count)
+        if not fires:
+            _fail("it never fires from there on")
+        return Between(trigger, None, fires[-1] + 1)
+
+    def _after(self, begin: Instant, offsets: list[tuple[int, str]]) -> Instant:
+        """Some days or longer on by the calendar, hours and finer exactly."""
+        day, second = divmod(self.zone.to_wall(begin // SECOND), _DAY_SECONDS)
+        then = date.fromordinal(day + _EPOCH)
+        for count, unit in offsets:
+            then = then if unit in _SECONDS else _later(then, count, unit)
+        exact = sum(count * _SECONDS.get(unit, 0) for count, unit in offsets)
+        start = (
+            begin if then == date.fromordinal(day + _EPOCH) else self._from_wall(_wall(then) + second) + begin % SECOND
+        )
+        return start + exact * SECOND
 
     def _excluded(self) -> tuple[Exclusion, ...]:
         parts, found = self.parts, list[Exclusion]()
@@ -84,11 +110,12 @@ class _Compiler:
             (parts.unit or parts.recurring, "a rhythm"),
             (parts.offset and (parts.weekdays or parts.day), "another day"),
             (parts.nth or parts.month_days or parts.workdays, "a day of the month"),
+            (parts.count or parts.lasting, "a number of times"),
         ):
             if given:
                 _fail(f"it fires once, so {what} makes no sense; begin with 'every' if it recurs")
         if parts.offset is not None:
-            return self._offset(*parts.offset)
+            return self._offset(parts.offset)
         return _union([Once(self._on_day(time)) for time in self._once_times()])
 
     def _once_times(self) -> list[Time]:
@@ -101,16 +128,14 @@ class _Compiler:
         today, now = self._today()
         return self._instant(day.resolve(today, _seconds(time) <= now), time)
 
-    def _offset(self, count: int, unit: str) -> Trigger:
-        if unit in _SECONDS:
-            if self.parts.times or self.parts.day or self.parts.weekdays:
-                _fail("'in' hours or finer fixes the time already; leave out the day and the time of day")
-            return Once(self.reference + count * _SECONDS[unit] * SECOND)
-        today, now = self._today()
-        day = _later(today, count, unit)
+    def _offset(self, offsets: list[tuple[int, str]]) -> Trigger:
         times = self.parts.times
+        if any(unit in _SECONDS for _, unit in offsets) and (times or self.parts.day or self.parts.weekdays):
+            _fail("'in' hours or finer fixes the time already; leave out the day and the time of day")
+        then = self._after(self.reference, offsets)
         if not times:
-            return Once(self._from_wall(_wall(day) + now) + self.reference % SECOND)
+            return Once(then)
+        day = date.fromordinal(self.zone.to_wall(then // SECOND) // _DAY_SECONDS + _EPOCH)
         return _union([Once(self._instant(day, time)) for time in times])
 
     # --- recurring
@@ -126,6 +151,8 @@ class _Compiler:
         if parts.minute_past is not None:
             _fail("a minute of the hour needs 'every hour' or 'every N hours'")
         times = self._day_times()
+        if not parts.workdays <= {1, -1}:
+            return self._nth_workdays(times)
         if parts.step == 1:
             return self._cron(times)
         return self._stepped(times)
@@ -196,6 +223,21 @@ class _Compiler:
             first, last = (_QUARTER_STARTS, _QUARTER_ENDS) if parts.unit == "quarter" else ({1}, {12})
             return last if whiches == {-1} else first
         return parts.months
+
+    def _nth_workdays(self, times: list[Time]) -> Trigger:
+        """The 3rd working day of the month: what no cron field says."""
+        parts = self.parts
+        if parts.step != 1 or parts.month_days or parts.nth or parts.weekdays or parts.unit in ("day", "week"):
+            _fail(
+                "that many working days of the month go with nothing else; write e.g. '3rd business day of the month'"
+            )
+        months = f";BYMONTH={','.join(map(str, sorted(found)))}" if (found := self._months()) else ""
+        whiches = ",".join(map(str, sorted(parts.workdays)))
+        rules = [
+            f"FREQ=MONTHLY{months};BYDAY=MO,TU,WE,TH,FR;BYSETPOS={whiches};BYHOUR={h};BYMINUTE={m};BYSECOND={s}"
+            for h, m, s in times
+        ]
+        return _union([_rule_reader()(rule, self.zone_name) for rule in rules])
 
     # --- every N days, weeks, months, years
 
@@ -342,7 +384,7 @@ def _clocks(times: Iterable[Time]) -> list[str]:
 
 
 def _compact(numbers: Iterable[int], low: int, high: int) -> str:
-    """A cron field as short as can be: `*`, `*/15`, `9-16`, or a list."""
+    """A cron field, as short as possible: `*`, `*/15`, `9-16`, or a list."""
     found = sorted(numbers)
     step = found[1] - found[0] if len(found) > 1 else 0
     if step and found == list(range(low, high + 1, step)):

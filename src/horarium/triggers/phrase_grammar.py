@@ -10,41 +10,56 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from horarium.errors import InvalidTrigger
+from horarium.triggers.phrase_cities import city_zone
 from horarium.triggers.phrase_parts import Parts
-from horarium.triggers.phrase_reader import WEEKDAY_GROUPS, Reader
+from horarium.triggers.phrase_rhythms import RhythmReader
 from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,
-    DAY_PLURALS,
+    DAY_PARTS,
     LONGEST,
     MONTH_NAMES,
-    TIMES,
+    RANGE_WORDS,
     UNITS,
-    WEEKEND,
-    WORKDAYS,
     Token,
     tokens_of,
 )
+from horarium.triggers.words import quote
+
+CITY_WORDS_MAX = 4
 
 _KNOWN_ZONES = {"utc": "UTC", "gmt": "GMT"}
 
 
 def read_phrase(text: object) -> Parts:
     """What a phrase says. Raises InvalidTrigger, with the position of the first word that does not fit."""
-    return _Parser(tokens_of(text), len(str(text))).parse()
+    tokens = tokens_of(text)
+    try:
+        return _Parser(tokens, len(str(text))).parse()
+    except InvalidTrigger as error:
+        raise _with_understood(error, str(text)) from None
 
 
-class _Parser(Reader):
+def _with_understood(error: InvalidTrigger, text: str) -> InvalidTrigger:
+    """The error, with what was understood before the place where it is."""
+    before = text[: error.position or 0].strip(" ,")
+    said = f"{error.message} (understood so far: {quote(before)})" if before else error.message
+    return InvalidTrigger(said, field=error.field, position=error.position)
+
+
+class _Parser(RhythmReader):
     def __init__(self, tokens: list[Token], length: int) -> None:
         super().__init__(tokens, length)
-        self.parts = Parts()
         self._clauses: dict[str, Callable[[Token], None]] = {
             **dict.fromkeys(("every", "each"), self._every),
             **dict.fromkeys(ADVERBS, self._adverb),
             **dict.fromkeys(("once", "twice", "thrice"), self._times_a),
             "at": self._at_clause,
             "on": self._on,
-            "the": self._ordinals,
+            "the": self._on,
+            "for": self._for,
+            **dict.fromkeys(DAY_PARTS, self._day_part),
             "in": self._in,
             "during": self._in,
             "of": self._of,
@@ -52,7 +67,8 @@ class _Parser(Reader):
             **dict.fromkeys(("starting", "beginning", "since"), self._start),
             **dict.fromkeys(("until", "till", "through", "ending"), self._until),
             **dict.fromkeys(("except", "excluding", "but"), self._except),
-            **dict.fromkeys(("today", "tomorrow", "tonight", "next", "this"), self._near_day),
+            **dict.fromkeys(("today", "tomorrow", "next", "this"), self._near_day),
+            "tonight": self._tonight,
         }
 
     # --- clauses
@@ -64,6 +80,7 @@ class _Parser(Reader):
             if token.kind == "comma" or (token.text == "and" and 1 < self._at < len(self._tokens)):
                 continue
             self._clause(token)
+        self._settle_times()
         return self.parts
 
     def _clause(self, token: Token) -> None:
@@ -72,148 +89,85 @@ class _Parser(Reader):
             clause(token)
         elif token.kind == "zone":
             self._zone(token)
-        elif self._starts_time(token):
+        elif self._from_now(token):
+            self._at -= 1
+            self._from_now_clause(token)
+        elif self._starts_window(token):
+            self._at -= 1
+            self._between_times(token)
+        elif self._starts_time(token) or self._shift_at(token) is not None:
             self._at -= 1
             self._times(token)
-        elif self._starts_day(token):
+        elif self._starts_day(token) or self._is_business_day(token):
             self._at -= 1
             self._on(token)
         elif token.kind in ("number", "word") and self._peek().text == "times":
             self._times_a(token)
-        else:
+        elif not self._city(token, "time"):
             self._fail(token, "not understood; expected e.g. every, at, on, in, between, until, except or a time zone")
 
-    def _adverb(self, token: Token) -> None:
-        self._once_only("rhythm", token)
-        self.parts.unit = ADVERBS[token.text]
-
-    def _every(self, token: Token) -> None:
-        first = self._peek()
-        if first.text in MONTH_NAMES:
-            self._once_only("rhythm", token)
-            self._every_month(self._take())
-        elif self._is_weekday(first):
-            self._once_only("rhythm", token)
-            self.parts.recurring = True
-            self._weekdays()
-        elif first.text in TIMES or first.kind == "time":
-            self.parts.recurring = True
-            self._times(first)
-        elif self._ordinal(first) is not None and not self._counts_units():
-            self._ordinals(token)
-        else:
-            self._once_only("rhythm", token)
-            self._rhythm()
-
-    def _counts_units(self) -> bool:
-        """`every third day`, `every second`: an ordinal that counts units, unless `of` makes it a day of something."""
-        first, second, third = self._peek(), self._peek(1), self._peek(2)
-        if first.text == "last":
+    def _from_now(self, token: Token) -> bool:
+        """`a week from now`, `2 hours and 30 minutes from now`."""
+        if self._number(token) is None and token.text not in ("a", "an", "half"):
             return False
-        if first.text == "second" and second.text not in UNITS and self._ordinal(second) is None:
-            return second.text not in DAY_NAMES and second.text != "of"
-        return second.text in UNITS and third.text not in ("of", "in")
+        at = token.index
+        while self._number(self._after(token, at - token.index)) is not None or self._after(
+            token, at - token.index
+        ).text in ("a", "an", "and", "half", "fortnight", *UNITS):
+            at += 1
+        word = self._after(token, at - token.index)
+        return word.text == "from" and self._after(word).text in ("now", "today")
 
-    def _rhythm(self) -> None:
-        """`15 minutes`, `other tuesday`, `half hour`, `third day`, `week`."""
-        first = self._take()
-        if first.text in ("half", "quarter") and self._peek().text in ("hour", "an"):
-            self._accept("an")
-            self._accept("hour")
-            self.parts.unit, self.parts.step = "minute", 30 if first.text == "half" else 15
+    def _from_now_clause(self, token: Token) -> None:
+        self._once_only("date", token)
+        self.parts.offset = self._offset()
+        self._at += 2
+
+    def _tonight(self, token: Token) -> None:
+        self._near_day(token)
+        self._day_part(token)
+
+    def _for(self, token: Token) -> None:
+        """`for the next 3 days`, `for 2 weeks`, `for 10 times`."""
+        if self._number(self._peek()) is not None and self._peek(1).text == "times":
+            self._limit(self._take())
             return
-        if first.text == "other":
-            self.parts.step = 2
-        elif first.text in UNITS and not (first.text == "second" and self._peek().text in UNITS):
-            self.parts.unit = UNITS[first.text]
-            return
-        elif self._number(first) is not None or self._ordinal(first) is not None:
-            self.parts.step = self._bounded(first, self._number(first) or self._ordinal(first) or 0)
-        else:
-            self._fail(first, "expected a number, a unit such as minutes or a weekday after 'every'")
-        self._rhythm_unit(first)
+        self._once_only("number of times or length", token)
+        self._accept("the")
+        self._accept("next")
+        self.parts.lasting = self._duration()
 
-    def _rhythm_unit(self, first: Token) -> None:
-        token = self._peek()
-        if token.text in UNITS:
-            self.parts.unit = UNITS[self._take().text]
-        elif first.text == "other" and (token.text in DAY_NAMES or token.text in ("weekend", "weekday")):
-            if token.text == "weekday":
-                self._refuse(
-                    token, "every other weekday is ambiguous: name the days, e.g. every monday, wednesday and friday"
-                )
-            self.parts.unit = "week"
-            self._weekdays()
-        else:
-            self._fail(token, "expected a unit: seconds, minutes, hours, days, weeks, months, quarters or years")
-
-    def _every_month(self, token: Token) -> None:
-        self.parts.unit = "year"
-        self.parts.months.add(MONTH_NAMES[token.text])
-        day = self._day_number(self._peek())
-        if day is not None:
-            self._take()
-            self.parts.month_days.add(day)
-
-    def _times_a(self, token: Token) -> None:
-        self._once_only("rhythm", token)
-        count = {"once": 1, "twice": 2, "thrice": 3}.get(token.text) or self._number(token)
-        self._accept("times")
-        adverb = ADVERBS.get(self._peek().text)
-        if adverb is None and not self._accept("a", "an", "per", "each", "every"):
-            self._fail(self._peek(), "expected e.g. a day")
-        unit = adverb or UNITS.get(self._peek().text)
-        last = self._take()
-        if unit is None or count is None:
-            self._fail(last, "expected day, hour, week, month or year")
-        if count == 1:
-            self.parts.unit = unit
-        elif unit == "day" and 24 % count == 0:
-            self.parts.unit = "day"
-            self._once_only("time of day", token)
-            self.parts.times = [(hour, 0, 0) for hour in range(0, 24, 24 // count)]
-        elif unit == "hour" and 60 % count == 0:
-            self.parts.unit, self.parts.step = "minute", 60 // count
-        else:
-            self._refuse(token, f"{count} times a {unit} does not divide evenly: name the times or days")
+    def _city(self, token: Token, ending: str) -> bool:
+        """`Tokyo time`, `in los angeles`: a city that names a zone. Takes it, or fails if it is not known."""
+        words, at = [token], token.index + 1
+        while len(words) < CITY_WORDS_MAX and self._after(words[-1]).kind == "word" and words[-1].text != ending:
+            words.append(self._after(words[-1]))
+            at += 1
+        for width in range(len(words), 0, -1):
+            name = " ".join(word.text for word in words[:width])
+            after = self._after(words[width - 1])
+            zone = city_zone(name)
+            if zone is None or (ending and after.text != ending):
+                continue
+            self._once_only("time zone", token)
+            self.parts.zone = zone
+            self._at = words[width - 1].index + (2 if after.text == "time" else 1)
+            return True
+        if ending and any(word.text == ending for word in words[1:]):
+            self._refuse(token, "no time zone is named after that place: give one such as Europe/Berlin")
+        return False
 
     def _at_clause(self, token: Token) -> None:
         self._accept("the")
-        first, second = self._peek(), self._peek(1)
-        if first.kind == "past":
-            self._minute_past(self._take(), int(first.text[1:]))
-        elif first.text in ("half", "quarter") and second.text in ("past", "to"):
-            self._at += 2
-            minute = 30 if first.text == "half" else 15 if second.text == "past" else 45
-            self._hour_word()
-            self._minute_past(first, minute)
-        elif first.text == "minute" and second.kind == "number":
-            self._at += 2
-            self._minute_past(second, int(second.text))
-        elif first.kind == "number" and second.text in ("past", "minutes"):
-            self._at += 2
-            self._accept("past", "after")
-            self._hour_word()
-            self._minute_past(first, int(first.text))
-        else:
+        if self._peek().text in DAY_PARTS:
+            self._day_part(self._take())
+        elif self._shift_at(self._peek()) is not None:
             self._times(token)
-
-    def _hour_word(self) -> None:
-        self._accept("the", "every", "each")
-        self._accept("hour")
-
-    def _minute_past(self, token: Token, minute: int) -> None:
-        self._once_only("time of day", token)
-        if minute > 59:
-            self._refuse(token, "expected a minute from 0 to 59")
-        self.parts.minute_past = minute
-
-    def _times(self, token: Token) -> None:
-        self._once_only("time of day", token)
-        found = [self._time()]
-        while self._lists_on(self._starts_time):
-            found.append(self._time())
-        self.parts.times = sorted(set(found))
+        elif self._peek().kind == "past":
+            past = self._take()
+            self._minute_past(past, int(past.text[1:]))
+        elif not self._past_the_hour():
+            self._times(token)
 
     def _on(self, token: Token) -> None:
         self._accept("the")
@@ -229,129 +183,31 @@ class _Parser(Reader):
             self._once_only("date", token)
             self.parts.day = self._day()
 
-    def _is_date(self) -> bool:
-        """`24th of december`: a date, where `last friday of march` is a rule."""
-        first, second, third = self._peek(), self._peek(1), self._peek(2)
-        return second.text in MONTH_NAMES or (
-            second.text == "of" and third.text in MONTH_NAMES and first.kind == "ordinal"
-        )
-
-    def _weekdays(self) -> None:
-        self._once_only("list of weekdays", self._peek())
-        self._weekday(self.parts.weekdays)
-        while self._lists_on(self._is_weekday):
-            self._weekday(self.parts.weekdays)
-
-    def _weekday(self, into: set[int]) -> None:
-        token = self._take()
-        if token.text in DAY_NAMES:
-            first = DAY_NAMES[token.text]
-            if self._peek().text in ("to", "through") and self._peek(1).text in DAY_NAMES:
-                self._at += 1
-                last = DAY_NAMES[self._take().text]
-                into |= {(first + n) % 7 for n in range((last - first) % 7 + 1)}
-                self.parts.recurring = True
-            else:
-                into.add(first)
-        elif token.text in DAY_PLURALS:
-            self.parts.recurring = True
-            into.add(DAY_PLURALS[token.text])
-        elif token.text in WEEKDAY_GROUPS:
-            self.parts.recurring = True
-            into |= WORKDAYS if token.text.startswith("weekday") else WEEKEND
-        else:
-            self._fail(token, "expected a weekday")
-
-    def _ordinals(self, token: Token) -> None:
-        """`first and third monday of the month`, `1st and 15th`, `last day of every quarter`."""
-        self._accept("the")
-        start = self._peek()
-        found = [self._take_ordinal()]
-        while self._lists_on(lambda candidate: self._ordinal(candidate) is not None):
-            found.append(self._take_ordinal())
-        noun = self._peek()
-        self._once_only("list of days", noun)
-        self.parts.recurring = True
-        if noun.text in DAY_NAMES:
-            self._take()
-            self._nth_weekday(start, found, DAY_NAMES[noun.text])
-        elif noun.text in ("weekday", "working", "business"):
-            self._take()
-            if noun.text != "weekday" and not self._accept("day", "weekday"):
-                self._fail(self._peek(), "expected day")
-            if not set(found) <= {1, -1}:
-                self._refuse(start, "only the first and the last working day can be named")
-            self.parts.workdays |= set(found)
-        else:
-            self._accept("day", "days")
-            if max(found) > 31:
-                self._refuse(start, "expected a day from 1st to 31st")
-            self.parts.month_days |= set(found)
-        self._accept_of()
-
-    def _nth_weekday(self, start: Token, found: list[int], weekday: int) -> None:
-        if max(found) > 5:
-            self._refuse(start, "expected first to fifth, or last")
-        if found == [2] and self._peek().text not in ("of", "in"):
-            self._refuse(start, "ambiguous: write 'every other ...' or 'every second ... of the month'")
-        self.parts.nth |= {(which, weekday) for which in found}
-
-    def _accept_of(self) -> None:
-        if self._accept("of"):
-            self._of(self._peek())
-
-    def _of(self, token: Token) -> None:
-        """`of the month`, `of every quarter`, `of march and june`."""
-        if self._peek().text in MONTH_NAMES:
-            self._months(self._peek())
-            return
-        stepped = self._accept("every", "each")
-        if not stepped:
-            self._accept("the", "a")
-        step = 1
-        if stepped and self._accept("other"):
-            step = 2
-        elif stepped and self._number(self._peek()):
-            number = self._take()
-            step = self._bounded(number, self._number(number) or 0)
-        noun = self._take()
-        if UNITS.get(noun.text) not in ("month", "quarter", "year"):
-            self._fail(noun, "expected month, quarter, year or the name of a month")
-        if self.parts.unit is None:
-            self.parts.unit, self.parts.step = UNITS[noun.text], step
-        elif self.parts.unit != UNITS[noun.text] or step != 1:
-            self._refuse(noun, f"the phrase already recurs every {self.parts.unit}")
-
-    def _months(self, token: Token) -> None:
-        self._once_only("list of months", token)
-        self.parts.months.add(MONTH_NAMES[self._take().text])
-        while self._lists_on(lambda candidate: candidate.text in MONTH_NAMES):
-            self.parts.months.add(MONTH_NAMES[self._take().text])
-
     def _in(self, token: Token) -> None:
         first = self._peek()
         if first.kind == "zone":
             self._zone(self._take())
         elif first.text in MONTH_NAMES:
             self._months(first)
+        elif first.text == "the" and self._peek(1).text in DAY_PARTS:
+            self._at += 1
+            self._day_part(self._take())
         elif first.text == "the" and UNITS.get(self._peek(1).text) in ("month", "quarter", "year"):
             self._of(first)
+        elif first.kind == "word" and self._city(first, ""):
+            return
         else:
             self._once_only("date", token)
             self.parts.offset = self._offset()
 
     def _between(self, token: Token) -> None:
-        if not self._starts_time(self._peek()) and self._peek().kind != "number" and token.text == "from":
+        first = self._peek()
+        if token.text == "from" and first.text in DAY_NAMES and self._peek(1).text in RANGE_WORDS:
+            self._weekdays()
+        elif token.text == "from" and not self._starts_time(first) and first.kind != "number":
             self._start(token)
-            return
-        self._once_only("window", token)
-        first = self._time()
-        if not self._accept("and", "to", "until", "till"):
-            self._fail(self._peek(), "expected 'and' and the end of the window")
-        last = self._time()
-        if last <= first:
-            self._refuse(token, "the window ends before it starts")
-        self.parts.window = (first, last)
+        else:
+            self._between_times(token)
 
     def _start(self, token: Token) -> None:
         self._once_only("start", token)

@@ -22,6 +22,10 @@ class DayRef:
     year: int | None = None
     month: int = 0
     day: int = 0
+    months: int | None = None
+    """`the 3rd of next month` is 1, with its day."""
+    weeks: int | None = None
+    """`next week on tuesday` is 1, with its weekday."""
 
     @property
     def relative(self) -> bool:
@@ -32,6 +36,11 @@ class DayRef:
         """The day, seen from `today`; `passed` says that its time of day is over today. Raises ValueError for none."""
         if self.days is not None:
             return today + timedelta(days=self.days)
+        if self.months is not None:
+            year, month = divmod(today.year * 12 + today.month - 1 + self.months, 12)
+            return date(year, month + 1, self.day)
+        if self.weeks is not None and self.weekday is not None:
+            return today + timedelta(days=7 * self.weeks - today.weekday() + (self.weekday - 1) % 7)
         if self.weekday is not None:
             ahead = (self.weekday - today.isoweekday()) % 7
             return today + timedelta(days=ahead or (7 if self.strict or passed else 0))
@@ -77,7 +86,12 @@ class Parts:
     window: tuple[Time, Time] | None = None
     zone: str | None = None
     day: DayRef | None = None
-    offset: tuple[int, str] | None = None
+    offset: list[tuple[int, str]] | None = None
+    """`in 2 hours and 30 minutes`: counts and units."""
+    count: int | None = None
+    """`10 times`."""
+    lasting: tuple[int, str] | None = None
+    """`for the next 3 days`."""
     start: Moment | None = None
     until: Moment | None = None
     except_weekdays: set[int] = field(default_factory=set)
@@ -101,7 +115,7 @@ class Parts:
     def relative(self) -> bool:
         """Whether it means nothing without a moment to count from."""
         ends = [moment.day.relative for moment in (self.start, self.until) if moment is not None]
-        if any(ends):
+        if any(ends) or self.count is not None or self.lasting is not None:
             return True
         if self.once:
             return self.offset is not None or self.day is None or self.day.relative

@@ -1,6 +1,6 @@
 """The tokens of a phrase, and what is read the same in every clause: numbers, times of day, days, lists.
 
-Owns the reading position. It only moves forward, so whatever uses it is linear; nothing here recurses.
+Owns the reading position. It only moves forward, so every parser on top of it is linear; nothing here recurses.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from datetime import date
 from typing import NoReturn
 
 from horarium.errors import InvalidTrigger
-from horarium.triggers.phrase_parts import DayRef, Moment, Time
-from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, TIMES, UNITS, Token
+from horarium.triggers.phrase_parts import DayRef
+from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
 from horarium.triggers.words import quote
 
 STEP_MAX = 10_000
 """`every N ...`, `in N ...`."""
 
-WEEKDAY_GROUPS = ("weekday", "weekdays", "weekend", "weekends")
+WEEKDAY_GROUPS = ("weekday", "weekdays", "weekend", "weekends", "workday", "workdays")
 
 
 class Reader:
@@ -72,56 +72,22 @@ class Reader:
             return True
         return False
 
-    def _starts_time(self, token: Token) -> bool:
-        if token.kind == "number":
-            after = token.index + 1
-            return after < len(self._tokens) and (
-                self._tokens[after].kind == "half" or self._tokens[after].text == "o'clock"
-            )
-        return token.kind == "time" or token.text in TIMES
-
-    def _time(self) -> Time:
-        token = self._take()
-        if token.text in TIMES:
-            return TIMES[token.text]
-        if token.kind not in ("time", "number"):
-            self._fail(token, "expected a time of day such as 9am, 9:34am, 18:00, noon or midnight")
-        half = token.text[-2:] if token.text[-1] == "m" else ""
-        digits = [int(n) for n in token.text.removesuffix(half).split(":")]
-        if not half and self._peek().kind == "half":
-            half = self._take().text.replace(".", "")
-        exact = len(digits) > 1 or bool(half) or self._accept("o'clock")
-        if not exact:
-            self._refuse(token, f"is it {token.text}am, {token.text}pm or {token.text}:00?")
-        return self._clock(token, digits, half)
-
-    def _clock(self, token: Token, digits: list[int], half: str) -> Time:
-        hour, minute, second = (*digits, 0, 0)[:3]
-        if half and not 1 <= hour <= 12:
-            self._refuse(token, "expected an hour from 1 to 12 before am or pm")
-        if half:
-            hour = hour % 12 + (12 if half == "pm" else 0)
-        if hour > 23 or minute > 59 or second > 59:
-            self._refuse(token, "expected a time from 00:00 to 23:59")
-        return hour, minute, second
-
     def _starts_day(self, token: Token) -> bool:
         names = (DAY_NAMES, DAY_PLURALS, MONTH_NAMES, ORDINALS)
         return (
             token.kind in ("date", "ordinal")
             or any(token.text in known for known in names)
-            or token.text in ("weekdays", "weekends", "weekday")
+            or token.text in WEEKDAY_GROUPS
             or (token.kind == "number" and self._peek().text in MONTH_NAMES)
         )
 
-    @staticmethod
-    def _is_weekday(token: Token) -> bool:
-        return token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in WEEKDAY_GROUPS
+    def _is_weekday(self, token: Token) -> bool:
+        known = token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in WEEKDAY_GROUPS
+        return known or self._is_business_day(token)
 
-    def _moment(self) -> Moment:
-        day = self._day()
-        self._accept("at")
-        return Moment(day, self._time() if self._starts_time(self._peek()) else None)
+    def _is_business_day(self, token: Token) -> bool:
+        after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
+        return token.text in ("business", "working") and after in ("day", "days")
 
     # --- days
 
@@ -134,6 +100,8 @@ class Reader:
             return DayRef(days=1 if token.text == "tomorrow" else 0)
         if token.text in ("next", "this"):
             name = self._take()
+            if token.text == "next" and name.text in ("month", "week"):
+                return self._day_of_next(name)
             if name.text not in DAY_NAMES:
                 self._fail(name, f"expected a weekday after {token.text!r}")
             return DayRef(weekday=DAY_NAMES[name.text], strict=token.text == "next")
@@ -151,11 +119,28 @@ class Reader:
         leading = self._day_number(token)
         if leading is not None:
             self._accept("of")
+            if self._peek().text == "next" and self._peek(1).text == "month":
+                self._at += 2
+                return DayRef(months=1, day=leading)
             month_name = self._take()
             if month_name.text not in MONTH_NAMES:
                 self._fail(month_name, "expected the name of a month")
             return self._checked(token, self._year(), MONTH_NAMES[month_name.text], leading)
         return self._fail(token, "expected a date such as december 24th, 2026-12-24, tomorrow or next friday")
+
+    def _day_of_next(self, unit: Token) -> DayRef:
+        """`next month on the 3rd`, `next week on tuesday`."""
+        self._accept("on")
+        self._accept("the")
+        token = self._peek()
+        if unit.text == "week" and token.text in DAY_NAMES:
+            return DayRef(weeks=1, weekday=DAY_NAMES[self._take().text])
+        day = self._day_number(token)
+        if unit.text == "month" and day is not None:
+            self._take()
+            return DayRef(months=1, day=day)
+        example = "next month on the 3rd" if unit.text == "month" else "next week on tuesday"
+        return self._refuse(unit, f"which day of next {unit.text}? write e.g. {example!r}")
 
     def _year(self) -> int | None:
         width = 1 if self._peek().kind == "comma" else 0
@@ -201,8 +186,29 @@ class Reader:
             self._refuse(token, f"expected a number from 1 to {STEP_MAX}")
         return count
 
-    def _offset(self) -> tuple[int, str]:
-        """`20 minutes`, `an hour`, `half an hour`."""
+    def _offset(self) -> list[tuple[int, str]]:
+        """`20 minutes`, `an hour`, `half an hour`, `2 hours and 30 minutes`, `an hour and a half`."""
+        found = [self._duration()]
+        while self._lists_on(self._starts_duration) or self._starts_duration(self._peek()):
+            if self._accept("a"):
+                self._take()
+                found.append(self._half_of(found[-1][1]))
+            else:
+                found.append(self._duration())
+        return found
+
+    def _starts_duration(self, token: Token) -> bool:
+        """A number and a unit, or `a half`."""
+        after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
+        return (self._number(token) is not None and after in UNITS) or (token.text == "a" and after == "half")
+
+    def _half_of(self, unit: str) -> tuple[int, str]:
+        halves = {"minute": (30, "second"), "hour": (30, "minute"), "day": (12, "hour")}
+        if unit not in halves:
+            self._refuse(self._tokens[self._at - 1], f"half a {unit} is no certain time")
+        return halves[unit]
+
+    def _duration(self) -> tuple[int, str]:
         if self._accept("half"):
             if not (self._accept("an", "a") and self._accept("hour")):
                 self._fail(self._peek(), "expected 'in half an hour'")
@@ -214,6 +220,8 @@ class Reader:
                 first, "expected a number and a unit (in 20 minutes), a month or a time zone such as Europe/Berlin"
             )
         unit = self._take()
+        if unit.text in ("fortnight", "fortnights"):
+            return self._bounded(first, 2 * count), "week"
         if unit.text not in UNITS or UNITS[unit.text] == "quarter":
             self._fail(unit, "expected a unit: seconds, minutes, hours, days, weeks, months or years")
         return self._bounded(first, count), UNITS[unit.text]

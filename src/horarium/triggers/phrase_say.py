@@ -17,14 +17,16 @@ def say_parts(parts: Parts) -> str:
     if parts.except_dates:
         said += f", except on {say_list(parts.except_dates[:5])}"
         said += f" and {len(parts.except_dates) - 5} more" if len(parts.except_dates) > 5 else ""
+    said += "" if parts.count is None else f", {say_count(parts.count, 'time')}"
+    said += "" if parts.lasting is None else f", for {say_count(*parts.lasting)}"
     said += "" if parts.start is None else f", starting {_moment(parts.start)}"
     return said if parts.until is None else f"{said}, until {_moment(parts.until)}"
 
 
 def _once(parts: Parts) -> str:
     if parts.offset is not None:
-        count, unit = parts.offset
-        return f"once, {say_count(count, unit)} later{_at(parts) if parts.times else ''}"
+        later = say_list([say_count(count, unit) for count, unit in parts.offset])
+        return f"once, {later} later{_at(parts) if parts.times else ''}"
     day = parts.day or DayRef(weekday=next(iter(parts.weekdays)))
     return f"once, {_day(day)}{_at(parts)}"
 
@@ -61,6 +63,10 @@ def _moment(moment: Moment) -> str:
 
 
 def _day(day: DayRef) -> str:
+    if day.months is not None:
+        return f"on the {ordinal(day.day)} of next month"
+    if day.weeks is not None and day.weekday is not None:
+        return f"on {WEEKDAYS[day.weekday]} of next week"
     if day.days is not None:
         return _ONE_DAY[day.days]
     if day.weekday is not None:

@@ -20,11 +20,13 @@ _TOKEN = re.compile(
     r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?|\d{1,2}[ap]m)(?![\w:])"
     r"|(?P<ordinal>\d{1,3}(?:st|nd|rd|th))(?!\w)"
     r"|(?P<past>:\d\d)(?![\w:])"
+    r"|(?P<short>\d{1,5}(?:h|m|s|min|d|w))(?!\w)"
     r"|(?P<number>\d{1,9})(?![\w:])"
     r"|(?P<half>[ap]\.m\.|[ap]m(?!\w))"
     r"|(?P<zone>[a-z_]+(?:/[a-z0-9_+-]+){1,3}|utc|gmt)(?!\w)"
     r"|(?P<word>[a-z]+(?:'[a-z]+)?)"
-    r"|(?P<comma>,)",
+    r"|(?P<comma>,)"
+    r"|(?P<sign>[-\u2013\u2014@&])",
     re.ASCII | re.IGNORECASE,
 )
 
@@ -47,9 +49,12 @@ ADVERBS = {
     "yearly": "year",
     "annually": "year",
 }
-_NUMBER_NAMES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBER_NAMES = (
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _ORDINAL_NAMES = ("first", "second", "third", "fourth", "fifth", "sixth")
-NUMBERS = {word: n for n, word in enumerate(_NUMBER_NAMES, 1)}
+NUMBERS = {word: n for n, word in enumerate(_NUMBER_NAMES, 1)} | {"thirty": 30, "forty": 40, "fifty": 50}
 ORDINALS = {word: n for n, word in enumerate(_ORDINAL_NAMES, 1)} | {"last": -1}
 MONTH_NAMES = (
     {name.lower(): n for n, name in enumerate(MONTHS, 1)}
@@ -63,11 +68,24 @@ DAY_NAMES = (
     | _SHORT
 )
 DAY_PLURALS = {f"{name.lower()}s": n for n, name in enumerate(WEEKDAYS)}
+DAY_PARTS = {
+    **dict.fromkeys(("morning", "mornings"), "morning"),
+    **dict.fromkeys(("afternoon", "afternoons"), "afternoon"),
+    **dict.fromkeys(("evening", "evenings"), "evening"),
+    **dict.fromkeys(("night", "nights"), "night"),
+    "tonight": "tonight",
+}
+RANGE_WORDS = ("to", "through", "thru", "until", "till", "-")
+_SIGNS = {"@": "at", "&": "and", "\u2013": "-", "\u2014": "-"}
+_SHORT_UNITS = {"h": "hour", "m": "minute", "min": "minute", "s": "second", "d": "day", "w": "week"}
 LONGEST = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """Days of each month, in a leap year."""
 
 WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
 TIMES = {"noon": (12, 0, 0), "midday": (12, 0, 0), "midnight": (0, 0, 0)}
+
+
+_LIKE_CRON = re.compile(r"\s*[\w*?/,#-]+(?:\s+[\w*?/,#-]+){1,7}\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +115,8 @@ def tokens_of(text: object) -> list[Token]:
             continue
         match = _TOKEN.match(text, position)
         if match is None:
+            if "*" in text and _LIKE_CRON.fullmatch(text):
+                _refuse_cron(text)
             if text[position] == "." and not text[position + 1 :].strip():
                 break
             raise InvalidTrigger(
@@ -105,10 +125,33 @@ def tokens_of(text: object) -> list[Token]:
                 field="text",
                 position=position,
             )
-        found.append(Token(str(match.lastgroup), match.group().lower(), match.group(), position, len(found)))
+        found += _read(match, len(found))
         position = match.end()
     if not found:
         raise InvalidTrigger(
             "text: it is empty: expected a phrase such as 'every day at 9am'", field="text", position=0
         )
     return found
+
+
+def _read(match: re.Match[str], index: int) -> list[Token]:
+    """One token; two for `30m`, a number and its unit."""
+    kind, given, position = str(match.lastgroup), match.group(), match.start()
+    text = given.lower()
+    if kind == "sign":
+        return [Token("word", _SIGNS.get(text, text), given, position, index)]
+    if kind == "short":
+        digits = text.rstrip("adhimnsw")
+        unit = _SHORT_UNITS[text.removeprefix(digits)]
+        after = position + len(digits)
+        return [Token("number", digits, given, position, index), Token("word", unit, given, after, index + 1)]
+    return [Token(kind, text, given, position, index)]
+
+
+def _refuse_cron(text: str) -> None:
+    count = len(text.split())
+    fields = "5 (minute, hour, day of month, month, day of week), 6 (seconds first) or 7 (year last)"
+    problem = f"it has {count} fields, and cron needs {fields}" if not 5 <= count <= 7 else "give it as cron"
+    raise InvalidTrigger(
+        f"text: {quote(text)} looks like a cron expression, not a phrase: {problem}", field="text", position=0
+    )

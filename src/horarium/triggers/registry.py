@@ -1,7 +1,8 @@
-"""From JSON to a trigger: which type is read by whom.
+"""From JSON to a trigger: which class reads which type.
 
 Our own types are named here and imported when first asked for; any other type is looked for in the entry-point group
-`horarium.triggers`, so that a package adds one by declaring it. Never imports an entry point that nobody asked for.
+`horarium.triggers`, so that a package adds one by declaring it. Never imports an entry point whose type was not asked
+for.
 """
 
 from __future__ import annotations
@@ -49,8 +50,17 @@ def parse_trigger(spec: object, *, field: str = "trigger") -> Trigger:
         return parse_at(spec, 1)
 
 
-def parse_at(given: object, depth: int) -> Trigger:
-    """As `parse_trigger`, for a trigger that stands at some depth of another; errors name the field from there."""
+def read_stored(spec: object) -> Trigger:
+    """As `parse_trigger`, for one that was accepted before: whether anything is left of it is not searched again."""
+    return parse_at(spec, 1, stored=True)
+
+
+def _parse_stored(given: object, depth: int) -> Trigger:
+    return parse_at(given, depth, stored=True)
+
+
+def parse_at(given: object, depth: int, *, stored: bool = False) -> Trigger:
+    """As `parse_trigger`, for a trigger that is at some depth of another; errors name the field from there."""
     if depth > DEPTH_MAX:
         raise InvalidTrigger(f"triggers nest deeper than {DEPTH_MAX}: flatten them")
     if not isinstance(given, Mapping):
@@ -58,7 +68,7 @@ def parse_at(given: object, depth: int) -> Trigger:
     name = given.get("type")
     if not isinstance(name, str):
         raise InvalidTrigger(f"type: expected one of {', '.join(_OURS)}, not {quote(name)}", field="type")
-    spec = Spec(given, depth, parse_at)
+    spec = Spec(given, depth, _parse_stored if stored else parse_at, stored=stored)
     trigger = _reader(name).from_spec(spec)
     spec.done()
     return trigger

@@ -1,8 +1,8 @@
 """`rrule`: recurrence rules of RFC 5545, with RDATE, EXDATE, EXRULE and several rules in one.
 
 Owns what the set of rules means together: where it starts, in which zone, what is added and what is left out. The rules
-themselves are the engine's (`recurrence/`). Two decisions stand here. A rule without DTSTART counts from Monday
-1973-01-01T00:00:00 in its zone, so that the answer depends on nothing but the rule; one with COUNT can't, and counts
+themselves are the engine's (`recurrence/`). Two decisions are made here. A rule without DTSTART counts from Monday
+1973-01-01T00:00:00 in its zone, so that the answer depends on the rule alone; one with COUNT can't, and counts
 from its anchor. And what EXRULE and EXDATE leave out is passed over one by one, up to a limit, so that a rule of which
 nothing is left gets an answer.
 """
@@ -15,9 +15,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant, to_text
-from horarium.errors import InvalidTrigger
+from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
+from horarium.triggers.budget import spend
 from horarium.triggers.recurrence import Fires, Freq, Parts, make_fires
+from horarium.triggers.recurrence.civil import DAY_SECONDS
 from horarium.triggers.rrule_text import BARE_START, Moment, read_moment, read_rule_text
 from horarium.triggers.rrule_words import say_rules
 from horarium.triggers.spec import Spec
@@ -25,7 +27,7 @@ from horarium.triggers.words import quote
 from horarium.triggers.zones import Gap, Repeat, Zone, get_zone
 
 EXCLUDED_MAX: Final = 100_000
-"""Fire times in a row that EXRULE and EXDATE may leave out; beyond that, the rule counts as having ended."""
+"""Fire times in a row that EXRULE and EXDATE may leave out; beyond that, it is too expensive."""
 
 
 def rrule(text: str, timezone: str | None = None, *, gap: str = "shift", repeat: str = "first") -> RRule:
@@ -153,10 +155,14 @@ class RRule(Trigger):
         )
 
     def _read_until(self, parts: Parts) -> int | None:
+        """The last UTC second. A DATE means the whole of that day in the zone of the rule."""
         if parts.until is None:
             return None
-        wall, zone = read_moment(parts.until, None)
-        return (get_zone(zone) if zone else self._zone).to_utc(wall)[0]
+        wall, named = read_moment(parts.until, None)
+        zone = get_zone(named) if named else self._zone
+        if "T" in parts.until:
+            return zone.to_utc(wall)[0]
+        return zone.to_utc(wall + DAY_SECONDS, Gap.RUN_AT_TRANSITION)[0] - 1
 
     def _seconds(self, moments: list[Moment]) -> list[int]:
         found: set[int] = set()
@@ -200,11 +206,15 @@ class RuleSet:
         if self._single is not None:
             return self._single.next(after)
         for _ in range(EXCLUDED_MAX):
+            spend(len(self._rules) + len(self._exrules))
             found = self._next_included(after)
             if found is None or not self._is_excluded(found):
                 return found
             after = found
-        return None
+        raise TooExpensive(
+            f"EXDATE and EXRULE leave out more than {EXCLUDED_MAX} fire times in a row: give a narrower RRULE instead",
+            field="rrule",
+        )
 
     def count(self, after: int, until: int) -> int | None:
         """How many fire times lie in (after, until], where arithmetic alone knows; else None."""

@@ -134,7 +134,22 @@ def _read_exrule(content: RuleText, value: str, zone: str | None, position: int)
 def _parse_rule(content: RuleText, value: str, position: int) -> Parts:
     if len(content.rules) + len(content.exrules) >= RULES_MAX:
         raise _refuse(f"there are more than {RULES_MAX} rules: combine several triggers with any_of", position)
-    return parse_parts(value, position)
+    return parse_parts(_without_start(content, value, position), position)
+
+
+def _without_start(content: RuleText, value: str, position: int) -> str:
+    """A rule that carries its own start (`FREQ=DAILY;DTSTART=20260101T090000Z`), with blanks in place of it."""
+    found = _START_INSIDE.search(value)
+    if found is None:
+        return value
+    zone = found[1] or found[3]
+    at = position + found.start(2)
+    if zone and found[2].upper().endswith("Z"):
+        raise _refuse(f"DTSTART (position {at}) ends with Z and has a TZID too: give one of them", at)
+    _read_start(content, found[2], zone, at)
+    before, after = value[: found.start()], value[found.end() :]
+    blank = " " * (found.end() - found.start())
+    return f"{before}{blank}{after}" if before.strip() else f"{blank}{after.replace(';', ' ', 1)}"
 
 
 def _read_dates(content: RuleText, value: str, zone: str | None, position: int) -> None:
@@ -158,6 +173,9 @@ def _refuse(message: str, position: int | None = None) -> InvalidTrigger:
     return InvalidTrigger(message, field="rrule", position=position)
 
 
+_START_INSIDE: Final = re.compile(
+    r"(?:(?:^|;)\s*)DTSTART(?:;TZID=([^:;=]+))?[=:]([0-9TZtz]+)(?:;TZID=([^:;=]+))?\s*(?=;|$)", re.IGNORECASE
+)
 _FOLD: Final = re.compile(r"\r?\n[ \t]")
 _MOMENT: Final = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})(?:T([0-9]{2})([0-9]{2})([0-9]{2})(Z)?)?")
 _LINES: Final[dict[str, Callable[[RuleText, str, str | None, int], None]]] = {

@@ -1,9 +1,9 @@
 """Reading a trigger's JSON form, field by field.
 
 Owns the checks that every type needs: unknown fields (the nearest known one is named), wrong types, text, numbers,
-instants, nested triggers. Each check raises InvalidTrigger with the field's own name; whoever nests a value puts the
-place in front (`trigger.triggers[1].expression`), so that a message always says where. Nothing here recurses without a
-bound: a nested trigger carries its depth.
+instants, nested triggers. Each check raises InvalidTrigger with the field's own name; a trigger that nests others puts
+the place in front (`trigger.triggers[1].expression`), so that a message always says where. Nothing here recurses
+without a bound: a nested trigger carries its depth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_instant, to_text
-from horarium.errors import InvalidTrigger
+from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.words import nearest, quote
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def within(place: str) -> Iterator[None]:
     except InvalidTrigger as error:
         field = error.field or ""
         dot = "." if field and not field.startswith("[") else ""
-        raise InvalidTrigger(error.message, field=f"{place}{dot}{field}", position=error.position) from None
+        kind = TooExpensive if isinstance(error, TooExpensive) else InvalidTrigger
+        raise kind(error.message, field=f"{place}{dot}{field}", position=error.position) from None
 
 
 def read_instant(given: object, field: str) -> Instant:
@@ -79,7 +80,9 @@ def check_instant(instant: Instant, field: str) -> Instant:
 class Spec:
     """The JSON form of one trigger, being read. What is read is known; `done()` refuses the rest."""
 
-    def __init__(self, fields: Mapping[str, Any], depth: int, parse: Parse) -> None:
+    def __init__(self, fields: Mapping[str, Any], depth: int, parse: Parse, *, stored: bool = False) -> None:
+        self.stored = stored
+        """Whether it was checked when it was defined: what is costly to check need not be checked again."""
         self._fields = fields
         self._depth = depth
         self._parse = parse

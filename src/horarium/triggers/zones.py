@@ -4,7 +4,7 @@ Owns the step between UTC seconds and wall seconds (what the wall clock shows, c
 it were UTC). It never looks at the server's own zone and holds no state but caches. The hard thing is speed: a
 conversion is two comparisons against the segment (the stretch of time with one offset) that was used last. Segments
 come from `zoneinfo`, probed one chunk of about a year at a time, so the rule that a zone follows after 2037 is honoured
-and a zone costs nothing for the years that nobody asks about.
+and a zone costs nothing for years that are never asked about.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _NOT_TREES = ("posix/", "right/")
 
 
 class Gap(StrEnum):
-    """What a wall time that the clock skips stands for."""
+    """What a wall time that the clock skips means."""
 
     SHIFT = "shift"
     """Read it with the offset before the gap: 02:30 becomes 03:30 (RFC 5545 section 3.3.5)."""
     SKIP = "skip"
-    """Nothing: the day goes without."""
+    """Nothing: no fire time on that day."""
     RUN_AT_TRANSITION = "run_at_transition"
     """The instant of the change."""
 
 
 class Repeat(StrEnum):
-    """What a wall time that the clock shows twice stands for."""
+    """What a wall time that the clock shows twice means."""
 
     FIRST = "first"
     """The first of the two (RFC 5545 section 3.3.5)."""
@@ -88,7 +88,7 @@ class Zone:
         return utc + offset if start <= utc < end else utc + self.segment_at(utc).offset
 
     def to_utc(self, wall: int, gap: Gap = Gap.SHIFT, repeat: Repeat = Repeat.FIRST) -> tuple[int, ...]:
-        """The UTC seconds that a wall second stands for, in order: none, one or two of them."""
+        """The UTC seconds that a wall second means, in order: none, one or two of them."""
         _, _, offset, clear, unclear = self._recent
         if clear <= wall < unclear:
             return (wall - offset,)
@@ -193,14 +193,15 @@ def _load_zone(key: str) -> Zone:
 
 
 def _unknown_zone(key: str) -> str:
-    names = {name.casefold(): name for name in _zone_names()}
+    names = {name.casefold(): name for name in zone_names()}
     near = difflib.get_close_matches(key.casefold(), names, n=1, cutoff=0.6)
     hint = f"did you mean {names[near[0]]}?" if near else "give an IANA name such as Europe/Berlin"
     return f"there is no time zone {key!r}: {hint}"
 
 
 @lru_cache(maxsize=1)
-def _zone_names() -> tuple[str, ...]:
+def zone_names() -> tuple[str, ...]:
+    """Every IANA name."""
     try:
         return tuple(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
     except (ModuleNotFoundError, OSError):
@@ -232,4 +233,4 @@ def _start_of(segment: Segment) -> int:
 
 _ALWAYS_UTC = Segment(-_FOREVER, _FOREVER, 0, -_FOREVER, _FOREVER)
 
-__all__ = ["Gap", "Repeat", "Segment", "Zone", "get_zone", "tzdata_version"]
+__all__ = ["Gap", "Repeat", "Segment", "Zone", "get_zone", "tzdata_version", "zone_names"]

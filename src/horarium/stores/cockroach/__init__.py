@@ -1,11 +1,11 @@
 """The store in CockroachDB: what `cockroachdb://` means.
 
-It is the PostgreSQL store wherever that holds, since both speak the same protocol: this package only says what is done
-otherwise. `connect` has the URL and what a session asks for, `session` the queries and how jobs and runs are inserted
+It is the PostgreSQL store where that works, since both speak the same protocol: this package holds only the
+differences. `connect` has the URL and what a session asks for, `session` the queries and how jobs and runs are inserted
 without functions of the server, `migrate` a schema that grows by one statement at a time.
 
-The hard thing is that every transaction is serializable and may be given up at any moment: whatever is called here must
-be harmless to repeat, and nothing may be read in a transaction that need not be.
+The hard thing is that every transaction is serializable and may be rolled back at any moment: every call here must be
+safe to repeat, and reads that need no transaction stay outside of one.
 """
 
 from horarium.stores.cockroach.store import CockroachStore

@@ -1,6 +1,6 @@
 """The schema's versions, as for PostgreSQL; but each statement is a transaction of its own.
 
-Nodes that open a new database at once all run the same statements, each of which is harmless to repeat (IF NOT EXISTS);
+Nodes that open a new database at once all run the same statements, each of which is safe to repeat (IF NOT EXISTS);
 one that loses the race for a name tries everything again. So does a node that finds half a migration: which ones were
 applied is written down last.
 """
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from horarium.stores.cockroach.connect import PAUSES
 from horarium.stores.migrations import Migration, missing_migrations
-from horarium.stores.postgres.connect import Connection, driver
+from horarium.stores.postgres.connect import Connection, driver, first_value
 from horarium.stores.postgres.migrate import applied
 
 PACKAGE = "horarium.stores.cockroach"
 
 LOST_RACES = frozenset({"23505", "40001", "40P01", "42710", "42P06", "42P07", "XX000"})
-"""Somebody else made the same table, index or schema at the same moment."""
+"""Another node created the same table, index or schema at the same moment."""
 
 _FIRST = (
     "CREATE SCHEMA IF NOT EXISTS horarium",
@@ -51,7 +51,7 @@ async def migrate(connection: Connection, migrations: Sequence[Migration], shown
 
 
 async def _once(connection: Connection, migrations: Sequence[Migration], shown: str) -> int:
-    exists = await connection.fetchval(_EXISTS)
+    exists = await first_value(connection, _EXISTS)
     if exists and not missing_migrations(await applied(connection), migrations, shown):
         return 0
     for statement in _FIRST:

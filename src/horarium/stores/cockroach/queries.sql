@@ -1,5 +1,5 @@
--- What CockroachDB is asked otherwise than PostgreSQL; all else is asked in that one's words. Columns of `given` are sent
--- whole, never as a NULL array. Rows to be deleted are found by a subquery, which versions before 23.1 need.
+-- The queries that differ from those of the PostgreSQL store; all others are shared. Columns of `given` are sent whole,
+-- never as a NULL array. Rows to be deleted are found by a subquery, which versions before 23.1 need.
 
 -- name: intern_gates
 INSERT INTO horarium.gates (namespace_id) VALUES ($1) ON CONFLICT DO NOTHING;
@@ -23,53 +23,76 @@ ON CONFLICT DO NOTHING;
 
 -- name: add_jobs
 INSERT INTO horarium.jobs (
-    num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition
+    num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until,
+    runs_max, swept_version
 )
 SELECT given.num, $1::int8, given.id, given.name, given.version, given.enabled, given.next_fire_at, given.deleted_at,
-    given.labels::jsonb, given.definition
+    given.labels::jsonb, given.definition, given.planned_until, given.runs_max, given.version
 FROM unnest(
-    $2::int8[], $3::text[], $4::text[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::text[], $10::text[]
-) AS given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
+    $2::int8[], $3::text[], $4::text[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::text[], $10::text[],
+    $11::int8[], $12::int8[]
+) AS given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
 ON CONFLICT DO NOTHING RETURNING id;
 
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_prefixed
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND left(name, char_length($4::text)) = $4
+ORDER BY name LIMIT $5;
+
+-- name: list_disabled_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
+    AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND left(name, char_length($4::text)) = $4
+ORDER BY name LIMIT $5;
+
+-- name: labelled_jobs
+SELECT num FROM horarium.jobs
+WHERE labels @> to_jsonb($2::text[]) AND deleted_at IS NULL AND namespace_id = $1 LIMIT $3::int8;
+
+-- name: list_jobs_numbered
+SELECT definition FROM horarium.jobs
+WHERE num = ANY ($6::int8[]) AND namespace_id = $1 AND deleted_at IS NULL AND name > $2
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_labelled
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
     AND labels @> to_jsonb($6::text[])
 ORDER BY name LIMIT $5;
 
 -- name: update_jobs
 UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
-    deleted_at = given.deleted_at, labels = given.labels::jsonb, definition = given.definition
-FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
-    AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
-WHERE jobs.namespace_id = $1 AND jobs.id = given.id AND jobs.version = given.version_read
+    deleted_at = given.deleted_at, labels = given.labels::jsonb, definition = given.definition,
+    planned_until = given.planned_until, runs_max = given.runs_max, swept_version = given.version
+FROM unnest(
+    $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
+    $11::int8[]
+) AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+WHERE jobs.namespace_id = $1 AND jobs.id = ANY ($2::text[]) AND jobs.id = given.id AND jobs.version = given.version_read
 RETURNING jobs.id;
 
 -- name: withdraw_runs
-DELETE FROM horarium.runs WHERE namespace_id = $1 AND state = 0 AND (id, token) IN (
+DELETE FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($2::bytea[]) AND state = 0 AND (id, token) IN (
     SELECT given.id, given.token FROM unnest($2::bytea[], $3::int8[]) AS given (id, token)
 );
 
 -- name: add_runs
--- What stands in `finished` is looked for by the insert itself: that nobody moves it there meanwhile is what makes the
--- transaction serializable. What is finished from the start is filed afterwards.
+-- The insert itself looks for the run in `finished`. That no other transaction moves it there meanwhile is ensured by
+-- serializability. A run that is finished from the start is moved to history afterwards.
 INSERT INTO horarium.runs (
     namespace_id, id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds,
     payload, state, attempt, token, worker, lease_expires_at, started_at, finished_at, disposition,
@@ -101,6 +124,29 @@ WHERE NOT EXISTS (SELECT 1 FROM horarium.finished AS f WHERE f.namespace_id = $1
     )
 ON CONFLICT DO NOTHING RETURNING id;
 
+-- name: list_unfinished_runs_of_queue
+SELECT runs.*, few.number AS place, ($6::int8 IS NULL OR queue_id = $6::int8) AND ($7::int8 IS NULL OR state = $7::int8)
+    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+    AND runs.id < $2::bytea AND runs.id >= $3::bytea AND $1::int8 IS NOT NULL AND $5::int8 > 0 AS matches
+FROM (
+    SELECT found.id, count(*) OVER () AS number FROM (
+        (
+            SELECT id FROM horarium.runs WHERE queue_id = $6::int8 AND state = 0 AND NOT gated
+            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
+        )
+        UNION ALL
+        (
+            SELECT id FROM horarium.runs WHERE queue_id = $6::int8 AND state = 0 AND gated
+            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
+        )
+        UNION ALL
+        (
+            SELECT id FROM horarium.runs WHERE namespace_id = $10::int8 AND state > 0 AND queue_id = $6::int8
+            ORDER BY lease_expires_at, id LIMIT $4::int8 + 1
+        )
+    ) AS found LIMIT $4::int8 + 1
+) AS few JOIN horarium.runs ON runs.namespace_id = $10::int8 AND runs.id = few.id;
+
 -- name: file_runs
 WITH gone AS (
     DELETE FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($2::bytea[]) AND state > 2 RETURNING runs.*
@@ -108,7 +154,7 @@ WITH gone AS (
 INSERT INTO horarium.finished SELECT * FROM gone;
 
 -- name: lock_gates
--- From here to the end of the transaction nobody else claims gated runs of this namespace.
+-- From here to the end of the transaction no other claim takes gated runs of this namespace.
 SELECT namespace_id FROM horarium.gates WHERE namespace_id = $1 FOR UPDATE;
 
 -- name: claim_runs
@@ -136,9 +182,9 @@ WITH given (
     )
 ),
 gone AS (
-    DELETE FROM horarium.runs WHERE namespace_id = $1 AND id IN (
+    DELETE FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($3::bytea[]) AND id IN (
         SELECT here.id FROM given JOIN horarium.runs AS here ON here.namespace_id = $1 AND here.id = given.id
-        WHERE here.token = given.token_read AND here.state = given.state_read
+        WHERE here.id = ANY ($3::bytea[]) AND here.token = given.token_read AND here.state = given.state_read
             AND (given.held IS NULL OR (here.lease_expires_at > $2) = given.held)
     )
     RETURNING id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
@@ -162,7 +208,7 @@ WITH due AS MATERIALIZED (
 DELETE FROM horarium.finished WHERE namespace_id = $1 AND id IN (SELECT id FROM due);
 
 -- name: lock_owners
--- No lock is needed: whoever gives a run to a job that is being forgotten has read what is deleted here.
+-- No lock is needed: a transaction that adds a run to a job that is being deleted has read the rows deleted here.
 SELECT $1::int8 IS NOT NULL;
 
 -- name: forget_jobs
@@ -186,3 +232,7 @@ DELETE FROM horarium.finished WHERE namespace_id = $1 AND id IN (
     ) AS old
     WHERE owners.namespace_id = $1 AND owners.job_id = $2
 );
+
+-- name: count_jobs
+-- There are no triggers that could count.
+SELECT count(*), count(*) FILTER (WHERE enabled) FROM horarium.jobs WHERE namespace_id = $1 AND deleted_at IS NULL;

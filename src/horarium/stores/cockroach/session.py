@@ -1,10 +1,10 @@
 """The queries of CockroachDB, and how jobs and runs are inserted in several statements of one transaction.
 
-Queries that hold as they are come from the PostgreSQL store, with every integer as an int8, since types must agree
-where rows are united. Those that don't stand in this package's `queries.sql`, under the same names.
+Queries that work unchanged come from the PostgreSQL store, with every integer as an int8, since types must agree in a
+UNION. The others are in this package's `queries.sql`, under the same names.
 
-The hard thing is an insert that must not add what stands in history: the statement looks there itself, which is enough
-only because the transaction is serializable.
+The hard thing is an insert that must not add a run that is in history: the statement looks there itself, which is
+enough only because the transaction is serializable.
 """
 
 from __future__ import annotations
@@ -22,20 +22,35 @@ from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
-NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere"})
+NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "fold_job_counts"})
 _SMALL_INT = re.compile(r"::int[24]\b")
+
+BOUNDS = {
+    "get_jobs_by_id": ("jobs.id = given.id", "jobs.namespace_id = $1::int8 AND jobs.id = ANY ($2::text[])"),
+    "get_runs": ("finished.id = given.id", "finished.namespace_id = $1::int8 AND finished.id = ANY ($2::bytea[])"),
+    "free_gates": ("this.id = wanted.id", "this.namespace_id = $1::int8 AND this.id = ANY ($2::bytea[])"),
+    "settle_runs": ("runs.id = given.id", "runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])"),
+    "amend_runs": ("finished.id = given.id", "finished.namespace_id = $1::int8 AND finished.id = ANY ($3::bytea[])"),
+    "heartbeat_runs": ("runs.id = given.id", "runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])"),
+}
+"""Which rows a batch is about, repeated as a condition on the key: this planner would otherwise scan the namespace to
+join it with the batch, and conflict with every writer in it."""
 
 
 def _dialect() -> Queries:
     own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
-    texts = {name: _with_large_ints(theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
+    texts = {name: _translated(name, theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
     texts.update((name, own[name]) for name in own.names())
     return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
 
 
-def _with_large_ints(text: str) -> str:
-    # PostgreSQL shifts an int8 by an int4 only; CockroachDB takes any.
-    return _SMALL_INT.sub("::int8", text).replace("1 << state", "1::int8 << state::int4")
+def _translated(name: str, text: str) -> str:
+    joined, bound = BOUNDS.get(name, ("", ""))
+    if bound:
+        assert joined in text, f"{name} is not joined with its batch as it was"
+        text = text.replace(joined, f"{joined} AND {bound}")
+    # Texts are always compared by code point here.
+    return _SMALL_INT.sub("::int8", text).replace(' COLLATE "C"', "")
 
 
 QUERIES = _dialect()
@@ -86,6 +101,9 @@ class CockroachSession(Session):
             await self.change("file_runs", self.namespace_id, list(added))
         return added
 
+    async def fold_job_counts(self) -> None:
+        """Jobs are counted when their number is asked for."""
+
     async def enter_gates(self) -> None:
         await self.one("lock_gates", self.namespace_id)
 
@@ -125,7 +143,7 @@ def _identities(run: Run) -> list[Hashable]:
 
 
 def _unlike(items: Sequence[T], identities: Any) -> Iterator[list[T]]:
-    """Neighbours that share no identity, so that the first of two that do is the one that stands."""
+    """Neighbours that share no identity, so that of two that do the first one is kept."""
     part: list[T] = []
     seen: set[Hashable] = set()
     for item in items:

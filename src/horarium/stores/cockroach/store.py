@@ -1,7 +1,7 @@
 """`ports.Store` over CockroachDB: the PostgreSQL store, where it differs.
 
 What adds jobs or runs is one transaction, since nothing in the server does it in one statement. A claim first looks,
-outside of any transaction, so that what it saw can't become a conflict; what it then takes, it takes from locked rows.
+outside of any transaction, so that what it saw can't become a conflict; then it takes runs from locked rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest
 from horarium.model import Run
-from horarium.ports import Claimed
+from horarium.ports import NOTHING_ALONG, Along, Claimed, Placeholders
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, migrate
 from horarium.stores.cockroach.session import CockroachSession
@@ -20,7 +20,6 @@ from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location
-from horarium.stores.postgres.elsewhere import Placeholders
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import PostgresStore
@@ -52,13 +51,13 @@ class CockroachStore(PostgresStore):
     def _session(self, connection: Connection) -> Session:
         return CockroachSession(connection, self._namespace_id, self._memory)
 
-    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
-        return await self._call(lambda session: runs.add_runs(session, runs_), transaction=True) if runs_ else []
+    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=True) if runs_ else []
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
-        serializable and tried again as a whole by whoever began it. The store must be open."""
-        if not hasattr(connection, "fetchval"):
+        serializable and retried as a whole by the caller. The store must be open."""
+        if not hasattr(connection, "fetch"):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
         return await runs.add_runs(self._session(connection), runs_) if runs_ else []

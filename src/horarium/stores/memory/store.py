@@ -15,7 +15,10 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
+    NOTHING_ALONG,
+    Along,
     Beat,
     Claimed,
     JobFilter,
@@ -26,8 +29,10 @@ from horarium.ports import (
     Stats,
     lease_end,
 )
+from horarium.stores.listing import ahead_after, ahead_cursor
+from horarium.stores.memory.indexes import Timed
 from horarium.stores.memory.ordered import Ordered
-from horarium.stores.memory.space import Space, Timed
+from horarium.stores.memory.space import Space
 
 
 class MemoryDatabase:
@@ -59,35 +64,47 @@ class MemoryStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
-        return [self._add_job(job) for job in jobs]
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        return [self._add_job(job, along.get(job.id, ())) for job in jobs]
 
-    def _add_job(self, job: Job) -> bool:
-        named = job.deleted_at is None and job.name in self._space.job_ids
+    def _add_job(self, job: Job, along: Sequence[Record]) -> bool:
+        named = job.deleted_at is None and job.name in self._space.found_jobs.ids
         if named or job.id in self._space.jobs:
             return False
         self._space.put_job(job)
+        self._space.beside.add(along)
         return True
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        ids, jobs = self._space.job_ids, self._space.jobs
+        ids, jobs = self._space.found_jobs.ids, self._space.jobs
         return [jobs[ids[name]] if name in ids else None for name in names]
 
     async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
         return [self._space.jobs.get(job_id) for job_id in ids]
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        names = self._space.job_names if after is None else self._space.job_names.above(after)
-        jobs = (self._space.jobs[self._space.job_ids[name]] for name in names)
+        names = self._space.found_jobs.names if after is None else self._space.found_jobs.names.above(after)
+        jobs = (self._space.jobs[self._space.found_jobs.ids[name]] for name in names)
         found = list(islice((job for job in jobs if _job_matches(job, where)), limit + 1))
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        entries = list(islice(self._space.jobs_due, limit + 1))
+        entries = list(islice(self._space.found_jobs.due, limit + 1))
         due = [job_id for fire_at, job_id in entries[:limit] if fire_at <= until]
         beyond = entries[len(due)][0] if len(due) < len(entries) else None
         return [self._space.jobs[job_id] for job_id in due], beyond
+
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        above = _end_of(until) if after is None else ahead_cursor(after)
+        entries = list(islice(self._space.found_jobs.by_cursor.above(above), limit + 1))
+        jobs = tuple(self._space.jobs[job_id] for _, job_id in entries[:limit])
+        return Page(jobs, ahead_after(*entries[limit - 1]) if len(entries) > limit > 0 else None)
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        names = list(islice(self._space.found_jobs.trimmed.above(after or ""), limit + 1))
+        jobs = tuple(self._space.jobs[self._space.found_jobs.ids[name]] for name in names[:limit])
+        return Page(jobs, names[limit - 1] if len(names) > limit > 0 else None)
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         return [self._commit_plan(plan, now) for plan in plans]
@@ -103,6 +120,7 @@ class MemoryStore:
             self._withdraw(run)
         for run in plan.runs:
             self._space.add_run(run)
+        self._space.beside.add(plan.records)
         return True
 
     def _withdraw(self, read: Run) -> None:
@@ -112,18 +130,24 @@ class MemoryStore:
 
     # -- runs
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        return [self._space.add_run(run) for run in runs]
+    async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+        return [self._add_run(run, along.get(run.id, ())) for run in runs]
+
+    def _add_run(self, run: Run, along: Sequence[Record]) -> bool:
+        added = self._space.add_run(run)
+        if added:
+            self._space.beside.add(along)
+        return added
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return [self._space.runs.get(run_id) for run_id in ids]
 
     async def get_run_by_key(self, unique_key: str) -> Run | None:
-        run_id = self._space.runs_by_key.get(unique_key)
+        run_id = self._space.identities.by_key.get(unique_key)
         return None if run_id is None else self._space.runs[run_id]
 
     async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-        runs, unfinished = self._space.runs, self._space.unfinished
+        runs, unfinished = self._space.runs, self._space.found_runs.unfinished
         return {job_id: [runs[run_id] for _, run_id in unfinished.get(job_id, ())] for job_id in job_ids}
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
@@ -134,9 +158,9 @@ class MemoryStore:
 
     def _ids_descending(self, where: RunFilter, after: str | None) -> Iterator[str]:
         if where.job is not None:
-            return self._space.runs_of_name.get(where.job, Ordered[str]()).descending(after)
+            return self._space.identities.of_name.get(where.job, Ordered[str]()).descending(after)
         states = where.states or State
-        return merge(*(self._space.runs_in_state[state].descending(after) for state in states), reverse=True)
+        return merge(*(self._space.found_runs.in_state[state].descending(after) for state in states), reverse=True)
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         claim = _Claim(self._space, sorted(set(queues)), now, until)
@@ -165,38 +189,74 @@ class MemoryStore:
         return Pulse(expires_at, run.state is State.CANCELLING)
 
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        overdue = [self._space.runs[run_id] for _, run_id in islice(self._space.deadlines.upto(_end_of(now)), limit)]
-        ahead = next(self._space.deadlines.above(_end_of(now)), None)
+        overdue = [
+            self._space.runs[run_id] for _, run_id in islice(self._space.found_runs.deadlines.upto(_end_of(now)), limit)
+        ]
+        ahead = next(self._space.found_runs.deadlines.above(_end_of(now)), None)
         return overdue, None if ahead is None else ahead[0]
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
-        expired = list(islice(self._space.prunable.upto(_end_of(now)), limit))
+        expired = list(islice(self._space.found_runs.prunable.upto(_end_of(now)), limit))
         for _, run_id in expired:
             self._space.forget_run(self._space.runs[run_id])
-        orphans = (job_id for job_id in self._space.jobs_deleted if job_id not in self._space.runs_of_job)
+        orphans = (job_id for job_id in self._space.found_jobs.deleted if job_id not in self._space.identities.of_job)
         for job_id in list(islice(orphans, limit)):
             self._space.forget_job(self._space.jobs[job_id])
         return len(expired)
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        finished = self._space.finished.get(job_id, Ordered[str]())
+        finished = self._space.found_runs.finished.get(job_id, Ordered[str]())
         surplus = list(islice(finished, max(0, min(len(finished) - keep, limit))))
         for run_id in surplus:
             self._space.forget_run(self._space.runs[run_id])
         return len(surplus)
 
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        return [self._space.beside.records.get(name) for name in names]
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        names = self._space.beside.names
+        ordered = names.descending(after) if where.descending else names if after is None else names.above(after)
+        records = (self._space.beside.records[name] for name in ordered)
+        found = list(islice((record for record in records if _record_matches(record, where)), limit + 1))
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        return [self._put_record(change) for change in changes]
+
+    def _put_record(self, change: RecordChange) -> bool:
+        stored = self._space.beside.records.get(change.record.name)
+        if (0 if stored is None else stored.version) != change.expected:
+            return False
+        if change.deleted:
+            self._space.beside.forget(change.record.name)
+        else:
+            self._space.beside.put(change.record)
+        self._space.beside.add(change.records)
+        return True
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        where = RecordFilter(prefix, until=until)
+        old = list(islice((name for name in self._space.beside.names if _is_within(name, where)), max(limit, 0)))
+        for name in old:
+            self._space.beside.forget(name)
+        return len(old)
+
     # -- the rest
 
     async def beat_node(self, node: Node) -> None:
-        self._space.nodes[node.name] = node
+        self._space.beside.nodes[node.name] = node
 
     async def list_nodes(self, since: Instant) -> list[Node]:
-        nodes = (node for node in self._space.nodes.values() if node.beat_at >= since)
+        nodes = (node for node in self._space.beside.nodes.values() if node.beat_at >= since)
         return sorted(nodes, key=lambda node: node.name)
 
     async def stats(self, now: Instant) -> Stats:
-        jobs = [self._space.jobs[job_id] for job_id in self._space.job_ids.values()]
-        queues = sorted(self._space.lanes.keys() | self._space.claimed_in.keys())
+        jobs = [self._space.jobs[job_id] for job_id in self._space.found_jobs.ids.values()]
+        queues = sorted(self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys())
         return Stats(
             jobs=len(jobs),
             jobs_enabled=sum(job.enabled for job in jobs),
@@ -204,14 +264,14 @@ class MemoryStore:
         )
 
     def _queue_stats(self, queue: str, now: Instant) -> QueueStats:
-        lanes = list(self._space.lanes.get(queue, {}).values())
+        lanes = self._space.found_runs.lanes.of(queue)
         due = sum(lane.count_below(_end_of(now)) for lane in lanes)
         earliest = min((entry[0] for lane in lanes if (entry := lane.first()) is not None), default=None)
         return QueueStats(
             queue=queue,
             due=due,
             scheduled=sum(map(len, lanes)) - due,
-            running=self._space.claimed_in[queue],
+            running=self._space.found_runs.claimed.in_queue[queue],
             oldest_due_at=earliest if due else None,
         )
 
@@ -243,12 +303,12 @@ class _Claim:
         left = next(_Claim(self._space, self._queues, self._now, self._end[0] - 1).takes(), None)
         if left is not None:
             return left.due_at
-        lanes = (lane for queue in self._queues for lane in self._space.lanes.get(queue, {}).values())
+        lanes = (lane for queue in self._queues for lane in self._space.found_runs.lanes.of(queue))
         ahead = (next(lane.above(self._end), None) for lane in lanes)
         return min((entry[0] for entry in ahead if entry is not None), default=None)
 
     def _due(self) -> Iterator[Run]:
-        for lanes in self._space.lane_by_lane(self._queues):
+        for lanes in self._space.found_runs.lanes.lane_by_lane(self._queues):
             for _, run_id in merge(*(lane.upto(self._end) for lane in lanes)):
                 yield self._space.runs[run_id]
 
@@ -259,14 +319,14 @@ class _Claim:
 
     def _without_slot(self, run: Run) -> bool:
         key = run.concurrency_key
-        return key is not None and self._space.claimed_under[key] + self._keys[key] >= run.concurrency_max
+        return key is not None and self._space.found_runs.claimed.under[key] + self._keys[key] >= run.concurrency_max
 
     def _out_of_turn(self, run: Run) -> bool:
         if not run.serial or run.job_id is None:
             return False
-        if run.job_id in self._jobs or self._space.claimed_of_job[run.job_id]:
+        if run.job_id in self._jobs or self._space.found_runs.claimed.of_job[run.job_id]:
             return True
-        return self._space.unfinished[run.job_id].first() != (run.fire_at, run.id)
+        return self._space.found_runs.unfinished[run.job_id].first() != (run.fire_at, run.id)
 
 
 def _claimed(run: Run, worker: str, now: Instant) -> Run:
@@ -302,3 +362,11 @@ def _run_matches(run: Run, where: RunFilter) -> bool:
         and (where.since is None or run.fire_at >= where.since)
         and (where.until is None or run.fire_at < where.until)
     )
+
+
+def _record_matches(record: Record, where: RecordFilter) -> bool:
+    return _is_within(record.name, where) and where.labels.items() <= record.labels.items()
+
+
+def _is_within(name: str, where: RecordFilter) -> bool:
+    return where.first <= name.encode() < where.end

@@ -1,4 +1,4 @@
-"""The store in MongoDB: what `mongodb://` and `mongodb+srv://` mean. It needs a replica set, of one node at the least.
+"""The store in MongoDB: what `mongodb://` and `mongodb+srv://` mean. It needs a replica set of at least one node.
 
 `store` answers the port; the functions that do the work (`jobs`, `runs`, `claim`, `stats`) work on a `Session`: the
 collections of one database, seen through one namespace. `queries` holds every filter and every pipeline, `rows` turns

@@ -1,17 +1,17 @@
-"""The claim: who is next, exactly, whoever else claims at the same time.
+"""The claim: which runs are next, exactly, also while other nodes claim at the same time.
 
-Candidates are read as they now stand, without a lock. If nothing can hold any of them back, one command takes those
-that still are as they were read. Every write leaves a mark of its own, so a run whose mark is the same is the same, and
-what the claim has made of it need not be read: two round trips. Only if some were lost to another claimer is it asked
-which those are, and looked again.
+Candidates are read without a lock. If nothing can hold any of them back, one command takes those that are still as
+they were read. Every write leaves a mark of its own, so a run with the same mark is unchanged, and the claimed runs
+need not be read back: two round trips. Only if some were lost to another claimer does a query tell which, and the claim
+looks again.
 
 If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
-of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document of which
-nothing matters but that two transactions that write it can't both succeed. So no two claimers decide about one key on
+of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document whose only
+purpose is that two transactions that write it can't both succeed. So no two claimers decide about one key on
 the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates shut
-until whoever is hindered has its transaction ended; where the server forbids that, the others take what lies behind
-other gates.
-Runs that only settle give places free; a snapshot that does not know of it yet holds back too much, never too little.
+until a node that is blocked ends its transaction; where the server forbids that, the others take the runs behind other
+gates. Settling a run only frees places; a snapshot that does not contain that yet holds back too much, never too
+little.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from horarium.stores.mongo.runs import Statement, by_key, write
 from horarium.stores.mongo.session import Contended, Document, Session
 
 LOOKS_MAX = 20
-"""How often one claim looks for candidates before it is content with what it has."""
+"""How often one claim looks for candidates before it returns what it has."""
 
 PASSING: Document = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
 
 CHUNK_MIN = 100
 CHUNKS_MAX = 100
-"""How many candidates that may be held back are looked at in one go at the least, and how often."""
+"""How many candidates that may be held back are looked at in one go, at least, and how often."""
 
 
 async def claim_runs(
@@ -133,12 +133,12 @@ class _Claim:
     # -- what may be held back
 
     async def _take_gated(self, wanted: int) -> tuple[list[Document], list[Run], bool]:
-        """Decide who is next. Those that may be held back are taken at once; the others are returned, to be taken
-        without a transaction, in which every loss to another claimer would undo all of it."""
+        """Decide which runs are next. Those that may be held back are taken at once; the others are returned, to be
+        taken without a transaction, in which every loss to another claimer would undo all of it."""
         try:
             return await self._session.transaction(lambda within: self._decide(wanted, within), gate=True)
         except Contended:
-            # Somebody may have died behind a gate. What doesn't have to pass it goes on.
+            # A claimer may have died and left a gate shut. Runs that need not pass it go on.
             self._hindered = True
             self._found = queries.beyond_gates(self._found, await self._stuck())
         try:
@@ -157,7 +157,7 @@ class _Claim:
         return ready, runs, decision.exhausted
 
     async def _stuck(self) -> list[str]:
-        """The gates of the last decision that somebody holds."""
+        """The gates of the last decision that another transaction holds."""
         session, skip = self._session, len(self._session.prefix)
 
         def passing(gate: str) -> Callable[[Any], Awaitable[object]]:
@@ -191,8 +191,8 @@ def _claim_order(run: Run) -> tuple[int, Instant, str]:
 class _Decision:
     """Which candidates may be taken, in claim order, as if each were taken before the next is looked at.
 
-    Candidates come in chunks. What is learnt from one (which keys are full, for which jobs it is nobody's turn) is told
-    the server with the next, so that however many are held back, few of them travel."""
+    Candidates come in chunks. What one shows (which keys are full, which jobs have no run whose turn it is) is sent
+    with the query for the next, so that few runs that are held back are transferred."""
 
     def __init__(self, session: Session, found: Document, wanted: int, within: Any) -> None:
         self._session, self._found, self._wanted, self._within = session, found, wanted, within

@@ -16,15 +16,15 @@ from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
 
-from horarium.clock import Instant, to_instant
-from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreUnavailable
+from horarium.clock import Instant, to_instant, to_micros
+from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreRefused, StoreUnavailable
 
 SCHEMES = ("mongodb", "mongodb+srv")
 DATABASE_DEFAULT = "horarium"
 HALF_MILLISECOND = 500
 WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
 ABANDONED_SECONDS = 1.0
-"""A transaction of ours from which nothing was heard for so long is nobody's: none of them ever waits for anything."""
+"""A transaction of ours that was inactive for this long has no owner any more: none of them ever waits."""
 COMMITS_MAX = 3
 """How often a commit is asked for whose fate is unknown."""
 
@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "maxPoolSize": 20,
     "appname": "horarium",
 }
-"""What a URL may set otherwise. Milliseconds, but for the last two."""
+"""The defaults of options that a URL may set. Milliseconds, except for the last two."""
 
 FIXED: dict[str, Any] = {"w": "majority", "journal": True, "retryWrites": True}
 REFUSED = frozenset(("w", "journal", "retrywrites", "readpreference", "readconcernlevel", "timeoutms", "tz_aware"))
@@ -47,8 +47,6 @@ SAID_CHARS_MAX = 300
 _PASSING_CODES = {
     6: "a host can't be reached",
     7: "a host was not found",
-    13: "the user may not do this; grant readWrite on the database",
-    18: "the user name or the password is refused",
     24: "a lock is held for too long",
     50: "it took too long",
     64: "the majority did not confirm in time",
@@ -58,9 +56,8 @@ _PASSING_CODES = {
     189: "the primary has stepped down",
     239: "the snapshot is too old",
     246: "the snapshot is not available",
-    251: "the transaction was given up",
+    251: "the transaction was aborted",
     262: "it took too long",
-    8000: "the user name or the password is refused",
     9001: "the connection was lost",
     10107: "the node is not the primary",
     11600: "it is shutting down",
@@ -69,11 +66,16 @@ _PASSING_CODES = {
     13436: "the node is recovering",
     14031: "its disk is full",
 }
+_REFUSED_CODES = {
+    13: "the user may not do this; grant readWrite on the database",
+    18: "the user name or the password is refused; look at the store's URL",
+    8000: "the user name or the password is refused; look at the store's URL",
+}
 _PASSING_LABELS = ("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult")
 
 
 class Location(Struct, frozen=True):
-    """A database to connect to. `shown` may stand in messages, `url` may not."""
+    """A database to connect to. `shown` may appear in messages, `url` may not."""
 
     url: str
     shown: str
@@ -83,7 +85,7 @@ class Location(Struct, frozen=True):
 
 def parse_url(url: str) -> Location:
     """`mongodb://[user:password@]host[:port][,host...][/database][?option=value&...]`, or `mongodb+srv://` with one
-    host, looked up in DNS. The database is `horarium` if none is named. Options are the driver's own, but for those
+    host, looked up in DNS. The database is `horarium` if none is named. Options are the driver's own, except those
     that say how writes are acknowledged. Raises InvalidSetting."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2]
@@ -105,12 +107,7 @@ def parse_url(url: str) -> Location:
 
 def make_client(location: Location) -> Any:
     """A client, not connected yet. Raises InvalidSetting."""
-    try:
-        from pymongo import AsyncMongoClient
-    except ImportError as error:
-        raise InvalidSetting(
-            f"store: {location.shown} needs the MongoDB driver; pip install 'horarium[mongo]'", field="store"
-        ) from error
+    from pymongo import AsyncMongoClient
 
     chosen = {name: value for name, value in DEFAULTS.items() if name.lower() not in location.options}
     try:
@@ -205,7 +202,7 @@ def duplicates(error: BaseException) -> list[int] | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a transaction may be tried again from its beginning: not if nobody answers, which took long enough."""
+    """Whether a transaction may be tried again from its beginning: not if no server answers, which took long enough."""
     from pymongo.errors import NetworkTimeout, PyMongoError, ServerSelectionTimeoutError, WaitQueueTimeoutError
 
     if isinstance(error, (ServerSelectionTimeoutError, NetworkTimeout, WaitQueueTimeoutError)):
@@ -229,14 +226,14 @@ async def commit(session: Any) -> None:
 
 
 async def end_abandoned(client: Any) -> bool:
-    """Have the server give up transactions that nodes of ours began and left: it keeps what they wrote from others for
-    a minute, whether the node that began them lives or not. If one was only slow, it begins again. Whether there were
+    """Have the server abort transactions that nodes of ours began and left: it keeps what they wrote locked for a
+    minute, whether the node that began them lives or not. If one was only slow, it begins again. Whether there were
     any. A user may see and end what runs under its own name; where a server allows not even that, nothing is done."""
     from pymongo.errors import OperationFailure
 
     ours = {
         "appName": client.options.pool_options.appname,
-        "transaction.timeInactiveMicros": {"$gte": round(ABANDONED_SECONDS * 1_000_000)},
+        "transaction.timeInactiveMicros": {"$gte": to_micros(ABANDONED_SECONDS)},
     }
     try:
         cursor = await client.admin.aggregate(
@@ -262,7 +259,7 @@ def translated(location: Location) -> Iterator[None]:
 
 
 def explain(error: Any, location: Location) -> HorariumError:
-    """The error of ours that stands for one of the driver's."""
+    """Our error for one of the driver's."""
     from pymongo import errors
 
     said = str(error).partition(", Timeout: ")[0].partition(" (configured timeouts")[0][:SAID_CHARS_MAX]
@@ -277,6 +274,8 @@ def explain(error: Any, location: Location) -> HorariumError:
     if isinstance(error, errors.InvalidOperation):
         return StoreUnavailable(f"the store at {location.shown} is closed; open it first")
     code = _code(error)
+    if code in _REFUSED_CODES:
+        return StoreRefused(f"MongoDB at {location.shown}: {_REFUSED_CODES[code]} ({said})")
     if code in _PASSING_CODES:
         return StoreUnavailable(f"MongoDB at {location.shown}: {_PASSING_CODES[code]} ({said})")
     if any(error.has_error_label(label) for label in _PASSING_LABELS):

@@ -11,24 +11,25 @@ from typing import Any
 
 from msgspec import Struct
 
-RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA = (
-    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema")
+RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS = (
+    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema", "records")
 )
 
 GATES_KEPT_SECONDS = 24 * 3600
-"""How long the gate of a key or a job that nobody claims is kept."""
+"""How long the gate of a key or a job is kept without a claim."""
 
 SIGNALS_KEPT_SECONDS = 60
 
 PENDING: dict[str, Any] = {"state": 0}
 CLAIMED: dict[str, Any] = {"state": {"$gt": 0, "$lt": 3}}
 UNFINISHED: dict[str, Any] = {"state": {"$lt": 3}}
+ENDED: dict[str, Any] = {"state": {"$gt": 3}}
 FINISHED: dict[str, Any] = {"state": {"$gt": 2}}
 PRESENT: dict[str, Any] = {"$exists": True}
 
 
 class Index(Struct, frozen=True):
-    """One index. `where`: what stands in it (None: everything)."""
+    """One index. `where`: what it contains (None: everything)."""
 
     collection: str
     name: str
@@ -89,4 +90,28 @@ JOBS_AND_RUNS = Migration(
     ),
 )
 
-MIGRATIONS = (JOBS_AND_RUNS,)
+LISTS_AND_SWEEPS = Migration(
+    2,
+    "lists_and_sweeps",
+    (
+        Index(RUNS, "runs_of_queue", {"n": 1, "queue": 1, "_id": 1}),
+        Index(RUNS, "runs_pending", {"n": 1, "_id": 1}, PENDING),
+        # What went well is most of history: what did not has its own indexes, by state.
+        Index(RUNS, "runs_ended", {"n": 1, "state": 1, "_id": 1}, ENDED),
+        Index(RUNS, "runs_ended_of_queue", {"n": 1, "queue": 1, "state": 1, "_id": 1}, ENDED),
+        Index(RUNS, "runs_ended_of_name", {"n": 1, "job": 1, "state": 1, "_id": 1}, {**ENDED, "job": PRESENT}),
+        # Begins differently from `runs_of_name`, since no two indexes may have the same keys.
+        Index(RUNS, "runs_unfinished_of_name", {"job": 1, "n": 1, "_id": 1}, {**UNFINISHED, "job": PRESENT}),
+        Index(JOBS, "jobs_ahead", {"n": 1, "planned_until": 1, "_id": 1}, {"deleted": False}),
+        Index(JOBS, "jobs_trimmed", {"n": 1, "runs_kept": 1, "name": 1}, {"deleted": False, "runs_kept": PRESENT}),
+        Index(JOBS, "jobs_counted", {"n": 1, "deleted": 1, "enabled": 1, "name": 1}),
+    ),
+)
+
+RECORDS_BY_LABEL = Migration(
+    3,
+    "records",
+    (Index(RECORDS, "records_labelled", {"n": 1, "labels": 1, "_id": 1}, {"labels": PRESENT}),),
+)
+
+MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL)

@@ -1,10 +1,10 @@
 """Jobs: what `ports.Store` says of them, as functions on a session.
 
-Plans are carried out in one transaction for the batch. First it is hoped that every job still has the version that was
-read and that no run is in the way: then nothing need be read at all. If that fails, mostly since another node has
-planned the same jobs, nothing is written, and the batch is gone through plan by plan: what is stored is read in one
-snapshot, the effect of each plan is worked out in memory, and what came of it is written. Whatever others write
-meanwhile makes the transaction start again.
+Plans are carried out in one transaction for the batch. The first try assumes that every job still has the version that
+was read and that no run conflicts: then nothing need be read at all. If that fails, mostly because another node has
+planned the same jobs, nothing is written, and the batch is processed plan by plan: what is stored is read in one
+snapshot, the effect of each plan is computed in memory, and the result is written. A concurrent write makes the
+transaction start again.
 """
 
 from __future__ import annotations
@@ -12,20 +12,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from horarium.clock import Instant
-from horarium.model import Job, Plan, Run, RunChange, State
-from horarium.ports import JobFilter, Page
+from horarium.model import Job, Plan
+from horarium.ports import Along, JobFilter, Page
+from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import delete_many, duplicates, new_mark, replace_one
-from horarium.stores.mongo.rows import CHANGING, job_document, load_job, load_runs, run_document
+from horarium.stores.mongo.connect import duplicates, new_mark, replace_one
+from horarium.stores.mongo.records import add_records
+from horarium.stores.mongo.rows import job_document, load_job, run_document
 from horarium.stores.mongo.runs import insert
+from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
 
 
-async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
+async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
+    if along:
+        return await session.whole(lambda within: _add_jobs_with(session, jobs, along, within))
     return await insert(session.jobs, [job_document(session, job, job.version) for job in jobs])
+
+
+async def _add_jobs_with(session: Session, jobs: Sequence[Job], along: Along, within: Any) -> list[bool]:
+    same = await session.find(queries.job_versions(session, (job.id for job in jobs)), within=within)
+    named = await session.find(queries.get_jobs(session, [job.name for job in jobs]), within=within)
+    ids, names = {document["_id"] for document in same}, {document["name"] for document in named}
+    new: list[Job] = []
+    answers: list[bool] = []
+    for job in jobs:
+        key = session.key(job.id)
+        answers.append(key not in ids and (job.deleted_at is not None or job.name not in names))
+        if answers[-1]:
+            new.append(job)
+            ids.add(key)
+            names.update(() if job.deleted_at is not None else (job.name,))
+    if new:
+        await session.jobs.insert_many([job_document(session, job, job.version) for job in new], session=within)
+    await add_records(session, [record for job in new for record in along.get(job.id, ())], within)
+    return answers
 
 
 async def get_jobs(session: Session, names: Sequence[str]) -> list[Job | None]:
@@ -53,6 +75,24 @@ async def list_jobs(session: Session, where: JobFilter, after: str | None, limit
     return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
 
+async def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:
+    documents = await session.find(queries.jobs_ahead(session, until, after), limit)
+    jobs = tuple(job for job in map(load_job, documents) if job.planned_until > until)
+    if len(documents) < limit or limit <= 0:
+        return Page(jobs)
+    last = documents[-1]
+    at, job_id = last.get("planned_until"), last["_id"][len(session.prefix) :]
+    return Page(jobs, f"/{job_id}" if at is None else ahead_after(int(at), job_id))
+
+
+async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
+    kept = await session.find(queries.jobs_trimmed(session, after), limit + 1)
+    unswept = await session.find(queries.jobs_unswept(session, after), limit + 1)
+    found = sorted(map(load_job, [*kept, *unswept]), key=lambda job: job.name)
+    trimmed = tuple(job for job in found[:limit] if job.retention.runs_max is not None)
+    return Page(trimmed, found[limit - 1].name if len(found) > limit > 0 else None)
+
+
 async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
     async with session.at_one_instant() as instant:
         found = await session.find(queries.due_jobs(session, until), limit + 1, within=instant)
@@ -66,12 +106,12 @@ async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[J
 
 
 TRIES_DIVIDED = 3
-"""How often a part of a batch is tried, when the whole was in vain."""
+"""How often a part of a batch is tried, after the whole has failed."""
 
 
 async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tries: int = TRIES_MAX) -> list[bool]:
-    """A job that somebody else is writing must not hinder the others: the batch is halved until it stands alone, and
-    its plan loses."""
+    """A job that another transaction is writing must not hinder the others: the batch is halved until the job is
+    alone, and its plan loses."""
     try:
         return await _commit_together(session, plans, now, tries)
     except Contended:
@@ -110,6 +150,7 @@ async def _commit_all(session: Session, plans: Sequence[Plan], within: Any) -> l
             if duplicates(error) is None:
                 raise
             raise Lost from error
+    await add_records(session, [record for plan in plans for record in plan.records], within)
     return [True] * len(plans)
 
 
@@ -155,8 +196,11 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
 
 
 async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> None:
-    """What the plans do to runs: worked out in memory, then written: what goes, what stays, what comes."""
-    scene = await _read_scene(session, plans, within)
+    """What the plans do to runs."""
+    changes = [change for plan in plans for change in plan.changes]
+    named = [change.run for change in changes] + [run for plan in plans for run in plan.withdrawals]
+    added = [run for plan in plans for run in plan.runs] + [run for change in changes for run in change.follow_ups]
+    scene = await read_scene(session, named, added, within)
     for plan in plans:
         for change in plan.changes:
             scene.change(change, now)
@@ -164,89 +208,5 @@ async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within:
             scene.withdraw(run)
         for run in plan.runs:
             scene.add(run)
-    gone, kept, new = scene.outcome()
-    mark = new_mark()
-    writes = [
-        replace_one({"_id": session.key(run.id)}, run_document(session, run, mark)) for run in sorted(kept, key=_id_of)
-    ]
-    if gone:
-        writes.insert(0, delete_many({"_id": {"$in": session.keys(gone)}}))
-    if writes:
-        await session.runs.bulk_write(writes, session=within)
-    if new:
-        await session.runs.insert_many([run_document(session, run, mark) for run in new], session=within)
-
-
-def _id_of(run: Run) -> str:
-    return run.id
-
-
-async def _read_scene(session: Session, plans: Sequence[Plan], within: Any) -> Scene:
-    """The stored runs that the plans name, or that may be in the way of what they add."""
-    added = [run for plan in plans for run in plan.runs]
-    named = [change.run for plan in plans for change in plan.changes]
-    named += [run for plan in plans for run in plan.withdrawals]
-    found = await session.find(queries.get_runs(session, (run.id for run in [*added, *named])), within=within)
-    scene = Scene(load_runs(session, found))
-    if keys := sorted({run.unique_key for run in added if run.unique_key is not None}):
-        holders = await session.find(queries.run_by_key(session, keys), within=within)
-        scene.keys.update({run.unique_key: run.id for run in load_runs(session, holders) if run.unique_key is not None})
-    owned = [run for run in added if run.job_id is not None]
-    if owned:
-        fires = [run.fire_at for run in owned]
-        query = queries.runs_by_fire(session, (run.job_id or "" for run in owned), min(fires), max(fires))
-        for document in await session.find(query, within=within):
-            scene.fires[document["job_id"], int(document["fire_at"])] = document["_id"][len(session.prefix) :]
-    return scene
-
-
-class Scene:
-    """Some stored runs, and what becomes of them. `keys` and `fires`: which id holds a unique key, a fire time."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._before = {run.id: run for run in runs}
-        self._now = dict(self._before)
-        self.keys = {run.unique_key: run.id for run in runs if run.unique_key is not None}
-        self.fires = {(run.job_id, run.fire_at): run.id for run in runs if run.job_id is not None}
-
-    def change(self, change: RunChange, now: Instant) -> None:
-        """Write a change, unless its run has moved on."""
-        stored = self._now.get(change.run.id)
-        if stored is not None and _unmoved(stored, change, now):
-            self._now[stored.id] = replace(stored, **{name: getattr(change.run, name) for name in CHANGING})
-
-    def withdraw(self, read: Run) -> None:
-        """Delete a run that is still pending under the token that was read."""
-        run = self._now.get(read.id)
-        if run is None or run.state is not State.PENDING or run.token != read.token:
-            return
-        del self._now[run.id]
-        if run.unique_key is not None:
-            del self.keys[run.unique_key]
-        if run.job_id is not None:
-            del self.fires[run.job_id, run.fire_at]
-
-    def add(self, run: Run) -> None:
-        """Insert a run, unless its id, its unique key or its fire time is taken."""
-        if run.id in self._now or run.unique_key in self.keys or (run.job_id, run.fire_at) in self.fires:
-            return
-        self._now[run.id] = run
-        if run.unique_key is not None:
-            self.keys[run.unique_key] = run.id
-        if run.job_id is not None:
-            self.fires[run.job_id, run.fire_at] = run.id
-
-    def outcome(self) -> tuple[list[str], list[Run], list[Run]]:
-        """The ids that are gone, the runs that are other than before, and the new ones."""
-        gone = [run_id for run_id in self._before if run_id not in self._now]
-        kept = [run for run in self._now.values() if run.id in self._before and run is not self._before[run.id]]
-        new = [run for run in self._now.values() if run.id not in self._before]
-        return gone, kept, new
-
-
-def _unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
-    if stored.token != change.token or stored.state is not change.state:
-        return False
-    if change.held is None:
-        return True
-    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held
+        scene.records += plan.records
+    await write_scene(session, scene, within)

@@ -1,6 +1,6 @@
 """The schema's version, kept in one document, and how it goes up.
 
-Every step can be repeated: it only asks for indexes, and the server itself makes whoever asks for one that is being
+Every step can be repeated: it only asks for indexes, and the server itself makes a node that asks for one that is being
 built wait until it is there. So of several nodes that open an empty database at once one builds and the others wait,
 with no lock that a dead node could leave behind. The version is raised by compare-and-set when a step is complete.
 """
@@ -59,6 +59,6 @@ async def _raise_version(schema: Any, migration: Migration) -> None:
     try:
         await schema.update_one({"_id": VERSION_ID, "number": {"$lt": migration.number}}, step, upsert=True)
     except Exception as error:
-        # Another node was faster: the upsert found no lower number, and the document exists.
+        # Another node did it first: the upsert found no lower number, and the document exists.
         if duplicates(error) is None:
             raise

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.ports import JobFilter, RunFilter
-from horarium.stores.encoding import STATE_NUMBERS
-from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RUNS, UNFINISHED
+from horarium.model.records import RecordFilter
+from horarium.ports import JobFilter
+from horarium.stores.listing import ahead_cursor
+from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RECORDS, RUNS, UNFINISHED
 from horarium.stores.mongo.rows import label
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session, Sort
 
@@ -57,13 +58,38 @@ def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
         found["enabled"] = where.enabled
     if where.labels:
         found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
-    index = "jobs_labelled" if where.labels else "jobs_by_name"
+    index = "jobs_labelled" if where.labels else "jobs_by_name" if where.enabled is None else "jobs_counted"
     return Query(collection=JOBS, index=index, where=found, sort=[("name", 1)])
 
 
 def due_jobs(session: Session, until: Instant) -> Query:
     found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$lte": until}}
     return Query(collection=JOBS, index="jobs_due", where=found, sort=[("next_fire_at", 1), ("_id", 1)])
+
+
+def jobs_ahead(session: Session, until: Instant, after: str | None) -> Query:
+    """By the cursor, then by id. What code of the release before wrote has none: it comes first, to be looked at."""
+    found: Document = {"n": session.namespace, "deleted": False}
+    if after is None:
+        either: list[Document] = [{"planned_until": None}, {"planned_until": {"$gt": until}}]
+    elif after.startswith("/"):
+        either = [{"planned_until": None, "_id": {"$gt": session.key(after[1:])}}, {"planned_until": {"$gt": until}}]
+    else:
+        at, job_id = ahead_cursor(after)
+        either = [{"planned_until": at, "_id": {"$gt": session.key(job_id)}}, {"planned_until": {"$gt": at}}]
+    order = [("planned_until", 1), ("_id", 1)]
+    return Query(collection=JOBS, index="jobs_ahead", where={**found, "$or": either}, sort=order)
+
+
+def jobs_trimmed(session: Session, after: str | None) -> Query:
+    found = {"n": session.namespace, "deleted": False, "runs_kept": True, "name": {"$gt": after or ""}}
+    return Query(collection=JOBS, index="jobs_trimmed", where=found, sort=[("name", 1)])
+
+
+def jobs_unswept(session: Session, after: str | None) -> Query:
+    """Jobs that code of the release before wrote, by name: whether they keep a number of runs is to be looked at."""
+    found = {"n": session.namespace, "deleted": False, "planned_until": None, "name": {"$gt": after or ""}}
+    return Query(collection=JOBS, index="jobs_ahead", where=found, sort=[("name", 1)])
 
 
 def next_job_at(session: Session, until: Instant) -> Query:
@@ -125,22 +151,6 @@ def unfinished_runs(session: Session, job_ids: Iterable[str]) -> Query:
     return Query(collection=RUNS, index="runs_unfinished", where=found, sort=order)
 
 
-def list_runs(session: Session, where: RunFilter, after: str | None) -> Query:
-    """Walks down the ids: of one job if it is named, else of all."""
-    found: Document = {"_id": {"$gte": session.prefix, "$lt": session.end if after is None else session.key(after)}}
-    if where.job is not None:
-        found.update({"n": session.namespace, "job": where.job})
-    if where.states:
-        found["state"] = {"$in": sorted(STATE_NUMBERS[state] for state in where.states)}
-    if where.queue is not None:
-        found["queue"] = where.queue
-    fire_at = {"$gte": where.since, "$lt": where.until}
-    if bounds := {operator: instant for operator, instant in fire_at.items() if instant is not None}:
-        found["fire_at"] = bounds
-    index = "_id_" if where.job is None else "runs_of_name"
-    return Query(collection=RUNS, index=index, where=found, sort=[("_id", -1)])
-
-
 # ---- the claim --------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +172,8 @@ def claim_ready(found: Document) -> Query:
 
 
 def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
-    """Filters for these documents as they were read. One that bears the same mark was not written since; but it has to
-    be its own: another one's mark it may bear by now."""
+    """Filters for these documents as they were read. One with the same mark was not written since; but the mark has
+    to be compared for each document, since it may by now have the mark of another one."""
     marked: dict[Any, list[str]] = {}
     for candidate in candidates:
         marked.setdefault(candidate["mark"], []).append(candidate["_id"])
@@ -241,8 +251,8 @@ def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, n
 
 
 def settle_runs(keys: Sequence[str], changes: Sequence[Document], mark: Any) -> Pipeline:
-    """Write to each document of `keys` its own fields. A value that all have in common stands there once; None: the
-    field goes."""
+    """Write to each document of `keys` its own fields. A value that all have in common is sent once; None: the field
+    is removed."""
     place = {"$indexOfArray": [{"$literal": list(keys)}, "$_id"]}
     change: Document = {"mark": mark}
     for name, first in changes[0].items():
@@ -255,7 +265,7 @@ def settle_runs(keys: Sequence[str], changes: Sequence[Document], mark: Any) -> 
 
 
 def beating_runs(keys: Sequence[str], token: int, now: Instant) -> Document:
-    """Leases that stand."""
+    """Leases that are still held."""
     found = {"$in": list(keys)} if len(keys) > 1 else keys[0]
     return {"_id": found, "token": token, **CLAIMED, "lease_expires_at": {"$gt": now}}
 
@@ -310,10 +320,10 @@ def list_nodes(session: Session, since: Instant) -> Query:
     return Query(collection=NODES, index="nodes_by_name", where=found, sort=[("name", 1)])
 
 
-def count_jobs(session: Session) -> Grouping:
-    group = {"_id": None, "all": {"$sum": 1}, "enabled": {"$sum": {"$cond": ["$enabled", 1, 0]}}}
-    match = {"n": session.namespace, "deleted": False}
-    return Grouping(JOBS, "jobs_by_name", [{"$match": match}, {"$group": group}])
+def count_jobs(session: Session, *, enabled: bool) -> Grouping:
+    """From the index alone."""
+    match = {"n": session.namespace, "deleted": False, **({"enabled": True} if enabled else {})}
+    return Grouping(JOBS, "jobs_counted", [{"$match": match}, {"$count": "all"}])
 
 
 def count_ready(session: Session, now: Instant) -> Grouping:
@@ -332,3 +342,35 @@ def _first(collection: str, index: str, found: Document, field: str) -> Query:
     """The least of one field, alone."""
     fields = {field: True, "_id": False}
     return Query(collection=collection, index=index, where=found, sort=[(field, 1)], fields=fields)
+
+
+# ---- records ----------------------------------------------------------------------------------------------------
+
+
+def get_records(session: Session, names: Iterable[str], *, whole: bool = True) -> Query:
+    fields = None if whole else {"version": True}
+    return Query(collection=RECORDS, index=None, where={"_id": {"$in": session.keys(names)}}, fields=fields)
+
+
+def list_records(session: Session, where: RecordFilter, after: str | None) -> Query:
+    """Walks the names one way or the other: of one label if there is any, the rest being looked at in each record."""
+    prefix = session.key(where.prefix)
+    end = _successor(prefix) if where.until is None else min(_successor(prefix), prefix + where.until)
+    bounds: Document = {"$gte": prefix + where.since, "$lt": end}
+    if after is not None and where.descending:
+        bounds["$lt"] = min(end, session.key(after))
+    elif after is not None:
+        bounds["$gt"] = session.key(after)
+    found: Document = {"_id": bounds}
+    if where.labels:
+        found["n"] = session.namespace
+        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
+    index = "records_labelled" if where.labels else "_id_"
+    return Query(collection=RECORDS, index=index, where=found, sort=[("_id", -1 if where.descending else 1)])
+
+
+def _successor(text: str) -> str:
+    """The lowest text above all that begin with this one, which does not end in the last character there is."""
+    text = text.rstrip("\U0010ffff")
+    last = ord(text[-1]) + 1
+    return text[:-1] + chr(0xE000 if last == 0xD800 else last)

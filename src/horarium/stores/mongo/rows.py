@@ -1,6 +1,6 @@
-"""Runs, jobs and nodes as documents, and back.
+"""Runs, jobs, nodes and records as documents, and back.
 
-A field that has its default is left out, so that a document is small and stands in no index that it has no business in.
+A field that has its default is left out, so that a document is small and is in no index that does not need it.
 The numbers for states, causes and dispositions are part of the schema: they may grow, never change. Free text that a
 target reports may hold anything Python can hold, lone surrogates too, so it is kept as bytes. Names that users give
 never become field names. The driver gives 64-bit numbers a class of its own, which must not leave this module.
@@ -15,6 +15,7 @@ import msgspec
 
 from horarium.clock import SECOND
 from horarium.model import Job, Node, Run, RunPolicy
+from horarium.model.records import Record
 from horarium.stores.encoding import (
     CAUSE_NUMBERS,
     CAUSES,
@@ -54,8 +55,11 @@ def job_document(session: Session, job: Job, version: int) -> Document:
         "version": version,
         "enabled": job.enabled,
         "deleted": job.deleted_at is not None,
+        "planned_until": job.planned_until,
         "definition": encode_json(stored).decode(),
     }
+    if job.retention.runs_max is not None:
+        document["runs_kept"] = True
     if job.next_fire_at is not None:
         document["next_fire_at"] = job.next_fire_at
     if job.labels:
@@ -79,6 +83,24 @@ def node_document(session: Session, node: Node) -> Document:
 
 def load_node(document: Document) -> Node:
     return _decode_node(document["definition"])
+
+
+def record_document(session: Session, record: Record) -> Document:
+    document: Document = {
+        "_id": session.key(record.name),
+        "n": session.namespace,
+        "version": record.version,
+        "body": record.body,
+    }
+    if record.labels:
+        document["labels"] = [label(key, value) for key, value in record.labels.items()]
+    return document
+
+
+def load_record(session: Session, document: Document) -> Record:
+    labels = {pair["k"]: pair["v"] for pair in document.get("labels", ())}
+    name, version = document["_id"][len(session.prefix) :], int(document["version"])
+    return Record(name=name, body=bytes(document["body"]), labels=labels, version=version)
 
 
 # ---- runs: to documents -----------------------------------------------------------------------------------------
@@ -155,7 +177,7 @@ def changing_fields(run: Run) -> Document:
 
 
 def change_operators(fields: Document, mark: Any) -> Document:
-    """An update that writes these fields, and takes away those that are None."""
+    """An update that writes these fields, and removes those that are None."""
     written = {name: value for name, value in fields.items() if value is not None}
     removed = {name: True for name, value in fields.items() if value is None}
     operators: Document = {"$set": {**written, "mark": mark}}

@@ -1,8 +1,8 @@
 """Runs, all but the claim: what `ports.Store` says of them, as functions on a session.
 
 A batch of changes is one command, which the server answers with a count alone. Each write leaves a mark in what it
-wrote; so when the count says that some of a batch lost, reading the mark back tells which. If somebody has written over
-the mark within that moment, nobody can tell any longer, and the answer counts as lost: the caller asks again.
+wrote; so when the count says that some of a batch lost, reading the mark back tells which. If another write has
+replaced the mark in that moment, the result is unknown, and the answer counts as lost: the caller asks again.
 
 The hard thing is speed: one update of many documents costs a third of many updates of one. So changes that expect the
 same token and state go out as one update, which holds the values of each run and picks them by its `_id`.
@@ -16,12 +16,14 @@ from typing import Any
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
-from horarium.ports import Beat, Page, Pulse, RunFilter
-from horarium.stores.encoding import STATE_NUMBERS
-from horarium.stores.mongo import queries
+from horarium.ports import Along, Beat, Page, Pulse, RunFilter
+from horarium.stores.encoding import STATE_NUMBERS, comes_alone
+from horarium.stores.listing import SCAN_MAX, Walk, joined
+from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
 from horarium.stores.mongo.rows import change_operators, changing_fields, load_runs, run_document
-from horarium.stores.mongo.session import Document, Session
+from horarium.stores.mongo.scene import read_scene, write_scene
+from horarium.stores.mongo.session import Contended, Document, Session
 
 CANCELLING = 2
 STATEMENT_MAX = 128
@@ -39,13 +41,25 @@ def by_key(document: Document) -> str:
 # ---- adding and reading -----------------------------------------------------------------------------------------
 
 
-async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
+async def add_runs(session: Session, runs: Sequence[Run], along: Along) -> list[bool]:
+    if along:
+        return await session.whole(lambda within: _add_runs_with(session, runs, along, within))
     mark = new_mark()
     return await insert(session.runs, [run_document(session, run, mark) for run in runs])
 
 
+async def _add_runs_with(session: Session, runs: Sequence[Run], along: Along, within: Any) -> list[bool]:
+    scene = await read_scene(session, (), runs, within)
+    answers = [scene.add(run) for run in runs]
+    scene.records += [
+        record for run, added in zip(runs, answers, strict=True) if added for record in along.get(run.id, ())
+    ]
+    await write_scene(session, scene, within)
+    return answers
+
+
 async def insert(collection: Any, documents: Sequence[Document]) -> list[bool]:
-    """Insert each document that no unique index is against. The server tells which those are."""
+    """Insert each document that no unique index refuses. The server tells which those are."""
     try:
         await collection.insert_many(documents, ordered=False)
     except Exception as error:
@@ -76,15 +90,63 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
 
 
 async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    found = load_runs(session, await session.find(queries.list_runs(session, where, after), limit + 1))
-    more = len(found) > limit > 0
-    return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+    walks = [await _walked(session, walk, limit) for walk in listing.list_runs(session, where, after)]
+    documents, below = joined(walks, limit)
+    return Page(tuple(load_runs(session, documents)), None if below is None else below[len(session.prefix) :])
+
+
+async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
+    found = [(by_key(document), document) for document in await session.group(walk.found(limit + 1, SCAN_MAX))]
+    if len(found) > limit or not walk.matches:
+        return Walk(found)
+    last = await session.find(walk.ids(), 1, skip=SCAN_MAX - 1)
+    return Walk(found, by_key(last[0]) if last else None)
 
 
 # ---- settling ---------------------------------------------------------------------------------------------------
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    """What brings nothing along needs no transaction, if it can't meet what does."""
+    if all(map(comes_alone, changes)):
+        return await _settle_alone(session, changes, now)
+    touched = [run.id for change in changes for run in (change.run, *change.follow_ups)]
+    if len(set(touched)) < len(touched):
+        return await session.whole(lambda within: _settle_with(session, changes, now, within))
+    together = [change for change in changes if not comes_alone(change)]
+    written = dict(zip(map(_run_id, together), await _settle_together(session, together, now), strict=True))
+    alone = [change for change in changes if comes_alone(change)]
+    written.update(zip(map(_run_id, alone), await _settle_alone(session, alone, now), strict=True))
+    return [written[change.run.id] for change in changes]
+
+
+def _run_id(change: RunChange) -> str:
+    return change.run.id
+
+
+async def _settle_together(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    """A run that another transaction is writing must not hinder the others: the batch is halved until it is alone."""
+    if len(changes) == 1:
+        return await session.whole(lambda within: _settle_with(session, changes, now, within))
+    try:
+        return await session.transaction(lambda within: _settle_with(session, changes, now, within))
+    except Contended:
+        half = len(changes) // 2
+    first = await _settle_together(session, changes[:half], now)
+    return [*first, *await _settle_together(session, changes[half:], now)]
+
+
+async def _settle_with(session: Session, changes: Sequence[RunChange], now: Instant, within: Any) -> list[bool]:
+    added = [run for change in changes for run in change.follow_ups]
+    scene = await read_scene(session, [change.run for change in changes], added, within)
+    answers = [scene.change(change, now) for change in changes]
+    await write_scene(session, scene, within)
+    return answers
+
+
+async def _settle_alone(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    if not changes:
+        return []
     answer = [False] * len(changes)
     for places in _rounds(changes):
         if len(places) == 1:
@@ -158,10 +220,10 @@ async def write(session: Session, statements: Sequence[Statement]) -> int:
 
 
 async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-    """Renew, then read how the leases now stand. A lease that stands under the token was never lost in between."""
+    """Renew, then read the leases. A lease that is held under the token was never lost in between."""
     await write(session, _renewals(session, beats, now))
-    standing = await session.find(queries.get_runs(session, (beat.run_id for beat in beats)), fresh=True)
-    by_id = {document["_id"]: document for document in standing}
+    held = await session.find(queries.get_runs(session, (beat.run_id for beat in beats)), fresh=True)
+    by_id = {document["_id"]: document for document in held}
     return [_pulse(by_id.get(session.key(beat.run_id)), beat, now) for beat in beats]
 
 

@@ -1,9 +1,9 @@
 """The collections of one database, seen through one namespace; and transactions.
 
-A transaction that the server gives up (another one wrote the same document first) is tried again from its beginning,
-later each time. Whoever writes first goes on, so one of several always gets through; writes are made in the order of
-`_id`, so that two batches can't stop each other again and again. One that a dead node left is ended by whoever it
-hinders.
+A transaction that the server aborts (another one wrote the same document first) is retried from its beginning, after a
+longer pause each time. The first writer goes on, so one of several always succeeds; writes are made in the order of
+`_id`, so that two batches can't stop each other again and again. A transaction that a dead node left is ended by the
+node that it blocks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from horarium.errors import StoreUnavailable
 from horarium.ports import BATCH_MAX
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, end_abandoned, is_transient
-from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RUNS
+from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RECORDS, RUNS
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -51,12 +52,12 @@ class Grouping(Struct, frozen=True):
 
 
 class Contended(Exception):
-    """Others wrote the same document whenever it was tried; or one began to and has not been heard of since, but not
-    for long enough to be taken for dead. Nothing is written. Never leaves the store."""
+    """Others wrote the same document at each try; or one began to and has been silent since, but not for long enough
+    to be taken for dead. Nothing is written. Never leaves the store."""
 
 
 class Lost(Exception):
-    """Something in a transaction did not go as it was hoped for; nothing of it is written."""
+    """A transaction met something that it had assumed absent; nothing of it is written."""
 
 
 class Session:
@@ -71,9 +72,11 @@ class Session:
         self.end = self.prefix[:-1] + "0"
         self.database = client[location.database]
         majority, self._snapshot = concerns()
-        self.runs, self.jobs, self.nodes, self.gates = (self.database[name] for name in (RUNS, JOBS, NODES, GATES))
+        self.runs, self.jobs, self.nodes, self.gates, self.records = (
+            self.database[name] for name in (RUNS, JOBS, NODES, GATES, RECORDS)
+        )
         self._majority = {
-            name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES)
+            name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES, RECORDS)
         }
         self._gate = asyncio.Lock()
 
@@ -90,8 +93,8 @@ class Session:
     async def find(
         self, query: Query, limit: int = 0, *, skip: int = 0, within: Any = None, fresh: bool = False
     ) -> list[Document]:
-        """All that the query finds, `limit` at the most (0: no limit). `within`: a transaction, or a snapshot.
-        `fresh`: as the primary has it now, be it confirmed by a majority or not: only to look for what to write."""
+        """All that the query finds, at most `limit` (0: no limit). `within`: a transaction, or a snapshot.
+        `fresh`: as the primary has it now, confirmed by a majority or not: only to look for what to write."""
         collection = self._collection(query.collection, within, fresh)
         cursor = collection.find(
             query.where, query.fields, sort=query.sort or None, skip=skip, limit=limit, session=within
@@ -133,8 +136,8 @@ class Session:
     async def transaction(
         self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False, tries: int = TRIES_MAX
     ) -> T:
-        """Carry out `work` as one transaction. `gate`: of this node's own only one at a time, since they would only
-        stand in each other's way. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
+        """Carry out `work` as one transaction. `gate`: only one of this node's own at a time, since they would only
+        conflict with each other. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
         Contended."""
         if not gate:
             return await self._unhindered(work, tries)
@@ -142,7 +145,7 @@ class Session:
             return await self._unhindered(work, tries)
 
     async def attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Carry out `work` as one transaction, or not at all if anybody is in the way. Raises Contended."""
+        """Carry out `work` as one transaction, or not at all if another one conflicts. Raises Contended."""
         return await self._transaction(work, 1)
 
     async def _unhindered(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
@@ -166,6 +169,15 @@ class Session:
                 if not is_transient(error) and duplicates(error) is None:
                     raise
         raise Contended
+
+    async def whole(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """`transaction`, for a caller that comes again. Raises StoreUnavailable."""
+        try:
+            return await self.transaction(work)
+        except Contended:
+            raise StoreUnavailable(
+                f"MongoDB at {self.location.shown}: others write the same documents; try again"
+            ) from None
 
     async def would_conflict(self, work: Callable[[Any], Awaitable[object]]) -> bool:
         """Whether `work` would meet another transaction that is not over. It is undone."""

@@ -1,8 +1,8 @@
 """Wake-ups between nodes by a change stream: they cut latency, and nothing depends on them.
 
-Who publishes inserts a small document, which the server deletes after a minute; who listens watches insertions. Both
-are done by tasks in the background, so publishing never waits, and what piles up meanwhile goes out together. Whenever
-the watch had to begin anew all local subscribers are woken, since what was sent meanwhile is lost.
+To publish is to insert a small document, which the server deletes after a minute; to listen is to watch insertions.
+Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent together. Whenever
+the watch was restarted all local subscribers are woken, since what was sent meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from horarium.signals import SharedSignal
 from horarium.stores.mongo.connect import make_client, new_mark, parse_url, translated
 from horarium.stores.mongo.indexes import SIGNALS
+from horarium.stores.wakeups import SharedSignal
 
 AWAIT_MILLISECONDS = 5_000
 """How long the server waits for something new before it answers that there is nothing."""

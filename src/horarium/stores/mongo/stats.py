@@ -18,7 +18,8 @@ NODES_KEPT = 7 * DAY
 
 async def count(session: Session, now: Instant) -> Stats:
     async with session.at_one_instant() as instant:
-        jobs = await session.group(queries.count_jobs(session), within=instant)
+        jobs = await session.group(queries.count_jobs(session, enabled=False), within=instant)
+        enabled = await session.group(queries.count_jobs(session, enabled=True), within=instant)
         ready = await session.group(queries.count_ready(session, now), within=instant)
         claimed = await session.group(queries.count_claimed(session), within=instant)
     waiting = {document["_id"]: document for document in ready}
@@ -27,11 +28,11 @@ async def count(session: Session, now: Instant) -> Stats:
         _stats(queue, waiting.get(queue, {}), running.get(queue, 0))
         for queue in sorted(waiting.keys() | running.keys())
     )
-    return Stats(_count(jobs, "all"), _count(jobs, "enabled"), queues)
+    return Stats(_count(jobs), _count(enabled), queues)
 
 
-def _count(documents: list[Document], name: str) -> int:
-    return sum(int(document[name]) for document in documents)
+def _count(documents: list[Document]) -> int:
+    return sum(int(document["all"]) for document in documents)
 
 
 def _stats(queue: str, waiting: Document, running: int) -> QueueStats:

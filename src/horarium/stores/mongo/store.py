@@ -1,8 +1,8 @@
 """`ports.Store` over MongoDB.
 
 Each method is one call: a single command where that does it, else a few in a row, or one transaction. What was answered
-is in the journals of a majority. Each call runs in a task of its own: whoever awaits it may be cancelled, the call goes
-on (and the driver, which would lose a connection over it, never notices). The methods only say which function does the
+is in the journals of a majority. Each call runs in a task of its own: if the caller is cancelled, the call goes on (and
+the driver, which would lose a connection over it, never notices). The methods only say which function does the
 work.
 """
 
@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
-from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
-from horarium.stores.mongo import claim, jobs, runs, stats
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.stores.mongo import claim, jobs, records, runs, stats
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
@@ -24,7 +25,7 @@ from horarium.stores.mongo.session import Session
 T = TypeVar("T")
 
 HINDERED_SECONDS = 2.0
-"""After so long a call may be waiting for a transaction that a dead node left."""
+"""A call that takes longer than this may be waiting for a transaction that a dead node left."""
 
 
 class MongoStore:
@@ -85,15 +86,15 @@ class MongoStore:
             task.exception()
 
     def _free(self, hindered: asyncio.Task[Any]) -> None:
-        """Whoever writes without a transaction waits at the server, which does not say for what."""
+        """A write without a transaction waits at the server, which does not say for what."""
         if not hindered.done() and self._session is not None:
             self._start(end_abandoned(self._session.client))
             asyncio.get_running_loop().call_later(HINDERED_SECONDS, self._free, hindered)
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
-        return await self._call(jobs.add_jobs(self._open(), jobs_)) if jobs_ else []
+    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._call(jobs.add_jobs(self._open(), jobs_, along)) if jobs_ else []
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         return await self._call(jobs.get_jobs(self._open(), names)) if names else []
@@ -107,13 +108,19 @@ class MongoStore:
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         return await self._call(jobs.due_jobs(self._open(), until, limit))
 
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(jobs.jobs_ahead(self._open(), until, after, limit))
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(jobs.jobs_trimmed(self._open(), after, limit))
+
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         return await self._call(jobs.commit_plans(self._open(), plans, now)) if plans else []
 
     # -- runs
 
-    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
-        return await self._call(runs.add_runs(self._open(), runs_)) if runs_ else []
+    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._call(runs.add_runs(self._open(), runs_, along)) if runs_ else []
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._call(runs.get_runs(self._open(), ids)) if ids else []
@@ -144,6 +151,20 @@ class MongoStore:
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         return await self._call(runs.trim_runs(self._open(), job_id, keep, limit))
+
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        return await self._call(records.get_records(self._open(), names)) if names else []
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await self._call(records.list_records(self._open(), where, after, limit))
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        return await self._call(records.put_records(self._open(), changes)) if changes else []
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        return await self._call(records.prune_records(self._open(), prefix, until, limit))
 
     # -- the rest
 

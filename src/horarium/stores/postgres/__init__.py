@@ -1,9 +1,9 @@
 """The store in PostgreSQL: many nodes, one database; what `postgresql://` means.
 
 `store` answers the port; the functions that it calls (`jobs`, `runs`, `claim`) work on a `Session`: a connection inside
-a call, with the names that numbers stand for. `pool` keeps connections and carries calls out, `connect` is the only
+a call, with the names behind the numbers. `pool` keeps connections and carries calls out, `connect` is the only
 module that knows the driver and its errors, `rows` turns values into columns and back, `migrate` keeps the schema, and
-all SQL stands in `queries.sql`. `PostgresSignal` (LISTEN/NOTIFY) and `PostgresClock` are separate and optional.
+all SQL is in `queries.sql`. `PostgresSignal` (LISTEN/NOTIFY) and `PostgresClock` are separate and optional.
 """
 
 from horarium.stores.postgres.clock import PostgresClock

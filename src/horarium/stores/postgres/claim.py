@@ -1,15 +1,17 @@
-"""The claim: who is next, at a cost that neither history nor the future changes.
+"""The claim: which runs are next, at a cost that depends neither on history nor on runs due later.
 
-Waiting runs stand in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
+Waiting runs are in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
 concurrency key or the order of their job may. A level is one priority of one queue in one of the two. As long as no
 gated run is due, a claim is one statement that skips what others are taking (`claim_at_once`).
 
 The hard thing is the gated ones: claimers together must not exceed a maximum. Once any is due, the claim walks the
 levels exactly, highest priority first and merged by (due_at, id). Python counts what it took, since that counts for
 those that follow; each further chunk of a level is asked for with the counts so far, so that a full key is skipped
-inside the server. Nothing is locked until it is known what is wanted. Then the gates of these runs are, in the order of
-their numbers, so that no two claimers wait for each other in a circle; and only then, under a newer snapshot, it shows
-which of them nobody was faster at. Claimers wait for each other only where they want runs of the same key or job.
+inside the server. Where a bounded look found too few, the gates are walked instead, and of each only the first run
+counts: no claim looks at each run that waits behind a shut gate. Nothing is locked until the wanted runs are known.
+Then their gates are locked, in the order of their numbers, so that claimers can't deadlock; only then does a newer
+snapshot show which of the runs no other claimer has taken. Claimers wait for each other only where they want runs of
+the same key or job.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
 
 CHUNK_MIN = 16
-"""How many gated runs are looked at in one go at the least."""
+"""How many gated runs are looked at in one go, at least."""
+
+GATED_LOOKS = 200
+"""How many gated runs of a level are looked at, at least, before its gates are walked."""
 
 GATES = 128
-"""Keys and jobs share so many locks in a namespace, so that no claim holds more of them: a server has room for a few
-thousand in all."""
+"""The locks that all keys and jobs of a namespace share, and so the most that one claim holds: a server has room for a
+few thousand in all."""
 
 ROUNDS_MAX = 8
-"""How often a claim looks again at once because others were faster at all that it wanted."""
+"""How often a claim looks again at once because others took all that it wanted."""
 
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
@@ -61,7 +66,7 @@ async def claim_at_once(
 async def claim_exactly(
     session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed:
-    """The claim, gated runs included. In a transaction. Where others were faster at some, `next_due_at` is `until`."""
+    """The claim, gated runs included. In a transaction. Where others took some first, `next_due_at` is `until`."""
     await session.enter_gates()
     rows, wanted = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
     more = len(rows) >= limit or len(rows) < wanted
@@ -91,7 +96,7 @@ async def take(
 
 
 async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes]:
-    """The ids of those that nothing holds back, now that nobody else can claim beside them."""
+    """The ids of those that nothing holds back, now that no other claim can take them."""
     gated = [candidate for candidate in chosen if len(candidate) > 3]
     if not gated:
         return [candidate[1] for candidate in chosen]
@@ -172,16 +177,54 @@ class _Walk:
 
     async def _gated(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:
         size = max(self._limit, CHUNK_MIN)
-        values = queue_id, priority, self._until, self._now, size, self._session.namespace_id
+        looks = max(GATED_LOOKS, 2 * size)
+        level = queue_id, priority, self._until, self._now
         after: tuple[Instant, bytes] = (-1, b"")
         while True:
-            counts = list(self._keys), list(self._keys.values()), list(self._owners)
-            chunk = await self._session.rows("claim_gated", *values, *after, *counts)
+            values = *level, size, self._session.namespace_id, *after, *self._counts(), looks
+            chunk = [tuple(row) for row in await self._session.rows("claim_gated", *values)]
             for row in chunk:
-                yield tuple(row)
+                if row[5] is not None:
+                    yield row[:6]
+            if not chunk:
+                return
+            after, place = (chunk[-1][0], chunk[-1][1]), chunk[-1][6]
+            if place == looks:
+                break
             if len(chunk) < size:
                 return
-            after = chunk[-1][0], chunk[-1][1]
+        async for candidate in self._by_gates(level, size, after):
+            yield candidate
+
+    async def _by_gates(
+        self, level: tuple[int, int, Instant, Instant], size: int, after: tuple[Instant, bytes]
+    ) -> AsyncIterator[Candidate]:
+        """Most of what was looked at is held back: so by what holds it back."""
+        values = *level, self._session.namespace_id, *after, *self._counts()
+        rows = await self._session.rows("claim_gates", *values)
+        heads = sorted((tuple(row) for row in rows), key=lambda head: head[:2])
+        async for candidate in _merged([self._behind(level, size, head) for head in heads]):
+            yield candidate
+
+    async def _behind(
+        self, level: tuple[int, int, Instant, Instant], size: int, head: Candidate
+    ) -> AsyncIterator[Candidate]:
+        """What may be taken of one gate, in order. Of a job in order, one."""
+        *first, gate = head
+        _, _, owner, serial, key, free = first
+        yield tuple(first)
+        last: Sequence[Any] = first
+        while not (serial and owner is not None) and self._keys[key] < free:
+            chunk = await self._session.rows("claim_behind_gate", *level, size, last[0], last[1], gate)
+            for due_at, run_id, its_owner in chunk:
+                yield due_at, run_id, its_owner, False, key, free
+            if len(chunk) < size:
+                return
+            last = chunk[-1]
+
+    def _counts(self) -> tuple[list[bytes], list[int], list[int]]:
+        """What this claim took already, as the statements are given it."""
+        return list(self._keys), list(self._keys.values()), list(self._owners)
 
     def _admits(self, candidate: Candidate) -> bool:
         _, _, owner, serial, key, free = candidate

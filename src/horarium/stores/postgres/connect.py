@@ -1,7 +1,7 @@
 """The driver: its only import, the URL, the settings of a connection, and what its errors mean.
 
-Every connection is told to plan as a queue needs it: with the plan that walks an index, whatever the statistics of a
-table that is empty now and full a second later. Behind a pooler (PgBouncer in transaction mode) a connection has no
+Every connection has planner settings that suit a queue: the plan walks an index, even if the statistics say that the
+table is empty, since it may be full a second later. Behind a pooler (PgBouncer in transaction mode) a connection has no
 settings and no prepared statements of its own, so there each call is one transaction and is planned as it comes.
 
 The hard thing is telling errors apart: what may pass is `StoreUnavailable`; what is safe to try again at once is a
@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
+from horarium.errors import BrokenInvariant, InvalidSetting, StoreRefused, StoreUnavailable
 
 CONNECT_SECONDS = 5.0
 QUERY_SECONDS = 8.0
@@ -29,14 +29,34 @@ CONNECTIONS_MAX = 10
 KEEPALIVE_SECONDS = 15
 KEEPALIVE_PROBES = 3
 
+ARRAYS = (
+    (1000, "bool", 16),
+    (1001, "bytea", 17),
+    (1005, "int2", 21),
+    (1007, "int4", 23),
+    (1016, "int8", 20),
+    (1022, "float8", 701),
+)
+"""The arrays that are sent: number, name and number of the type of their members. They never change."""
+_TYPE_FIELDS = (
+    *("oid", "ns", "name", "kind", "basetype", "elemtype", "elemdelim", "range_subtype", "attrtypoids", "attrnames"),
+    *("basetype_name", "elemtype_name", "range_subtype_name"),
+)
+
 Connection = Any
 """An `asyncpg.Connection`: the driver has no types."""
 
 ROLLED_BACK = frozenset({"40001", "40P01"})
 PASSING_CLASSES = frozenset({"08", "53", "57", "58"})
-PASSING = frozenset({"0A000", "25006", "25P02", "25P03", "26000", "28000", "40003", "28P01", "3D000", "42501", "55P03"})
-"""Besides: a plan or statement that went away, read-only, idle too long, refused, not known whether it was done, no
-database, no right, no lock."""
+PASSING = frozenset({"0A000", "25006", "25P02", "25P03", "26000", "40003", "42501", "55P03"})
+"""Besides: a plan or statement that went away, read-only, idle too long, not known whether it was done, no right, no
+lock."""
+REFUSED = {
+    "28000": "look at the role in the store's URL, and at pg_hba.conf",
+    "28P01": "look at the role and the password in the store's URL",
+    "3D000": "create the database, or name another in the store's URL",
+}
+"""Refusals of the login, and what to do about each."""
 
 _POOLER_ONLY = ("pgbouncer", "query_seconds", "connect_seconds", "connections_max")
 
@@ -98,11 +118,8 @@ def _positive(text: str | float) -> float:
 
 
 def driver() -> Any:
-    """The module asyncpg, imported when it is first needed. Raises InvalidSetting if it is not installed."""
-    try:
-        return import_module("asyncpg")
-    except ImportError:
-        raise InvalidSetting("store: postgresql:// needs asyncpg; install horarium[postgres]", field="store") from None
+    """The module asyncpg, imported when it is first needed (`node.backends` says what to install)."""
+    return import_module("asyncpg")
 
 
 def settings_of(location: Location) -> dict[str, str]:
@@ -145,8 +162,35 @@ async def connect(location: Location) -> Connection:
                 max_cached_statement_lifetime=0,
                 server_settings=settings_of(location),
             )
+    _teach(connection)
     _keep_alive(connection)
     return connection
+
+
+async def first_value(connection: Connection, query: str, *values: Any) -> Any:
+    """The first column of the first row, or None. Never `fetchval` or `fetchrow`: these leave a portal open inside a
+    transaction, beside which CockroachDB begins no further statement."""
+    rows = await connection.fetch(query, *values)
+    return rows[0][0] if rows else None
+
+
+def _teach(connection: Connection) -> None:
+    """What arrays there are. The driver would ask each server for itself, on each connection, by a query that takes
+    CockroachDB many seconds."""
+    rows = [
+        {
+            **dict.fromkeys(_TYPE_FIELDS),
+            "oid": oid,
+            "ns": "pg_catalog",
+            "name": f"_{name}",
+            "kind": b"b",
+            "elemtype": member,
+            "elemdelim": b",",
+            "elemtype_name": name,
+        }
+        for oid, name, member in ARRAYS
+    ]
+    connection._protocol.get_settings().register_data_types(rows)
 
 
 def _keep_alive(connection: Connection) -> None:
@@ -165,8 +209,8 @@ def _keep_alive(connection: Connection) -> None:
 
 
 async def find_pooler(location: Location) -> Location:
-    """The same location, with `pooler` set if something stands between us and the server: it refuses our settings, or
-    the process that answers is not the one that we connected to."""
+    """The same location, with `pooler` set if a pooler is between us and the server: it refuses our settings, or the
+    process that answers is not the one that we connected to."""
     if location.pooler:
         return location
     behind = replace(location, pooler=True)
@@ -178,14 +222,14 @@ async def find_pooler(location: Location) -> Location:
         raise
     try:
         with translated(location):
-            answering = await connection.fetchval("SELECT pg_catalog.pg_backend_pid()")
+            answering = await first_value(connection, "SELECT pg_catalog.pg_backend_pid()")
             return location if answering == connection.get_server_pid() else behind
     finally:
         connection.terminate()
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether the server gave this transaction up for another one's sake: nothing of it was written."""
+    """Whether the server rolled this transaction back in favour of another: nothing of it was written."""
     return getattr(error, "sqlstate", None) in ROLLED_BACK
 
 
@@ -215,7 +259,9 @@ def translated(location: Location) -> Iterator[None]:
 
 def _meaning(location: Location, error: Any) -> Exception:
     state = getattr(error, "sqlstate", None) or ""
-    told = f"{location.product} at {location.shown}: {error} (SQLSTATE {state or 'unknown'})"
+    said = f"{location.product} at {location.shown}: {error} (SQLSTATE {state or 'unknown'})"
+    if state in REFUSED:
+        return StoreRefused(f"{said}; {REFUSED[state]}")
     if not state or state[:2] in PASSING_CLASSES or state in PASSING or state in ROLLED_BACK:
-        return StoreUnavailable(told)
-    return BrokenInvariant(told)
+        return StoreUnavailable(said)
+    return BrokenInvariant(said)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from horarium.errors import InvalidRequest
 from horarium.model import Run, State
+from horarium.ports import Placeholders
 from horarium.stores.encoding import encode_id
 from horarium.stores.postgres.rows import run_columns
 from horarium.stores.postgres.session import QUERIES
 from horarium.stores.postgres.signal import topic_id
-
-Placeholders = Literal["$1", "%s"]
-"""How a driver marks where a value goes: asyncpg and psycopg's raw cursors as $1, psycopg as %s."""
 
 _DOLLAR = re.compile(r"\$\d+")
 
@@ -32,7 +30,7 @@ def add_statement(namespace: str, runs: Sequence[Run], placeholders: Placeholder
     text = QUERIES["add_runs_elsewhere"]
     topics = sorted({topic_id(namespace, f"queue:{run.queue}") for run in runs if run.state is State.PENDING})
     columns = [list(column) if isinstance(column, tuple) else column for column in run_columns(0, runs)[1:]]
-    # The placeholders of the statement stand in their order, each once.
+    # The placeholders of the statement are in ascending order, each once.
     return _DOLLAR.sub("%s", text) if placeholders == "%s" else text, (namespace, *columns, topics)
 
 
@@ -40,9 +38,9 @@ async def add_elsewhere(connection: Any, namespace: str, runs: Sequence[Run]) ->
     """`Store.add_runs` on an asyncpg connection, or an asynchronous one of psycopg. Raises what the driver raises."""
     if len({run.id for run in runs}) < len(runs):
         return [answer for run in runs for answer in await add_elsewhere(connection, namespace, [run])]
-    if hasattr(connection, "fetchval"):
+    if hasattr(connection, "fetch"):
         text, values = add_statement(namespace, runs, "$1")
-        added = await connection.fetchval(text, *values)
+        ((added, _),) = await connection.fetch(text, *values)
     elif type(connection).__module__.partition(".")[0] == "psycopg" and hasattr(connection, "__aenter__"):
         text, values = add_statement(namespace, runs, "%s")
         async with connection.cursor(row_factory=lambda cursor: tuple) as cursor:

@@ -6,39 +6,31 @@ adds) it is cut into parts that don't, which follow one another in the same tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from horarium.clock import Instant
 from horarium.model import Job, Plan
-from horarium.ports import JobFilter, Page
+from horarium.ports import Along, JobFilter, Page
+from horarium.stores.batches import parts
 from horarium.stores.encoding import encode_id, label_text
+from horarium.stores.listing import ahead_after, ahead_cursor
+from horarium.stores.postgres.records import add_along, add_records
 from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, storable
 from horarium.stores.postgres.runs import add_runs, settle_runs
 from horarium.stores.postgres.session import Session
 
-T = TypeVar("T")
+LABELLED_MAX = 2_000
+"""Jobs that have some labels are all looked at for a page of them, up to this number."""
+ABOVE_ALL_IDS = "\U0010ffff"
 
 
-def parts(items: Sequence[T], key: Callable[[T], str], alone: Callable[[T], bool]) -> Iterator[list[T]]:
-    """Runs of neighbours in which no key comes twice; what must stand `alone` does."""
-    part: list[T] = []
-    keys: set[str] = set()
-    for item in items:
-        if part and (key(item) in keys or alone(item) or alone(part[0])):
-            yield part
-            part, keys = [], set()
-        part.append(item)
-        keys.add(key(item))
-    if part:
-        yield part
-
-
-async def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
+async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
     answers: list[bool] = []
     for part in parts(jobs, lambda job: job.id, lambda job: False):
         added = await session.insert_jobs(part)
         answers.extend(job.id in added for job in part)
+    await add_along(session, jobs, answers, along)
     return answers
 
 
@@ -60,13 +52,38 @@ async def list_jobs(session: Session, where: JobFilter, after: str | None, limit
         return Page(())
     values = session.namespace_id, above, where.enabled, prefix, limit + 1
     if where.labels:
-        labels = [label_text(key, value) for key, value in where.labels.items()]
-        rows = await session.rows("list_jobs_labelled", *values, labels)
+        rows = await _labelled(session, where.labels, values)
+    elif where.enabled is False:
+        rows = await session.rows("list_disabled_jobs", *values)
     else:
         rows = await session.rows("list_jobs_prefixed" if prefix else "list_jobs", *values)
     jobs = [decode_job(row[0]) for row in rows]
     more = len(jobs) > limit > 0
     return Page(tuple(jobs[:limit]), jobs[limit - 1].name if more else None)
+
+
+async def _labelled(session: Session, labels: Mapping[str, str], values: tuple[Any, ...]) -> list[Any]:
+    """Jobs with these labels: all that there are, if they are few; else by name, where they are met soon."""
+    texts = [label_text(key, value) for key, value in labels.items()]
+    found = await session.rows("labelled_jobs", session.namespace_id, texts, LABELLED_MAX + 1)
+    if len(found) > LABELLED_MAX:
+        return await session.rows("list_jobs_labelled", *values, texts)
+    return await session.rows("list_jobs_numbered", *values, [row[0] for row in found]) if found else []
+
+
+async def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:
+    beyond = (until, ABOVE_ALL_IDS) if after is None else ahead_cursor(after)
+    rows = await session.rows("jobs_ahead", session.namespace_id, *beyond, limit)
+    jobs = [decode_job(row[0]) for row in rows]
+    more = ahead_after(rows[-1][1], rows[-1][2]) if len(rows) == limit > 0 else None
+    return Page(tuple(job for job in jobs if job.planned_until > until), more)
+
+
+async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
+    rows = await session.rows("jobs_trimmed", session.namespace_id, after or "", limit + 1)
+    jobs = [decode_job(row[0]) for row in rows]
+    trimmed = tuple(job for job in jobs[:limit] if job.retention.runs_max is not None)
+    return Page(trimmed, jobs[limit - 1].name if len(jobs) > limit > 0 else None)
 
 
 async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
@@ -95,6 +112,7 @@ async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) ->
             await session.change("withdraw_runs", session.namespace_id, blobs, tokens)
     if runs := [run for plan in winners for run in plan.runs]:
         await add_runs(session, runs)
+    await add_records(session, (record for plan in winners for record in plan.records))
     return [plan.job.id in won for plan in plans]
 
 

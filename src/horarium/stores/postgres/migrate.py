@@ -1,4 +1,4 @@
-"""The schema's versions: who applies them. What they may do stands in `stores.migrations`.
+"""The schema's versions: how they are applied. What they may do is in `stores.migrations`.
 
 All that are missing are applied in one transaction under one advisory lock: of several nodes that open a new database
 at once, one does it and the others wait and find it done. A column that is added to `runs` is added to `finished` too,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from horarium.stores.migrations import Applied, Migration, missing_migrations
-from horarium.stores.postgres.connect import Connection
+from horarium.stores.postgres.connect import Connection, first_value
 
 PACKAGE = "horarium.stores.postgres"
 
@@ -28,7 +28,7 @@ _DONE = "INSERT INTO horarium.migrations (number, name, checksum, needs) VALUES 
 async def migrate(connection: Connection, migrations: Sequence[Migration], shown: str) -> int:
     """Apply what is missing, in the transaction of the caller. The number applied. Raises InvalidSetting if the schema
     is too new."""
-    exists = await connection.fetchval(_EXISTS)
+    exists = await first_value(connection, _EXISTS)
     if exists and not missing_migrations(await applied(connection), migrations, shown):
         return 0
     await connection.execute(_LOCK)

@@ -1,9 +1,9 @@
 """Connections, and how a call is carried out on one.
 
-A call runs in a task of its own: whoever awaits it may be cancelled, the call goes on. It has a connection to itself,
-which goes back afterwards only if it is sound: whatever failed other than by an answer of the server leaves the
-connection in an unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back
-(deadlock, serialization) is tried once more, at once; where that is a normal thing, more often, after pauses.
+A call runs in a task of its own: if the caller is cancelled, the call goes on. It has a connection to itself, which
+goes back afterwards only if it is sound: a failure other than an error answer of the server leaves the connection in an
+unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back (deadlock,
+serialization) is tried once more, at once; where that is a normal thing, more often, after pauses.
 
 Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
 trips, and waits for a stalled server where we must not.
@@ -12,6 +12,7 @@ trips, and waits for a stalled server where we must not.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -26,11 +27,17 @@ CLOSE_SECONDS = 2.0
 
 class Pool:
     """At most `location.connections_max` connections, opened when they are needed. `pauses`: how many seconds pass
-    before each further attempt at what was rolled back."""
+    before each further attempt at what was rolled back, on average: transactions that met must not meet again."""
 
-    def __init__(self, location: Location, pauses: Sequence[float] = (0.0,)) -> None:
+    def __init__(
+        self,
+        location: Location,
+        pauses: Sequence[float] = (0.0,),
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
         self.location = location
         self._pauses = pauses
+        self._entropy = entropy
         self._idle: deque[Connection] = deque()
         self._places = asyncio.Semaphore(location.connections_max)
         self._calls: set[asyncio.Task[Any]] = set()
@@ -64,7 +71,7 @@ class Pool:
                         if not is_rolled_back(error):
                             raise
                     if pause:
-                        await asyncio.sleep(pause)
+                        await asyncio.sleep(pause * (0.5 + self._entropy(1)[0] / 255))
                 return await self._once(work, transaction)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:

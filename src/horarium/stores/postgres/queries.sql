@@ -1,8 +1,8 @@
 -- Every statement of the store, in the order of `ports.Store`.
 -- Rows of `runs` and `finished` are read whole (`runs.*`), in the order of their columns, which only ever grow at the end.
--- `given` is a batch, one array for each column, in the order in which its rows shall be locked. Plans are made once,
+-- `given` is a batch, one array for each column, in the order in which its rows are to be locked. Plans are made once,
 -- perhaps while all is empty, when any plan seems as good as any other; each row must be looked up by its id all the
--- same. Therefore the namespace stands in `given` too, behind an OFFSET 0 that the planner can't look through: without
+-- same. Therefore the namespace is in `given` too, behind an OFFSET 0 that the planner can't look through: without
 -- `given` it then has nothing to look up a row by. And conditions like `given.token + 0 = given.token`, which are always
 -- true and thought rare, make it take `given` for one row.
 
@@ -29,12 +29,16 @@ SELECT num, job_id, name FROM horarium.owners WHERE num = ANY ($1::int4[]);
 -- name: add_jobs
 -- A row that conflicts is left out; `at` tells which were not.
 INSERT INTO horarium.jobs (
-    num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition
+    num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until,
+    runs_max, swept_version
 )
 SELECT (horarium.owner_numbers($1, ARRAY[given.id], ARRAY[given.name]))[1], $1, given.id, given.name, given.version,
-    given.enabled, given.next_fire_at, given.deleted_at, given.labels::text[], given.definition
-FROM unnest($2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
-    AS given (id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
+    given.enabled, given.next_fire_at, given.deleted_at, given.labels::text[], given.definition, given.planned_until,
+    given.runs_max, given.version
+FROM unnest(
+    $2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
+    $11::int8[]
+) AS given (id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
 ON CONFLICT DO NOTHING RETURNING id;
 
 -- name: get_jobs
@@ -53,7 +57,7 @@ JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -61,20 +65,47 @@ ORDER BY name LIMIT $5;
 -- As above; the prefix bounds the walk at both ends.
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: list_disabled_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
+    AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: labelled_jobs
+-- Which jobs have all these labels, up to $3 of them. Behind the OFFSET only the labels are known, so that
+-- they alone decide how the jobs are found.
+SELECT found.num FROM (
+    SELECT num, namespace_id FROM horarium.jobs WHERE labels @> $2::text[] AND deleted_at IS NULL OFFSET 0
+) AS found
+WHERE found.namespace_id = $1 LIMIT $3::int8;
+
+-- name: list_jobs_numbered
+SELECT definition FROM (
+    SELECT jobs.* FROM unnest($6::int4[]) WITH ORDINALITY AS given (num, place)
+    JOIN horarium.jobs ON jobs.num = given.num AND given.place + 0 = given.place
+    OFFSET 0
+) AS jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_labelled
+-- Where many jobs have the labels: by name, until enough were found.
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3)
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
     AND labels @> $6::text[]
 ORDER BY name LIMIT $5;
 
 -- name: due_jobs
--- One more than asked, whatever its instant: that is the next one.
+-- One more than asked, whether due or not: that is the next one.
 (
     SELECT next_fire_at, definition FROM horarium.jobs
     WHERE namespace_id = $1 AND next_fire_at <= $2 AND deleted_at IS NULL
@@ -87,16 +118,37 @@ UNION ALL
     ORDER BY next_fire_at LIMIT 1
 );
 
+-- name: jobs_ahead
+-- By the cursor, then by id, beyond ($2, $3). A job whose columns are not of its version (code of the release before
+-- wrote it) comes at the end, to be looked at.
+SELECT definition, (CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END) AS at, id
+FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND version > 0
+    AND ((CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END), id)
+        > ($2::int8, $3::text)
+ORDER BY (CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END), id LIMIT $4;
+
+-- name: jobs_trimmed
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS DISTINCT FROM version)
+    AND name > $2
+ORDER BY name LIMIT $3;
+
 -- name: update_jobs
 -- Compare and set: the version read must be the version stored.
 UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
     deleted_at = given.deleted_at,
     labels = CASE WHEN jobs.labels = given.labels::text[] THEN jobs.labels ELSE given.labels::text[] END,
-    definition = given.definition
+    definition = given.definition, planned_until = given.planned_until, runs_max = given.runs_max,
+    swept_version = given.version
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
-    FROM unnest($2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[])
-        AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
+    FROM unnest(
+        $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
+        $11::int8[]
+    ) AS given (
+        id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max
+    )
     OFFSET 0
 ) AS given
 WHERE given.version + 0 = given.version
@@ -111,7 +163,7 @@ WHERE given.token + 0 = given.token
     AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
 
 -- name: add_runs
--- See the function: one statement for whatever a batch holds, in a transaction of the caller's own too.
+-- See the function: one statement for any batch, also in a transaction of the caller's own.
 SELECT horarium.add_runs(
     $1::int4, $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
     $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
@@ -121,7 +173,7 @@ SELECT horarium.add_runs(
 );
 
 -- name: add_runs_elsewhere
--- The same in somebody else's transaction: by the name of the namespace, and nodes are woken once that commits.
+-- The same in a transaction of the caller's own: by the name of the namespace; its commit wakes the nodes.
 SELECT horarium.add_runs(
     (SELECT num FROM horarium.namespaces WHERE name = $1::text),
     $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
@@ -152,61 +204,144 @@ SELECT runs.* FROM horarium.owners CROSS JOIN LATERAL (
 WHERE owners.namespace_id = $1 AND owners.job_id = ANY ($2::text[])
 ORDER BY runs.owner_id, runs.fire_at, runs.id;
 
--- name: list_runs
--- Walks down the ids of both tables; `states` is a set of bits.
+-- name: list_finished_runs
+-- A walk down the ids: below $2, not below $3, looking at $4 rows for $5 that match. The last one that may be looked at
+-- is given though it does not match, so that the caller knows where the walk was broken off. All of these statements are
+-- given the same values; $1 is what the index begins with.
 SELECT * FROM (
-    (
-        SELECT runs.* FROM horarium.runs
-        WHERE namespace_id = $1 AND id < $2 AND (1 << state) & $3::int4 > 0 AND $3 & 7 > 0
-            AND ($4::int4 IS NULL OR queue_id = $4)
-            AND ($5::int8 IS NULL OR fire_at >= $5) AND ($6::int8 IS NULL OR fire_at < $6)
-        ORDER BY id DESC LIMIT $7
-    )
-    UNION ALL
-    (
-        SELECT finished.* FROM horarium.finished
-        WHERE namespace_id = $1 AND id < $2 AND (1 << state) & $3 > 0 AND $3 & 8 > 0
-            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
-        ORDER BY id DESC LIMIT $7
-    )
-    UNION ALL
-    (
-        SELECT finished.* FROM horarium.finished
-        WHERE namespace_id = $1 AND id < $2 AND state > 3 AND (1 << state) & $3 > 0 AND $3 & 8 = 0 AND $3 & 112 > 0
-            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
-        ORDER BY id DESC LIMIT $7
-    )
-) AS found ORDER BY id DESC LIMIT $7;
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE namespace_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
 
--- name: list_runs_of_owner
--- As above, for every job that ever had the name $8.
-SELECT found.* FROM horarium.owners CROSS JOIN LATERAL (
-    (
-        SELECT runs.* FROM horarium.runs
-        WHERE owner_id = owners.num AND id < $2 AND (1 << state) & $3::int4 > 0 AND $3 & 7 > 0
-            AND ($4::int4 IS NULL OR queue_id = $4)
-            AND ($5::int8 IS NULL OR fire_at >= $5) AND ($6::int8 IS NULL OR fire_at < $6)
-        ORDER BY id DESC LIMIT $7
-    )
-    UNION ALL
-    (
-        SELECT finished.* FROM horarium.finished
-        WHERE owner_id = owners.num AND id < $2 AND (1 << state) & $3 > 0 AND $3 & 120 > 0
-            AND ($4 IS NULL OR queue_id = $4) AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
-        ORDER BY id DESC LIMIT $7
-    )
-) AS found
-WHERE owners.namespace_id = $1 AND owners.name = $8
-ORDER BY found.id DESC LIMIT $7;
+-- name: list_finished_runs_of_queue
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE queue_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_finished_runs_of_owner
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE owner_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_ended_runs
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE namespace_id = $1::int4 AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_ended_runs_of_queue
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE queue_id = $1::int4 AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_ended_runs_of_owner
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
+        WHERE owner_id = $1::int4 AND owner_id IS NOT NULL AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_unfinished_runs
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
+        SELECT runs.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.runs
+        WHERE namespace_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_claimed_runs
+-- All that are claimed are looked at: they are no more than all workers together perform.
+SELECT runs.*, 0::int8 AS place, true AS matches FROM horarium.runs
+WHERE namespace_id = $1::int4 AND state > 0 AND id < $2::bytea AND id >= $3::bytea AND $4::int8 > 0
+    AND ($6::int4 IS NULL OR queue_id = $6::int4) AND state = $7::int2
+    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_unfinished_runs_of_queue
+-- All that is unfinished in a queue of the namespace $10, if that is no more than $4; else one more row than that.
+SELECT runs.*, few.number AS place, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+    AND id < $2::bytea AND id >= $3::bytea AND $1::int4 IS NOT NULL AND $5::int8 > 0 AS matches
+FROM (
+    SELECT found.place, count(*) OVER () AS number FROM (
+        (
+            SELECT ctid AS place FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND NOT gated
+            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
+        )
+        UNION ALL
+        (
+            SELECT ctid FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND gated
+            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
+        )
+        UNION ALL
+        (
+            SELECT ctid FROM horarium.runs WHERE namespace_id = $10::int4 AND state > 0 AND queue_id = $6::int4
+            ORDER BY lease_expires_at, id LIMIT $4::int8 + 1
+        )
+    ) AS found LIMIT $4::int8 + 1
+) AS few JOIN horarium.runs ON runs.ctid = few.place;
+
+-- name: list_unfinished_runs_of_owner
+-- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
+-- that an id below $2 can have.
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+        AND id < $2::bytea AND id >= $3::bytea AND $5::int8 > 0 AS matches
+    FROM (
+        SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
+        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+        ORDER BY fire_at DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8;
+
+-- name: owners_named
+SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::text;
 
 -- name: claim_at_once
--- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose scan,
--- two probes of an index each. If there are several, how many rows each shall give is counted without locks; then that
--- many of its rows that nobody else holds are locked, so that claimers neither wait for each other nor lock more than
--- they take. What is locked is found again by its place, which can't change any more. The first probe of a level steps
--- over what was claimed since the last vacuum; all that follow begin where it arrived.
--- Beside the runs, in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the
--- version of each run's job. There is always a row.
+-- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose
+-- scan, two probes of an index each. If there are several, how many rows each is to give is counted without locks; then
+-- that many of its rows that no other transaction holds are locked, so that claimers neither wait for each other nor
+-- lock more than they take. What is locked is found again by its place, which can't change any more. The first probe of
+-- a level steps over what was claimed since the last vacuum; all that follow begin where it arrived. Beside the runs,
+-- in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the version of each
+-- run's job. There is always a row.
 WITH RECURSIVE
 ready (queue_id, priority, due_at) AS (
     SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
@@ -320,7 +455,7 @@ FROM given;
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
--- costs two probes of an index, however many runs stand in it.
+-- costs two probes of an index, however many runs it has.
 WITH RECURSIVE
 ready (queue_id, priority) AS (
     SELECT queues.num, (
@@ -370,36 +505,124 @@ WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND NOT gated AND due_
 ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: claim_gated
--- One level's due runs that a key or their order might hold back, and does not, counting what this claim took already:
--- $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
+-- The first $12 of one level's due runs that a key or their order might hold back: those of them that it does not,
+-- counting what this claim took already: $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
+-- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
+-- where it was broken off.
 WITH
 busy (key, held) AS MATERIALIZED (
     SELECT concurrency_key, count(*) FROM horarium.runs
     WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 ),
-counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[]))
+counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[])),
+looked_at AS (
+    SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
+        coalesce(this.concurrency_max, 0)
+            - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
+        this.place,
+        (this.start_by IS NULL OR this.start_by > $4::int8)
+        AND (
+            this.concurrency_key IS NULL
+            OR coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
+                + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0)
+                < coalesce(this.concurrency_max, 0)
+        )
+        AND (NOT this.serial OR this.owner_id IS NULL OR (
+            this.owner_id <> ALL ($11::int4[])
+            AND NOT EXISTS (
+                SELECT 1 FROM horarium.runs AS earlier
+                WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
+            )
+            AND NOT EXISTS (
+                SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+            )
+        )) AS is_free
+    FROM (
+        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place FROM horarium.runs
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+            AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
+        ORDER BY due_at, id LIMIT $12::int8
+    ) AS this
+)
+SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place FROM looked_at
+WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
+
+-- name: claim_gates
+-- Of each gate of a level (a key and how many it admits, the order of a job, or both) what may be taken first beyond
+-- ($6, $7), as above: a loose scan, so that it does not matter how many wait behind a gate that is shut. Of a job in
+-- order that is its first unfinished run, or none.
+WITH RECURSIVE
+gates (gate) AS (
+    SELECT (
+        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+    ) COLLATE "C"
+    UNION ALL
+    SELECT (
+        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" > gates.gate
+        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+    ) COLLATE "C" FROM gates WHERE gates.gate IS NOT NULL
+),
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM horarium.runs
+    WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($8::bytea[], $9::int8[])),
+firsts AS (
+    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id
+    FROM gates CROSS JOIN LATERAL (
+        SELECT runs.serial, runs.owner_id, runs.id FROM horarium.runs
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" = gates.gate
+            AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
+        ORDER BY due_at, id LIMIT 1
+    ) AS head
+)
 SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
-    this.concurrency_max - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free
-FROM horarium.runs AS this
+    coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
+    firsts.gate
+FROM firsts CROSS JOIN LATERAL (
+    SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
+    UNION ALL
+    (
+        SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
+        ORDER BY fire_at, id LIMIT 1
+    )
+) AS this
 WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND this.gated
-    AND this.due_at <= $3 AND (this.due_at, this.id) > ($7::int8, $8::bytea)
-    AND (this.start_by IS NULL OR this.start_by > $4)
+    AND (CASE WHEN this.serial THEN coalesce(this.owner_id::text, '') ELSE '' END || '/' || coalesce(this.concurrency_max, 0)::text || '/'
+        || coalesce('=' || encode(this.concurrency_key, 'hex'), '')) COLLATE "C" = firsts.gate
+    AND this.due_at <= $3 AND (this.due_at, this.id) > ($6::int8, $7::bytea)
+    AND (this.start_by IS NULL OR this.start_by > $4::int8)
     AND (
         this.concurrency_key IS NULL
         OR coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
             + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0) < coalesce(this.concurrency_max, 0)
     )
     AND (NOT this.serial OR this.owner_id IS NULL OR (
-        this.owner_id <> ALL ($11::int4[])
-        AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS earlier
-            WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
-        )
+        this.owner_id <> ALL ($10::int4[])
         AND NOT EXISTS (
             SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
         )
-    ))
-ORDER BY this.due_at, this.id LIMIT $5;
+    ));
+
+-- name: claim_behind_gate
+-- The runs behind the first of a gate that only a key shuts.
+SELECT due_at, id, owner_id FROM horarium.runs
+WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+    AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+        || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" = $8::text
+    AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
+ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_runs
 -- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
@@ -501,7 +724,7 @@ WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.
 RETURNING finished.id;
 
 -- name: heartbeat_runs
--- Leases that stand: `ports.lease_end` for a running run, unchanged for a cancelling one.
+-- Leases that are still held: `ports.lease_end` for a running run, unchanged for a cancelling one.
 UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
     lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
         $2 + round(runs.lease_seconds * 1000000)::int8,
@@ -554,8 +777,18 @@ DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     ORDER BY prune_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
 ));
 
+-- name: fold_job_counts
+-- Many sums become one, unless another node is doing so.
+WITH old AS (
+    DELETE FROM horarium.job_counts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM horarium.job_counts WHERE namespace_id = $1 LIMIT 1000 FOR UPDATE SKIP LOCKED
+    )) RETURNING jobs, enabled
+)
+INSERT INTO horarium.job_counts (namespace_id, jobs, enabled)
+SELECT $1, sum(jobs), sum(enabled) FROM old HAVING count(*) > 0;
+
 -- name: lock_owners
--- Whoever gives runs to jobs holds this lock shared. If it is taken, somebody does, and forgetting has time.
+-- A transaction that adds runs to jobs holds this lock shared. If it is taken, deleting is left for later.
 SELECT pg_try_advisory_xact_lock(1752134258, $1);
 
 -- name: forget_jobs
@@ -581,6 +814,75 @@ DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     WHERE owners.namespace_id = $1 AND owners.job_id = $2
 ));
 
+-- name: get_records
+SELECT records.name, records.version, records.labels, records.body
+FROM (SELECT $1::int4 AS namespace_id, given.name FROM unnest($2::bytea[]) AS given (name) OFFSET 0) AS given
+JOIN horarium.records ON records.namespace_id = given.namespace_id AND records.name = given.name;
+
+-- name: list_records
+SELECT name, version, labels, body FROM horarium.records
+WHERE namespace_id = $1 AND name >= $2 AND name < $3 ORDER BY name LIMIT $4;
+
+-- name: list_records_down
+SELECT name, version, labels, body FROM horarium.records
+WHERE namespace_id = $1 AND name >= $2 AND name < $3 ORDER BY name DESC LIMIT $4;
+
+-- name: list_records_labelled
+-- The label $5 leads; all of $6 are looked up for each record that has it.
+SELECT records.name, records.version, records.labels, records.body
+FROM horarium.record_labels AS lead
+JOIN horarium.records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.name < $3
+    AND NOT EXISTS (
+        SELECT 1 FROM unnest($6::bytea[]) AS wanted (label)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM horarium.record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.label
+        )
+    )
+ORDER BY lead.name LIMIT $4;
+
+-- name: list_records_labelled_down
+SELECT records.name, records.version, records.labels, records.body
+FROM horarium.record_labels AS lead
+JOIN horarium.records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.name < $3
+    AND NOT EXISTS (
+        SELECT 1 FROM unnest($6::bytea[]) AS wanted (label)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM horarium.record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.label
+        )
+    )
+ORDER BY lead.name DESC LIMIT $4;
+
+-- name: record_versions
+-- Until the end of the transaction no other one writes these.
+SELECT records.name, records.version
+FROM (SELECT $1::int4 AS namespace_id, given.name FROM unnest($2::bytea[]) AS given (name) OFFSET 0) AS given
+JOIN horarium.records ON records.namespace_id = given.namespace_id AND records.name = given.name
+ORDER BY records.name FOR UPDATE OF records;
+
+-- name: add_records
+INSERT INTO horarium.records (namespace_id, name, version, labels, body)
+SELECT $1::int4, given.* FROM unnest($2::bytea[], $3::int8[], $4::bytea[], $5::bytea[])
+    AS given (name, version, labels, body)
+ON CONFLICT DO NOTHING RETURNING name;
+
+-- name: old_records
+SELECT name FROM horarium.records
+WHERE namespace_id = $1 AND name >= $2 AND name < $3 ORDER BY name LIMIT $4 FOR UPDATE SKIP LOCKED;
+
+-- name: forget_records
+DELETE FROM horarium.records WHERE namespace_id = $1 AND name = ANY ($2::bytea[]);
+
+-- name: add_record_labels
+INSERT INTO horarium.record_labels (namespace_id, name, label)
+SELECT $1::int4, given.* FROM unnest($2::bytea[], $3::bytea[]) AS given (name, label);
+
+-- name: forget_record_labels
+DELETE FROM horarium.record_labels WHERE namespace_id = $1 AND name = ANY ($2::bytea[]);
+
 -- name: beat_node
 INSERT INTO horarium.nodes (namespace_id, name, beat_at, definition) VALUES ($1, $2, $3, $4)
 ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
@@ -592,7 +894,7 @@ DELETE FROM horarium.nodes WHERE namespace_id = $1 AND beat_at < $2;
 SELECT definition FROM horarium.nodes WHERE namespace_id = $1 AND beat_at >= $2 ORDER BY name;
 
 -- name: count_jobs
-SELECT count(*), count(*) FILTER (WHERE enabled) FROM horarium.jobs WHERE namespace_id = $1 AND deleted_at IS NULL;
+SELECT coalesce(sum(jobs), 0)::int8, coalesce(sum(enabled), 0)::int8 FROM horarium.job_counts WHERE namespace_id = $1;
 
 -- name: count_runs
 SELECT queues.name,

@@ -1,6 +1,6 @@
 """Runs and jobs as columns, and back.
 
-The numbers for states, causes and dispositions are part of the schema: they may grow, never change. What is rare stands
+The numbers for states, causes and dispositions are part of the schema: they may grow, never change. Rare fields are
 in `details`, as JSON. A batch goes to the server as one array for each column; a column that no run of it has goes as
 NULL. Building a run is the hot path: what a waiting or running run never has is left to the defaults.
 """
@@ -64,7 +64,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def label_array(labels: Mapping[str, str]) -> str:
-    """Labels as the text of an array, which may stand as one value in an array of such."""
+    """Labels as the text of an array, so that it can be one value in an array of such."""
     return "{" + ",".join(_quoted(label_text(*pair)) for pair in sorted(labels.items())) + "}"
 
 
@@ -73,7 +73,7 @@ def _quoted(text: str) -> str:
 
 
 def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
-    """From version to definition. `added`: by how much the stored version is larger than the job's."""
+    """From version to runs_max. `added`: by how much the stored version is larger than the job's."""
     stored = [msgspec.structs.replace(job, version=job.version + added) for job in jobs] if added else jobs
     return [
         [job.version for job in stored],
@@ -82,6 +82,8 @@ def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, 
         [job.deleted_at for job in stored],
         [labels(job.labels) for job in stored],
         [encode_json(job).decode() for job in stored],
+        [job.planned_until for job in stored],
+        [job.retention.runs_max for job in stored],
     ]
 
 
@@ -220,10 +222,19 @@ def decode_run(row: Any, queues: Mapping[int, str], owners: Mapping[int, tuple[s
             lease_expires_at=lease_expires_at,
             started_at=started_at,
         )
+    return _decode_rare(row, queues[queue_id], job_id, job)
+
+
+def _decode_rare(row: Any, queue: str, job_id: str | None, job: str | None) -> Run:
+    """A run that has something which a waiting or running one mostly has not."""
+    (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
+     execution_seconds, _, _, _, attempt, concurrency_max, priority, state, cause, disposition, _,
+     serial, blob, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,
+     *_) = row  # fmt: skip
     rare = None if details is None else decode_details(details)
     return Run(
         id=decode_id(blob),
-        queue=queues[queue_id],
+        queue=queue,
         fire_at=fire_at,
         due_at=due_at,
         created_at=created_at,

@@ -1,4 +1,4 @@
-"""Runs: what `ports.Store` says of them but for the claim, as functions on a session.
+"""Runs: what `ports.Store` says of them except the claim, as functions on a session.
 
 Every batch is sorted by id before it is sent, so that two of them lock common rows in the same order. One that names a
 run twice is cut into parts, which follow one another in the same transaction.
@@ -11,15 +11,13 @@ from typing import Any, TypeVar
 
 from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, RunChange
-from horarium.ports import Beat, Page, Pulse, RunFilter
-from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id, encode_text
+from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
+from horarium.stores.encoding import comes_alone, decode_id, encode_id, encode_text
+from horarium.stores.postgres.records import add_along, add_records
 from horarium.stores.postgres.rows import OWNER_COLUMN, QUEUE_COLUMN, change_columns, decode_run, is_storable, storable
 from horarium.stores.postgres.session import Session
 
 T = TypeVar("T")
-
-HIGHEST_ID = b"\xff" * 17
-ALL_STATES = 0b111_1111
 
 
 async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
@@ -29,10 +27,16 @@ async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
     return [decode_run(row, queues, owners) for row in rows]
 
 
-async def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
+async def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+    answers = await _add_runs(session, runs)
+    await add_along(session, runs, answers, along)
+    return answers
+
+
+async def _add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
     ids = [run.id for run in runs]
     if len(set(ids)) < len(ids):
-        return [answer for run in runs for answer in await add_runs(session, [run])]
+        return [answer for run in runs for answer in await _add_runs(session, [run])]
     added = await session.insert_runs(runs)
     if len(added) == len(ids):
         return [True] * len(ids)
@@ -60,35 +64,45 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
     return found
 
 
-async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    below = HIGHEST_ID if after is None else encode_id(after)
-    states = sum(1 << STATE_NUMBERS[state] for state in where.states) or ALL_STATES
-    queue_id = None
-    if where.queue is not None:
-        found = await session.rows("queue_numbers", session.namespace_id, storable([where.queue]))
-        if not found:
-            return Page(())
-        queue_id = found[0][0]
-    values = session.namespace_id, below, states, queue_id, where.since, where.until, limit + 1
-    if where.job is None:
-        rows = await session.rows("list_runs", *values)
-    elif is_storable(where.job):
-        rows = await session.rows("list_runs_of_owner", *values, where.job)
-    else:
-        rows = []
-    runs = await load(session, rows[:limit])
-    return Page(tuple(runs), runs[-1].id if len(rows) > limit > 0 else None)
-
-
 # ---- changes ----------------------------------------------------------------------------------------------------
 
 
 def is_simple(changes: Sequence[RunChange]) -> bool:
     """Whether these are one statement, which needs no transaction around it."""
+    if not all(map(comes_alone, changes)):
+        return False
     return len({_statement(change) for change in changes}) == 1 and len({c.run.id for c in changes}) == len(changes)
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    if all(map(comes_alone, changes)):
+        return await _settle_part(session, changes, now)
+    return [answer for part in _parts(changes) for answer in await _settle_and_follow(session, part, now)]
+
+
+def _parts(changes: Sequence[RunChange]) -> Iterator[list[RunChange]]:
+    """Cut before a change of what followed from one before it."""
+    part: list[RunChange] = []
+    following: set[str] = set()
+    for change in changes:
+        if change.run.id in following:
+            yield part
+            part, following = [], set()
+        part.append(change)
+        following.update(run.id for run in change.follow_ups)
+    yield part
+
+
+async def _settle_and_follow(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    answers = await _settle_part(session, changes, now)
+    written = [change for change, did in zip(changes, answers, strict=True) if did]
+    if follow_ups := [run for change in written for run in change.follow_ups]:
+        await _add_runs(session, follow_ups)
+    await add_records(session, (record for change in written for record in change.records))
+    return answers
+
+
+async def _settle_part(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     answers: list[bool] = [False] * len(changes)
     for wave in _waves(enumerate(changes), lambda item: item[1].run.id):
         for name in ("settle_runs", "finish_runs", "amend_runs"):
@@ -148,6 +162,7 @@ async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list
 
 async def prune_runs(session: Session, now: Instant, limit: int) -> int:
     count = await session.change("prune_runs", session.namespace_id, now, limit)
+    await session.fold_job_counts()
     if await session.one("lock_owners", session.namespace_id):
         await session.change("forget_jobs", session.namespace_id, limit)
     return count

@@ -55,7 +55,8 @@ class Session:
 
     async def one(self, name: str, *values: Any) -> Any:
         """The first column of the first row; None if there is none."""
-        return await self.connection.fetchval(self.queries[name], *values)
+        rows = await self.rows(name, *values)
+        return rows[0][0] if rows else None
 
     async def change(self, name: str, *values: Any) -> int:
         """How many rows a statement changed."""
@@ -72,11 +73,15 @@ class Session:
         """The ids, as bytes, of those that were inserted. No id comes twice."""
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
+    async def fold_job_counts(self) -> None:
+        """Keep the counts of jobs, which are sums, short."""
+        await self.change("fold_job_counts", self.namespace_id)
+
     async def enter_gates(self) -> None:
         """Before a claim looks at runs that may be held back."""
 
     async def lock_gates(self, gates: Sequence[int]) -> None:
-        """Until the end of the transaction nobody else claims under these gates, which are sorted."""
+        """Until the end of the transaction no other claim takes runs of these gates, which are sorted."""
         await self.rows("lock_gates", self.namespace_id, gates)
 
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:

@@ -1,7 +1,7 @@
 """Wake-ups between nodes by LISTEN/NOTIFY: they cut latency, and nothing depends on them.
 
 One connection of its own listens; another sends, in batches, so that publishing never waits. A listening connection
-can die without a word, so it is given a heartbeat: a query that must be answered in time. After every reconnection all
+can die unnoticed, so it has a heartbeat: a query that must be answered in time. After every reconnection all
 local subscribers are woken, since what was sent meanwhile is lost. LISTEN needs a session, which a pooler does not
 give: behind one, only subscribers of the same process are woken.
 """
@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 
 from horarium.errors import StoreUnavailable
-from horarium.signals import SharedSignal
 from horarium.stores.postgres.connect import Connection, connect, find_pooler, parse_url, translated
+from horarium.stores.wakeups import SharedSignal
 
 CHANNEL = "horarium"
 HEARTBEAT_SECONDS = 10.0
@@ -51,7 +51,7 @@ class PostgresSignal(SharedSignal):
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        """A connection of one's own; behind a pooler, which has none to give, none ever comes."""
+        """A connection that is not shared; waits for ever behind a pooler, which has none to give."""
         location = await find_pooler(self.location)
         if location.pooler:
             log.info("%s is behind a pooler: nodes look for work by themselves", location.shown)
@@ -73,7 +73,7 @@ class PostgresSignal(SharedSignal):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(lost.wait(), HEARTBEAT_SECONDS)
                     raise StoreUnavailable("the listening connection was lost")
-                await connection.fetchval("SELECT 1", timeout=HEARTBEAT_SECONDS)
+                await connection.execute("SELECT 1", timeout=HEARTBEAT_SECONDS)
 
     def _heard(self, connection: Connection, pid: int, channel: str, payload: object) -> None:
         if isinstance(payload, str):

@@ -14,12 +14,25 @@ import msgspec
 from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
-from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import (
+    NOTHING_ALONG,
+    Along,
+    Beat,
+    Claimed,
+    JobFilter,
+    Page,
+    Placeholders,
+    Pulse,
+    QueueStats,
+    RunFilter,
+    Stats,
+)
 from horarium.stores.migrations import known_migrations
-from horarium.stores.postgres import claim, jobs, runs
+from horarium.stores.postgres import claim, jobs, listing, records, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
-from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
-from horarium.stores.postgres.elsewhere import Placeholders, add_elsewhere, add_statement
+from horarium.stores.postgres.connect import Connection, Location, find_pooler, first_value, parse_url
+from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
 from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
@@ -34,7 +47,7 @@ _decode_node = msgspec.json.Decoder(Node).decode
 
 class PostgresStore:
     """A store in a PostgreSQL database. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`.
-    Everything stands in the database's schema `horarium`, which `open` creates."""
+    Everything is in the database's schema `horarium`, which `open` creates."""
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace
@@ -94,8 +107,8 @@ class PostgresStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
-        return await self._call(lambda session: jobs.add_jobs(session, jobs_), transaction=True) if jobs_ else []
+    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._call(lambda session: jobs.add_jobs(session, jobs_, along), transaction=True) if jobs_ else []
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         return await self._call(lambda session: jobs.get_jobs(session, names)) if names else []
@@ -109,6 +122,12 @@ class PostgresStore:
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         return await self._call(lambda session: jobs.due_jobs(session, until, limit))
 
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(lambda session: jobs.jobs_ahead(session, until, after, limit))
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        return await self._call(lambda session: jobs.jobs_trimmed(session, after, limit))
+
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         if not plans:
             return []
@@ -116,12 +135,12 @@ class PostgresStore:
 
     # -- runs
 
-    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
+    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         if not runs_:
             return []
         # Alone, a statement is a transaction; but a batch with an id twice is several.
-        several = len({run.id for run in runs_}) < len(runs_)
-        return await self._call(lambda session: runs.add_runs(session, runs_), transaction=several)
+        several = bool(along) or len({run.id for run in runs_}) < len(runs_)
+        return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
         """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
@@ -144,7 +163,7 @@ class PostgresStore:
         return await self._call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        return await self._call(lambda session: runs.list_runs(session, where, after, limit))
+        return await self._call(lambda session: listing.list_runs(session, where, after, limit))
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
@@ -185,11 +204,27 @@ class PostgresStore:
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         return await self._call(lambda session: runs.trim_runs(session, job_id, keep, limit))
 
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        return await self._call(lambda session: records.get_records(session, names)) if names else []
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await self._call(lambda session: records.list_records(session, where, after, limit))
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        if not changes:
+            return []
+        return await self._call(lambda session: records.put_records(session, changes), transaction=True)
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        return await self._call(lambda session: records.prune_records(session, prefix, until, limit), transaction=True)
+
     # -- the rest
 
     async def server_time(self) -> Instant:
         """What time the server has. Not in the port: `PostgresClock` asks it."""
-        now: Instant = await self._call(lambda session: session.connection.fetchval(SERVER_TIME))
+        now: Instant = await self._call(lambda session: first_value(session.connection, SERVER_TIME))
         return now
 
     async def beat_node(self, node: Node) -> None:

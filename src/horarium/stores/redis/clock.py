@@ -1,7 +1,7 @@
 """The server's clock, as a node reads it without asking each time.
 
 The time is the node's own monotonic clock plus an offset, measured at the start and every minute after. So all nodes of
-a store agree within the time of a round trip, and one whose wall clock is wrong takes no lease that still stands.
+a store agree within the time of a round trip, and one whose wall clock is wrong takes no lease that is still held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("horarium.redis")
 
 MEASURE_SECONDS = 60.0
 READINGS = 5
-"""Of so many readings the one with the shortest round trip counts."""
+"""The number of readings, of which the one with the shortest round trip counts."""
 
 
 class RedisClock:

@@ -1,9 +1,9 @@
 """Where the server is: what a store's URL says, and which of several nodes is to be talked to.
 
 With one node there is nothing to choose. Of several, the one that says it is a primary is taken; of sentinels, the one
-that they name, if it says so itself. A node that says something else now than when it was chosen (`READONLY`, `MOVED`),
-or nothing, is looked for anew. Two primaries that know nothing of each other are refused: one of them was left behind
-by a failover, and what is written to it is lost.
+that they name, if it says so itself. If a node no longer gives the answer for which it was chosen (`READONLY`,
+`MOVED`), or any at all, the search starts again. Two primaries that know nothing of each other are refused: one of them
+was left behind by a failover, and what is written to it is lost.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _number(text: str, name: str, least: float, most: float) -> float:
 
 
 async def find_node(location: Location) -> Node:
-    """The node to talk to. Raises StoreUnavailable if none will do for now."""
+    """The node to talk to. Raises StoreUnavailable if none is usable at present."""
     nodes: Sequence[Node] = location.nodes
     if location.sentinel is not None:
         nodes = await _named_by_sentinels(location)
@@ -131,7 +131,7 @@ async def _ask(location: Location, node: Node, command: Sequence[Any]) -> Any:
     seconds = min(ASK_SECONDS, location.timeout_seconds)
     url = location.url(node)
     if command[0] == "SENTINEL":
-        # Sentinels have no databases, and seldom the users of their servers.
+        # Sentinels have no databases, and rarely the users of their servers.
         url = urlunsplit(urlsplit(url)._replace(path="", netloc=_shown(node)))
     client = Redis.from_url(
         url,

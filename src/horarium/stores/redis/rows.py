@@ -8,14 +8,16 @@ servers does not know that type, so bytes travel as arguments of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Event, Job, Run, RunChange, RunPolicy
+from horarium.model.records import Record
 from horarium.stores.encoding import (
     CAUSE_NUMBERS,
     CAUSES,
@@ -51,6 +53,14 @@ class JobRow(Struct, frozen=True, array_like=True):
     definition: bytes
 
 
+class RecordRow(Struct, frozen=True, array_like=True):
+    """A record's row: what scripts look at, and the body."""
+
+    version: int
+    labels: tuple[str, ...]
+    body: bytes
+
+
 _FEW, _MANY = 16, 65_536
 
 pack = msgspec.msgpack.Encoder().encode
@@ -65,6 +75,7 @@ def pack_all(values: Sequence[Any]) -> bytes:
 _decode_row = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 _decode_job_row = msgspec.msgpack.Decoder(JobRow).decode
+_decode_record_row = msgspec.msgpack.Decoder(RecordRow).decode
 _encode_json = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 
@@ -74,15 +85,44 @@ _decode_job = msgspec.json.Decoder(Job).decode
 def encode_job(job: Job, version: int) -> bytes:
     """The row of a job under this version."""
     stored = job if job.version == version else msgspec.structs.replace(job, version=version)
-    labels = tuple(text for pair in job.labels.items() for text in pair)
-    row = JobRow(
-        version, job.name, job.next_fire_at, job.deleted_at is not None, job.enabled, labels, _encode_json(stored)
+    labels, definition = label_texts(job.labels), _encode_json(stored)
+    return pack(
+        JobRow(version, job.name, job.next_fire_at, job.deleted_at is not None, job.enabled, labels, definition)
     )
-    return pack(row)
 
 
 def decode_job(row: bytes) -> Job:
     return _decode_job(_decode_job_row(row).definition)
+
+
+# ---- records ----------------------------------------------------------------------------------------------------
+
+
+def encode_record(record: Record) -> bytes:
+    """The row of a record."""
+    return pack(RecordRow(record.version, label_texts(record.labels), record.body))
+
+
+def decode_record(name: str, row: bytes) -> Record:
+    version, labels, body = astuple(_decode_record_row(row))
+    return Record(name=name, body=body, labels=dict(zip(labels[::2], labels[1::2], strict=True)), version=version)
+
+
+def label_texts(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Keys and values in turn, as scripts take them."""
+    return tuple(text for pair in labels.items() for text in pair)
+
+
+def come_along(runs: Sequence[Run], records: Sequence[Record], arguments: Arguments) -> int | None:
+    """What `bring_along` of the scripts is given: the place of these, if there are any."""
+    if not runs and not records:
+        return None
+    values: list[Any] = [len(runs), len(records)]
+    for run in runs:
+        values += new_run(run, arguments)
+    for record in records:
+        values += (record.name, arguments.place(encode_record(record)))
+    return arguments.place(pack_all(values))
 
 
 # ---- runs: to rows ----------------------------------------------------------------------------------------------
@@ -105,7 +145,7 @@ class Arguments:
 
 def encode_run(run: Run) -> bytes:
     """The row of a run: what may change (11 values), what is fixed (12), what no script looks at (5). The seconds of a
-    lease stand there only if its microseconds don't give them back exactly."""
+    lease are there only if its microseconds don't give them back exactly."""
     seconds, limit = run.lease_seconds, run.execution_seconds
     micros = round(seconds * SECOND)
     payload = run.payload
@@ -168,6 +208,7 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         change.held,
         _outcome(run, arguments),
         arguments.place_or_none(run.progress),
+        come_along(change.follow_ups, change.records, arguments),
         STATE_NUMBERS[run.state],
         run.token,
         run.attempt,

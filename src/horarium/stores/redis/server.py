@@ -1,10 +1,10 @@
 """The connection to one Redis or Valkey: scripts are called, errors translated, nothing is repeated.
 
-A command that was sent is seen through, whoever waits for it: a caller that is cancelled leaves the command to its own
-task, so that no answer is ever taken for the answer to another command. Nothing is sent twice: a script whose answer
-did not come may have been carried out, and whoever called it knows what repeating it means. The two exceptions have
-done nothing: a server that does not know a script (it was restarted, or its scripts were flushed), and a node of a
-cluster that names the one that has our slot.
+A command that was sent is completed: a caller that is cancelled leaves the command to its own task, so that no answer
+is ever taken for the answer to another command. Nothing is sent twice: a script whose answer did not come may have been
+carried out, and the caller knows what repeating it means. The two exceptions have done nothing: a server that does not
+know a script (it was restarted, or its scripts were flushed), and a node of a cluster that names the one that has our
+slot.
 
 The node is chosen at the first call, and again after one that was not served: see `location`.
 """
@@ -23,7 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
-from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.errors import InvalidSetting, StoreRefused, StoreUnavailable
 from horarium.stores.redis.location import PROTOCOL, Location, Node, find_node
 from horarium.stores.redis.scripts import script
 
@@ -41,14 +41,11 @@ _PASSING_ERRORS: dict[type[RedisError], str] = {
     errors.AskError: "its cluster is moving the slot",
     errors.MovedError: "another node of its cluster has the slot, and yet another after that",
     errors.NoPermissionError: "the user lacks a permission",
-    errors.AuthenticationError: "it refuses the login",
 }
 _PASSING_CODES = {
     "MISCONF": "it can't save its data to disk",
     "NOREPLICAS": "it has too few replicas (min-replicas-to-write)",
     "BUSY": "it is busy with a script",
-    "NOAUTH": "it wants a password",
-    "WRONGPASS": "it refuses the login",
     "UNKILLABLE": "it is busy with a script",
 }
 """What the server may refuse for now, by redis-py's error or by how the text of the error begins."""
@@ -124,7 +121,7 @@ class Server:
     def _over(self, task: asyncio.Future[Any]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            # Looked at, so that asyncio does not complain of an error that nobody waited for.
+            # Looked at, so that asyncio does not complain of an error that was never retrieved.
             task.exception()
 
     async def read(self, name: str, prefix: bytes, *arguments: Any) -> Any:
@@ -177,9 +174,9 @@ class Server:
         return answers[0]
 
     async def _drop_idle(self) -> None:
-        """What happened to one connection has probably happened to all: a network may have forgotten them, and each
-        would cost whoever takes it the whole time limit, long after the outage. Without a wait, so that nobody can take
-        one that is being closed."""
+        """What happened to one connection has probably happened to all: a network may have dropped them, and each would
+        cost the call that takes it the whole time limit, long after the outage. Without an await, so that no call can
+        take one that is being closed."""
         for connection in list(self._pool._available_connections):
             await connection.disconnect(nowait=True)
 
@@ -200,6 +197,9 @@ class Server:
             seconds = self.location.timeout_seconds
             raise StoreUnavailable(f"{where} gave no answer within {seconds:g} s") from error
         except (RedisError, OSError) as error:
+            if isinstance(error, errors.AuthenticationError):
+                self.look_again()
+                raise StoreRefused(f"{where}: {_refusal(error)} ({error})") from error
             meaning = _meaning(error)
             if not isinstance(error, ResponseError) or isinstance(error, _ELSEWHERE):
                 self.look_again()
@@ -212,7 +212,7 @@ class Server:
             if not is_hangup(error):
                 raise
             self.look_again()
-            raise StoreUnavailable(f"{where} is not reachable: it hung up while we connected") from error
+            raise StoreUnavailable(f"{where} is not reachable: it closed the connection while we connected") from error
 
 
 def is_hangup(error: RuntimeError) -> bool:
@@ -226,6 +226,16 @@ async def _answer(connection: AbstractConnection) -> Any:
         return await connection.read_response()
     except ResponseError as error:
         return error
+
+
+def _refusal(error: Exception) -> str:
+    """Why the login was refused."""
+    wanted = "required" in str(error)
+    return (
+        "it wants a password; give it in the store's URL"
+        if wanted
+        else ("it refuses the login; look at the store's URL")
+    )
 
 
 def _meaning(error: Exception) -> str | None:

@@ -2,7 +2,8 @@
 
 They only cut latency, so nothing here waits for anything and nothing is repeated: what can't be sent is dropped. The
 one hard thing is a connection that died in silence: it is asked for a sign of life whenever it was quiet, replaced if
-it gives none, and after each replacement everybody here is woken once, since what was published meanwhile is lost.
+it gives none, and after each replacement all local subscribers are woken once, since what was published meanwhile is
+lost.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from horarium.errors import StoreUnavailable
-from horarium.signals import SharedSignal
 from horarium.stores.redis.location import PROTOCOL, parse_url
 from horarium.stores.redis.server import Server, is_hangup
+from horarium.stores.wakeups import SharedSignal
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
@@ -68,7 +69,7 @@ class RedisSignal(SharedSignal):
             if not is_hangup(error):
                 raise
             self._server.look_again()
-            raise StoreUnavailable("no wake-ups from other nodes for now: the server hung up") from error
+            raise StoreUnavailable("no wake-ups from other nodes for now: the server closed the connection") from error
 
     async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:
         """Listen until the connection fails, which it does by raising."""

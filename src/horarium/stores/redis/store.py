@@ -1,6 +1,6 @@
 """`ports.Store` over one Redis or Valkey.
 
-Every method is one script, called once for each thousand items or four mebibytes at the most, so that no call holds the
+Every method is one script, called once for at most a thousand items or four mebibytes, so that no call holds the
 server up for long. A script is the transaction: Redis carries it out as a whole and alone. A namespace is a prefix with
 a hash tag: all of its keys live in one slot of a cluster. The instance keeps nothing of the data.
 
@@ -20,15 +20,33 @@ import msgspec
 from horarium.clock import DAY, Instant
 from horarium.errors import InvalidSetting
 from horarium.model import Job, Node, Plan, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Beat, Claimed, JobFilter, Page, Pulse, QueueStats, RunFilter, Stats
-from horarium.stores.encoding import STATE_NUMBERS
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import (
+    BATCH_MAX,
+    NOTHING_ALONG,
+    Along,
+    Beat,
+    Claimed,
+    JobFilter,
+    Page,
+    Pulse,
+    QueueStats,
+    RunFilter,
+    Stats,
+)
+from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.listing import SCAN_MAX, id_bounds
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
+    come_along,
     decode_job,
+    decode_record,
     decode_runs,
     encode_job,
+    encode_record,
     found_runs,
+    label_texts,
     new_run,
     pack,
     pack_all,
@@ -66,7 +84,7 @@ class RedisStore:
 
     async def open(self) -> None:
         try:
-            # First what finds the node of a cluster that has our slot: it is that one's settings that count.
+            # First the call that finds the node of a cluster that has our slot: the settings of that node count.
             await self._check_layout()
             await self._check_settings()
         except BaseException:
@@ -115,11 +133,15 @@ class RedisStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs: Sequence[Job]) -> list[bool]:
+    async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
         answers: list[bool] = []
         for part in _parts(jobs):
-            rows = (text for job in part for text in (job.id, encode_job(job, job.version)))
-            answers.extend(map(bool, await self._write("add_jobs", *rows)))
+            arguments = Arguments(before=2)
+            batch: list[Any] = []
+            for job in part:
+                row = arguments.place(encode_job(job, job.version))
+                batch += (job.id, row, come_along((), along.get(job.id, ()), arguments))
+            answers.extend(map(bool, await self._write("add_jobs", len(part), pack_all(batch), *arguments.values)))
         return answers
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
@@ -130,18 +152,38 @@ class RedisStore:
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         prefix = where.name_prefix or ""
-        bound = f"[{prefix}" if after is None or after < prefix else f"({after}"
-        label = next(iter(where.labels.items()), ())
+        bound = (f"[{prefix}" if prefix else "-") if after is None or after < prefix else f"({after}"
+        upto = f"({prefix}\U0010ffff" if prefix else "+"
+        enabled = "" if where.enabled is None else str(int(where.enabled))
+        labels = [text for pair in where.labels.items() for text in pair]
+        stretch = SCAN_STRETCH if where.labels or enabled else limit + 1
         found: list[Job] = []
         while len(found) <= limit:
-            names, rows = await self._read("list_jobs", bound, SCAN_STRETCH if found else limit + 1, *label)
-            listed = [decode_job(row) for row in rows]
-            found += (job for job in listed if _job_matches(job, where))
-            if not names or not listed[-1].name.startswith(prefix):
+            rows, stopped = await self._read(
+                "list_jobs", bound, upto, limit + 1 - len(found), stretch, enabled, *labels
+            )
+            found += map(decode_job, rows)
+            if not stopped:
                 break
-            bound = f"({listed[-1].name}"
+            bound = f"({stopped.decode()}"
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        jobs, below = await self._swept(after, limit, until)
+        return Page(tuple(job for job in jobs if job.planned_until > until), below)
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        jobs, below = await self._swept(after, limit, "")
+        return Page(tuple(job for job in jobs if job.retention.runs_max is not None), below)
+
+    async def _swept(self, after: str | None, limit: int, beyond: Instant | str) -> tuple[list[Job], str | None]:
+        """What the next stretch of all jobs has, a page of it at most, and after which name to go on."""
+        rows, stopped = await self._read("sweep_jobs", "-" if after is None else f"({after}", SCAN_STRETCH, beyond)
+        jobs = [decode_job(row) for row in rows]
+        if len(jobs) > limit:
+            return jobs[:limit], jobs[limit - 1].name if limit > 0 else None
+        return jobs, stopped.decode() or None
 
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX))
@@ -160,11 +202,13 @@ class RedisStore:
 
     # -- runs
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         answers: list[bool] = []
         for part in _weighed_parts(runs, _weight_of_run):
             arguments = Arguments(before=2)
-            batch = [value for run in part for value in new_run(run, arguments)]
+            batch: list[Any] = []
+            for run in part:
+                batch += (*new_run(run, arguments), come_along((), along.get(run.id, ()), arguments))
             ids = pack_all([run.id for run in part])
             answers.extend(map(bool, await self._write("add_runs", ids, pack_all(batch), *arguments.values)))
         return answers
@@ -187,17 +231,21 @@ class RedisStore:
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         states = {str(STATE_NUMBERS[state]): True for state in where.states or State}
-        below, stretch = "+" if after is None else f"({after}", limit + 1
+        lowest, upto = id_bounds(where, after)
+        least, below = "-" if lowest is None else f"[{lowest}", "+" if upto is None else f"({upto}"
         found: list[Run] = []
-        while len(found) <= limit:
-            asked = (below, limit + 1 - len(found), stretch, where.job, states, where.queue, where.since, where.until)
+        looked_at, stretch, frontier = 0, limit + 1, b""
+        while len(found) <= limit and looked_at < SCAN_MAX:
+            filters = where.job, states, where.queue, where.since, where.until
+            asked = (below, least, limit + 1 - len(found), stretch, *filters)
             ids, frontier, loaded = await self._read("list_runs", pack(asked))
             found += found_runs(ids, loaded)
             if not frontier:
                 break
-            below, stretch = f"({frontier.decode()}", SCAN_STRETCH
-        more = len(found) > limit > 0
-        return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+            looked_at, below, stretch = looked_at + stretch, f"({frontier.decode()}", SCAN_STRETCH
+        if len(found) > limit > 0:
+            return Page(tuple(found[:limit]), found[limit - 1].id)
+        return Page(tuple(found[:limit]), frontier.decode() or None if limit > 0 else None)
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
@@ -235,6 +283,42 @@ class RedisStore:
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         return int(await self._write("trim_runs", job_id, keep, min(limit, BATCH_MAX)))
+
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        found: list[Record | None] = []
+        for part in _parts(names):
+            rows = await self._read("get_records", *part)
+            found += (None if row is None else decode_record(name, row) for name, row in zip(part, rows, strict=True))
+        return found
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        found: list[Record] = []
+        stretch = limit + 1
+        while len(found) <= limit:
+            lower, upper = record_bounds(where, after)
+            asked = (b"[" + lower, b"(" + upper, int(where.descending), stretch, *label_texts(where.labels))
+            names, rows, last = await self._read("list_records", *asked)
+            found += (decode_record(name.decode(), row) for name, row in zip(names, rows, strict=True))
+            if not last:
+                break
+            after, stretch = last.decode(), SCAN_STRETCH
+        more = len(found) > limit > 0
+        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        answers: list[bool] = []
+        for part in _weighed_parts(changes, _weight_of_record_change):
+            arguments = Arguments(before=2)
+            batch = [value for change in part for value in _record_change(change, arguments)]
+            answers.extend(map(bool, await self._write("put_records", len(part), pack_all(batch), *arguments.values)))
+        return answers
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        lower, upper = record_bounds(RecordFilter(prefix, until=until), None)
+        bound = max(0, min(limit, BATCH_MAX))
+        return int(await self._write("prune_records", b"[" + lower, b"(" + upper, bound))
 
     # -- the rest
 
@@ -280,12 +364,31 @@ def _weight_of_run(run: Run) -> tuple[int, int]:
 
 def _weight_of_change(change: RunChange) -> tuple[int, int]:
     run = change.run
-    return 1, len(run.result or b"") + len(run.progress or b"")
+    along = [*map(_weight_of_run, change.follow_ups), *map(_weight_of_record, change.records)]
+    size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
+    return 1 + len(along), size
+
+
+def _weight_of_record(record: Record) -> tuple[int, int]:
+    return 1, len(record.body)
+
+
+def _weight_of_record_change(change: RecordChange) -> tuple[int, int]:
+    weights = [*map(_weight_of_record, (change.record, *change.records))]
+    return len(weights), sum(size for _, size in weights)
 
 
 def _weight_of_plan(plan: Plan) -> tuple[int, int]:
     weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
-    return 1 + len(weights) + len(plan.withdrawals), sum(size for _, size in weights)
+    weights += map(_weight_of_record, plan.records)
+    rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
+    return rows, sum(size for _, size in weights)
+
+
+def _record_change(change: RecordChange, arguments: Arguments) -> tuple[Any, ...]:
+    """What the script `put_records` is given."""
+    row = None if change.deleted else arguments.place(encode_record(change.record))
+    return change.record.name, change.expected, row, come_along((), change.records, arguments)
 
 
 def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
@@ -293,6 +396,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     yield plan.job.id
     yield plan.job.version
     yield arguments.place(encode_job(plan.job, plan.job.version + 1))
+    yield come_along((), plan.records, arguments)
     yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
     for change in plan.changes:
         yield from run_change(change, arguments)
@@ -309,14 +413,6 @@ def _ids_of(plan: Plan) -> list[str]:
 
 def _jobs(rows: Sequence[bytes | None]) -> list[Job | None]:
     return [None if row is None else decode_job(row) for row in rows]
-
-
-def _job_matches(job: Job, where: JobFilter) -> bool:
-    if where.enabled is not None and job.enabled is not where.enabled:
-        return False
-    if where.name_prefix is not None and not job.name.startswith(where.name_prefix):
-        return False
-    return where.labels.items() <= job.labels.items()
 
 
 def _queue_stats(queue: bytes, due: int, waiting: int, claimed: int, earliest: bytes | None) -> QueueStats:

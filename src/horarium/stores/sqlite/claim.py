@@ -1,12 +1,14 @@
-"""The claim: who is next, exactly, at a cost that neither history nor the future changes.
+"""The claim: which runs are next, exactly, at a cost that depends neither on history nor on runs due later.
 
-Waiting runs stand in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
+Waiting runs are in two indexes, in claim order: `ready` ones, which nothing can hold back, and `gated` ones, which a
 concurrency key or the order of their job may. A level is one priority of one queue in one of the two. First the levels
 are found by probes; then those with something due are walked, highest priority first and merged by (due_at, id), until
-the limit is reached; then the runs taken are written, and read as they now stand, by number.
+the limit is reached; then the runs taken are written, and read back by number.
 
 The hard thing is the gated ones: what this claim took counts for those that follow. Python counts; and each further
-chunk of a level is asked for with the counts so far, so that a full key is skipped inside SQLite.
+chunk of a level is asked for with the counts so far, so that a full key is skipped inside SQLite. And however many wait
+behind a key that is full, or for their turn, a claim must not look at each: where a bounded look found too few, the
+gates are walked instead, and of each only the first run counts.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from horarium.stores.sqlite.rows import load_runs
 from horarium.stores.sqlite.session import Session, carray
 
 CHUNK_MIN = 16
-"""How many gated runs are looked at in one go at the least."""
+"""How many gated runs are looked at in one go, at least."""
+
+GATED_LOOKS = 200
+"""How many gated runs of a level are looked at, at least, before its gates are walked."""
 
 Level = tuple[int, int, int, Instant]
 """Minus its priority, whether gated (0 or 1), its queue's number, and when the first run in it is due."""
@@ -89,12 +94,39 @@ class _Claim:
         values = queue_id, -rank, self._until, self._now, size, self._session.namespace_id
         after: tuple[Instant, bytes] = (-1, b"")
         while True:
-            counts = json.dumps(self._keys), json.dumps(list(self._owners))
-            chunk = self._session.array("claim_gated", *values, *after, *counts)
+            chunk, broken_off = self._session.array(
+                "claim_gated", *values, *after, *self._counts(), max(GATED_LOOKS, 2 * size)
+            )
             yield from chunk
+            if broken_off is not None:
+                yield from self._by_gates(values, (broken_off[0], bytes.fromhex(broken_off[1])))
+                return
             if len(chunk) < size:
                 return
             after = chunk[-1][0], bytes.fromhex(chunk[-1][1])
+
+    def _by_gates(self, values: tuple[Any, ...], after: tuple[Instant, bytes]) -> Iterator[Candidate]:
+        """Most of what was looked at is held back: so by what holds it back."""
+        heads = self._session.array("claim_gates", *values, *after, *self._counts())
+        yield from merge(*(self._behind(values, head) for head in sorted(heads)))
+
+    def _behind(self, values: tuple[Any, ...], head: Candidate) -> Iterator[Candidate]:
+        """What may be taken of one gate, in order. Of a job in order, one."""
+        *last, gate = head
+        _, _, _, owner, serial, key, free = last
+        yield last
+        while (serial is None or owner is None) and self._keys[key] < free:
+            after = last[0], bytes.fromhex(last[1])
+            chunk = self._session.array("claim_behind_gate", *values[:5], *after, gate)
+            for candidate in chunk:
+                yield [*candidate, None, key, free]
+            if len(chunk) < values[4]:
+                return
+            last = chunk[-1]
+
+    def _counts(self) -> tuple[str, str]:
+        """What this claim took already, as the statements are given it."""
+        return json.dumps(self._keys), json.dumps(list(self._owners))
 
     def _admits(self, candidate: Candidate) -> bool:
         _, _, _, owner, serial, key, free = candidate

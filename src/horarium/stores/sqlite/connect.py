@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import apsw
 from msgspec import Struct
 
-from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreUnavailable
+from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, StoreRefused, StoreUnavailable
 
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process that holds the file."""
@@ -29,7 +29,7 @@ WAL_BYTES_KEPT = 64 * 1024 * 1024
 """To what the log is cut back once a burst made it longer."""
 
 FILE_MODE = 0o600
-"""Of a new file: payloads and signing secrets stand in it."""
+"""Of a new file: it holds payloads and signing secrets."""
 
 _PASSING = (
     (apsw.FullError, "the disk is full; free some space, writing then goes on by itself"),
@@ -60,9 +60,13 @@ class Location(Struct, frozen=True):
 def parse_url(url: str) -> Location:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`, with `?synchronous=full|normal` and `&busy_seconds=5`.
 
-    `normal` makes no commit wait for the disk: after a power cut (not after a mere crash) the last ones may be gone.
+    `normal` makes no commit wait for the disk: a power cut (not a crash of the process) may lose the last ones.
     """
     parts = urlsplit(url)
+    if parts.scheme == "sqlite" and not url.startswith("sqlite:///"):
+        meant = parts.netloc + parts.path
+        if meant.strip("/"):
+            raise _wrong_url(url, f"it names no file: three slashes come before a path; give sqlite:///{meant}")
     path = unquote(parts.path)[1:]
     if parts.scheme != "sqlite" or parts.netloc or not path:
         raise _wrong_url(url, "it names no file; give sqlite:///relative.db or sqlite:////absolute/path.db")
@@ -105,7 +109,7 @@ def connect(location: Location) -> apsw.Connection:
         connection.pragma("wal_autocheckpoint", WAL_PAGES)
         connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
         connection.pragma("mmap_size", 0)
-        # The plan must not depend on what is bound: otherwise every call with another value prepares anew (50 us).
+        # The plan must not depend on what is bound: otherwise every call with another value prepares again (50 us).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except BaseException:
         connection.close()
@@ -117,7 +121,11 @@ def _create(path: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     except FileNotFoundError:
-        raise StoreUnavailable(f"SQLite file {path}: there is no directory {Path(path).parent}; create it") from None
+        folder = Path(path).parent
+        why = f"no file can be made in {folder}" if folder.is_dir() else f"there is no directory {folder}; create it"
+        raise StoreRefused(f"SQLite file {path}: {why}") from None
+    except (NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise StoreRefused(f"SQLite file {path}: {error.strerror}; it must be a readable and writable file") from error
     except OSError as error:
         raise StoreUnavailable(f"SQLite file {path}: {error.strerror}; it must be readable and writable") from error
 
@@ -139,7 +147,7 @@ def _enter_wal(connection: apsw.Connection) -> None:
 
 
 def explain(error: BaseException, path: str) -> BaseException:
-    """The error of ours that stands for an error of SQLite; any other error as it is."""
+    """Our error for an error of SQLite; any other error as it is."""
     if not isinstance(error, apsw.Error):
         return error
     for kind, why in _PASSING:

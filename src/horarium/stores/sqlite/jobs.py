@@ -7,17 +7,26 @@ item gets its own answer and takes effect after the one before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import apsw
+import msgspec
 
 from horarium.clock import Instant
 from horarium.model import Job, Plan
-from horarium.ports import JobFilter, Page
-from horarium.stores.encoding import encode_id
+from horarium.ports import Along, JobFilter, Page
+from horarium.stores.encoding import decode_id_digits, encode_id
+from horarium.stores.listing import ahead_after, ahead_cursor
+from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import job_columns
 from horarium.stores.sqlite.runs import apply_changes, insert_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
+
+LABELLED_COUNTED = 1_000
+"""Up to how many jobs of a label are counted to find the rarest of several."""
+ABOVE_ALL_IDS = b"\xff" * 17
+
+_decode_ahead = msgspec.json.Decoder(tuple[list[Job], Instant | None, str | None]).decode
 
 
 def all_or_none(session: Session, write: Callable[[], bool]) -> bool:
@@ -31,7 +40,13 @@ def all_or_none(session: Session, write: Callable[[], bool]) -> bool:
     return complete
 
 
-def add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
+def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
+    added = _add_jobs(session, jobs)
+    add_along(session, jobs, added, along)
+    return added
+
+
+def _add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
     if len(jobs) > 1 and all_or_none(session, lambda: _insert(session, jobs) == len(jobs)):
         return [True] * len(jobs)
     return [_add_job(session, job) for job in jobs]
@@ -66,12 +81,48 @@ def list_jobs(session: Session, where: JobFilter, after: str | None, limit: int)
     prefix = where.name_prefix or ""
     values = session.namespace_id, after or "", where.enabled, prefix, limit + 1
     if where.labels:
-        (key, value), *others = where.labels.items()
-        found = session.jobs("list_jobs_labelled", *values, key, value, json.dumps(dict(others)))
+        key, value = _rarest(session, where.labels)
+        others = {other: wanted for other, wanted in where.labels.items() if other != key}
+        found = session.jobs("list_jobs_labelled", *values, key, value, json.dumps(others))
+    elif where.enabled is False:
+        found = session.jobs("list_disabled_jobs", *values)
     else:
         found = session.jobs("list_jobs_prefixed" if prefix else "list_jobs", *values)
     more = len(found) > limit > 0
     return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+
+def _rarest(session: Session, labels: Mapping[str, str]) -> tuple[str, str]:
+    """The label that the fewest jobs have, as far as it is worth counting them."""
+    if len(labels) == 1:
+        return next(iter(labels.items()))
+
+    def count(pair: tuple[str, str]) -> int:
+        counted: int = session.one("count_labelled", session.namespace_id, *pair, LABELLED_COUNTED)
+        return counted
+
+    return min(labels.items(), key=count)
+
+
+def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:
+    at, job_id = (until, ABOVE_ALL_IDS) if after is None else _read_cursor(after)
+    found, last_at, last_id = _decode_ahead(session.one("jobs_ahead", session.namespace_id, at, job_id, limit))
+    ahead = tuple(job for job in found if job.planned_until > until)
+    if last_at is None or last_id is None:
+        return Page(ahead)
+    return Page(ahead, ahead_after(last_at, decode_id_digits(last_id.lower())))
+
+
+def _read_cursor(after: str) -> tuple[Instant, bytes]:
+    at, job_id = ahead_cursor(after)
+    return at, encode_id(job_id)
+
+
+def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
+    found = session.jobs("jobs_trimmed", session.namespace_id, after or "", limit + 1)
+    more = len(found) > limit > 0
+    trimmed = tuple(job for job in found[:limit] if job.retention.runs_max is not None)
+    return Page(trimmed, found[limit - 1].name if more else None)
 
 
 def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
@@ -106,9 +157,11 @@ def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
             _follow(session, plan, now)
     else:
         insert_runs(session, [run for plan in plans for run in plan.runs])
+        add_records(session, (record for plan in plans for record in plan.records))
 
 
 def _follow(session: Session, plan: Plan, now: Instant) -> None:
     apply_changes(session, plan.changes, now)
     withdraw_runs(session, plan.withdrawals)
     insert_runs(session, plan.runs)
+    add_records(session, plan.records)

@@ -1,4 +1,4 @@
-"""The schema's versions: who applies them. What they may do stands in `stores.migrations`.
+"""The schema's versions: how they are applied. What they may do is in `stores.migrations`.
 
 All that are missing are applied in one transaction that begins IMMEDIATE: of several processes that open a new file at
 once, one does it and the others find it done.

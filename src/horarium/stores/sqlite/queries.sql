@@ -1,5 +1,5 @@
 -- Every statement of the store, in the order of `ports.Store`.
--- Whatever returns several rows returns them as one JSON array: each step of a statement gives up Python's global lock
+-- A query of several rows returns them as one JSON array: each step of a statement gives up Python's global lock
 -- and must win it back, so a hundred rows would wait a hundred times on a busy process.
 -- `given` is a batch: `VALUES (?, ...)` is written out as often as the batch has rows, some of them padding (all NULL).
 
@@ -49,10 +49,11 @@ WHERE num IN (SELECT value FROM carray(?1));
 SELECT json_group_array(num) FROM owners WHERE namespace_id = ?1 AND name = ?2;
 
 -- name: add_jobs
-WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?))
-INSERT INTO jobs (namespace_id, num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition)
-SELECT ?, * FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
+WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO jobs (namespace_id, num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition,
+    planned_until, runs_max, swept_version)
+SELECT ?, *, version FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
 
 -- name: job_taken
 SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND id = ?2)
@@ -89,6 +90,18 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     ORDER BY name LIMIT ?5
 );
 
+-- name: list_disabled_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND enabled = 0 AND ?3 = 0
+        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
+    ORDER BY name LIMIT ?5
+);
+
+-- name: count_labelled
+-- How many jobs have a label, up to ?4 of them.
+SELECT count(*) FROM (SELECT 1 FROM job_labels WHERE namespace_id = ?1 AND key = ?2 AND value = ?3 LIMIT ?4);
+
 -- name: list_jobs_labelled
 -- One label leads (it is indexed, by name); the rest are looked up for each job that has it.
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
@@ -118,12 +131,41 @@ SELECT next_fire_at FROM jobs
 WHERE namespace_id = ?1 AND (next_fire_at, id) > (?2, ?3) AND next_fire_at IS NOT NULL AND deleted_at IS NULL
 ORDER BY next_fire_at, id LIMIT 1;
 
+-- name: jobs_ahead
+-- By the cursor, then by id, beyond (?2, ?3); and what the ?4th of them has there. A job whose columns are not of its
+-- version (code of the release before wrote it) comes at the end, to be looked at.
+SELECT json_array(
+    json('[' || ifnull(group_concat(definition, ','), '') || ']'),
+    iif(count(*) = ?4, max(at), NULL),
+    iif(count(*) = ?4, max(iif(place = ?4, hex(id), NULL)), NULL)
+)
+FROM (
+    SELECT definition, id, iif(swept_version IS version, planned_until, 9223372036854775807) AS at,
+        row_number() OVER () AS place
+    FROM (
+        SELECT definition, id, swept_version, version, planned_until FROM jobs INDEXED BY jobs_ahead
+        WHERE namespace_id = ?1 AND deleted_at IS NULL
+            AND iif(swept_version IS version, planned_until, 9223372036854775807) >= ?2
+            AND (iif(swept_version IS version, planned_until, 9223372036854775807) > ?2 OR id > ?3)
+        ORDER BY iif(swept_version IS version, planned_until, 9223372036854775807), id LIMIT ?4
+    )
+);
+
+-- name: jobs_trimmed
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS NOT version)
+        AND name > ?2
+    ORDER BY name LIMIT ?3
+);
+
 -- name: update_jobs
 -- Compare and set: the version read must be the version stored. For the look-up see `settle_runs`.
-WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
+WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
-    deleted_at = given.deleted_at, labels = given.labels, definition = given.definition
+    deleted_at = given.deleted_at, labels = given.labels, definition = given.definition,
+    planned_until = given.planned_until, runs_max = given.runs_max, swept_version = given.version
 FROM given
 WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND jobs.version = given.version_read;
@@ -183,25 +225,164 @@ SELECT json_group_array(num) FROM (
 );
 
 -- name: list_runs
--- Walks down the ids; `states` is a set of bits.
-SELECT json_group_array(num) FROM (
-    SELECT num FROM runs
-    WHERE namespace_id = ?1 AND id < ?2 AND (1 << state) & ?3
-        AND (?4 IS NULL OR queue_id = ?4) AND (?5 IS NULL OR fire_at >= ?5) AND (?6 IS NULL OR fire_at < ?6)
-    ORDER BY id DESC LIMIT ?7
+-- A walk down the ids: below ?2, not below ?3, looking at ?4 rows for ?5 that match; then at which id it was broken off
+-- (null: it was not). All of these statements are given the same values; ?1 is what the index begins with.
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs
+    WHERE namespace_id = ?1 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs
+            WHERE namespace_id = ?1 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_runs_of_queue
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs
+    WHERE queue_id = ?1 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs
+            WHERE queue_id = ?1 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
 );
 
 -- name: list_runs_of_owner
-SELECT json_group_array(num) FROM (
-    SELECT num FROM runs
-    WHERE owner_id = ?1 AND id < ?2 AND (1 << state) & ?3
-        AND (?4 IS NULL OR queue_id = ?4) AND (?5 IS NULL OR fire_at >= ?5) AND (?6 IS NULL OR fire_at < ?6)
-    ORDER BY id DESC LIMIT ?7
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs
+    WHERE owner_id = ?1 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs
+            WHERE owner_id = ?1 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_pending_runs
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs INDEXED BY runs_pending
+    WHERE namespace_id = ?1 AND state = 0 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_pending
+            WHERE namespace_id = ?1 AND state = 0 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_ended_runs
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs INDEXED BY runs_ended
+    WHERE namespace_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended
+            WHERE namespace_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_ended_runs_of_queue
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs INDEXED BY runs_ended_of_queue
+    WHERE queue_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended_of_queue
+            WHERE queue_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_ended_runs_of_owner
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs INDEXED BY runs_ended_of_owner
+    WHERE owner_id = ?1 AND owner_id IS NOT NULL AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended_of_owner
+            WHERE owner_id = ?1 AND owner_id IS NOT NULL AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_claimed_runs
+-- All that are claimed are looked at: they are no more than all workers together perform.
+SELECT json_array(json_group_array(json_array(hex(id), num)), NULL) FROM (
+    SELECT id, num FROM runs INDEXED BY runs_claimed
+    WHERE namespace_id = ?1 AND state IN (1, 2) AND id < ?2 AND id >= ?3 AND ?4
+        AND (?6 IS NULL OR queue_id = ?6) AND state = ?7
+        AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+    ORDER BY id DESC LIMIT ?5
+);
+
+-- name: list_unfinished_runs_of_owner
+-- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. ?10 is the highest fire time
+-- that an id below ?2 can have. Broken off at a fire time.
+SELECT json_array(
+    json((
+        SELECT json_group_array(json_array(hex(id), num)) FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_unfinished
+            WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 ORDER BY fire_at DESC LIMIT ?4
+        )
+        WHERE id < ?2 AND id >= ?3 AND ?5 AND (?6 IS NULL OR queue_id = ?6) AND state = ?7
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+    )),
+    (
+        SELECT fire_at FROM runs INDEXED BY runs_unfinished
+        WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
+    )
 );
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant ?2. A loose scan: every level
--- costs two probes of an index, however many runs stand in it.
+-- costs two probes of an index, however many runs it has.
 WITH RECURSIVE
 ready (queue_id, priority) AS (
     SELECT value, (
@@ -252,8 +433,9 @@ SELECT json_group_array(json_array(due_at, hex(id), num, owner)) FROM (
 );
 
 -- name: claim_gated
--- One level's due runs that a key or their order might hold back, and does not, counting what this claim took already:
--- ?9 is JSON, how many under each key, ?10 JSON, the owners. Continues after (?7, ?8).
+-- The first ?11 of one level's due runs that a key or their order might hold back: those of them that it does not,
+-- counting what this claim took already: ?9 is JSON, how many under each key, ?10 JSON, the owners. Continues after
+-- (?7, ?8). Besides, where it was broken off before it had ?5 (null: nothing is left).
 WITH
 busy (key, held) AS MATERIALIZED (
     SELECT concurrency_key, count(*) FROM runs
@@ -261,30 +443,119 @@ busy (key, held) AS MATERIALIZED (
 ),
 counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
 taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10))
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN json((
+    SELECT json_array(due_at, hex(id)) FROM runs
+    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+        AND due_at <= ?3 AND (due_at, id) > (?7, ?8)
+    ORDER BY due_at, id LIMIT 1 OFFSET ?11 - 1
+)) END) FROM (
+    SELECT count(*) AS number, json_group_array(json_array(
+        due_at, hex(id), num, owner_id, serial, concurrency_key, free
+    )) AS found FROM (
+        SELECT this.due_at, this.id, this.num, this.owner_id, this.serial, this.concurrency_key,
+            this.concurrency_max - ifnull(busy.held, 0) AS free
+        FROM (
+            SELECT due_at, id, num, owner_id, serial, concurrency_key, concurrency_max, start_by, fire_at FROM runs
+            WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+                AND due_at <= ?3 AND (due_at, id) > (?7, ?8)
+            ORDER BY due_at, id LIMIT ?11
+        ) AS this
+        LEFT JOIN busy ON busy.key = this.concurrency_key
+        LEFT JOIN counted ON counted.key = this.concurrency_key
+        WHERE (this.start_by IS NULL OR this.start_by > ?4)
+            AND (
+                this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max
+            )
+            AND (this.serial IS NULL OR this.owner_id IS NULL OR (
+                this.owner_id NOT IN (SELECT owner_id FROM taken)
+                AND NOT EXISTS (
+                    SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
+                )
+                AND NOT EXISTS (
+                    SELECT 1 FROM runs AS earlier
+                    WHERE earlier.owner_id = this.owner_id AND earlier.state < 3
+                        AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
+                )
+            ))
+        LIMIT ?5
+    )
+);
+
+-- name: claim_gates
+-- Of each gate of a level (a key and how many it admits, the order of a job, or both) what may be taken first beyond
+-- (?7, ?8), as above: a loose scan, so that it does not matter how many wait behind a gate that is shut. Of a job in
+-- order that is its first unfinished run, or none. ?5 is not looked at.
+WITH RECURSIVE
+gates (gate) AS (
+    SELECT (
+        SELECT (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) FROM runs
+        WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+        ORDER BY (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) FROM runs
+        WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+            AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) > gates.gate
+        ORDER BY (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) LIMIT 1
+    ) FROM gates WHERE gate IS NOT NULL
+),
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM runs
+    WHERE namespace_id = ?6 AND state IN (1, 2) AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
+taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10)),
+heads (gate, num) AS (
+    SELECT gate, (
+        SELECT num FROM runs
+        WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+            AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) = gates.gate
+            AND due_at <= ?3 AND (due_at, id) > (?7, ?8) AND (start_by IS NULL OR start_by > ?4)
+        ORDER BY due_at, id LIMIT 1
+    ) FROM gates WHERE gate IS NOT NULL
+),
+firsts (gate, num) AS (
+    SELECT heads.gate, CASE WHEN head.serial IS NULL OR head.owner_id IS NULL THEN head.num ELSE (
+        SELECT num FROM runs INDEXED BY runs_unfinished
+        WHERE owner_id = head.owner_id AND state < 3 ORDER BY fire_at, id LIMIT 1
+    ) END
+    FROM heads CROSS JOIN runs AS head ON head.num = heads.num
+)
 SELECT json_group_array(json_array(
-    due_at, hex(id), num, owner_id, serial, concurrency_key, free
-)) FROM (
-    SELECT this.due_at, this.id, this.num, this.owner_id, this.serial, this.concurrency_key,
-        this.concurrency_max - ifnull(busy.held, 0) AS free
-    FROM runs AS this
-    LEFT JOIN busy ON busy.key = this.concurrency_key
-    LEFT JOIN counted ON counted.key = this.concurrency_key
-    WHERE this.queue_id = ?1 AND this.priority = ?2 AND this.state = 0 AND this.gated = 1
-        AND this.due_at <= ?3 AND (this.due_at, this.id) > (?7, ?8)
-        AND (this.start_by IS NULL OR this.start_by > ?4)
-        AND (this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max)
-        AND (this.serial IS NULL OR this.owner_id IS NULL OR (
-            this.owner_id NOT IN (SELECT owner_id FROM taken)
-            AND NOT EXISTS (
-                SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
-            )
-            AND NOT EXISTS (
-                SELECT 1 FROM runs AS earlier
-                WHERE earlier.owner_id = this.owner_id AND earlier.state < 3
-                    AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
-            )
-        ))
-    ORDER BY this.due_at, this.id LIMIT ?5
+    this.due_at, hex(this.id), this.num, this.owner_id, this.serial, this.concurrency_key,
+    this.concurrency_max - ifnull(busy.held, 0), firsts.gate
+))
+FROM firsts CROSS JOIN runs AS this ON this.num = firsts.num
+LEFT JOIN busy ON busy.key = this.concurrency_key
+LEFT JOIN counted ON counted.key = this.concurrency_key
+WHERE this.queue_id = ?1 AND this.priority = ?2 AND this.state = 0 AND this.gated = 1
+    AND (iif(this.serial IS NULL, '', ifnull(this.owner_id, '')) || '/' || ifnull(this.concurrency_max, 0) || '/'
+        || ifnull('=' || this.concurrency_key, '')) = firsts.gate
+    AND this.due_at <= ?3 AND (this.due_at, this.id) > (?7, ?8) AND (this.start_by IS NULL OR this.start_by > ?4)
+    AND (this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max)
+    AND (this.serial IS NULL OR this.owner_id IS NULL OR (
+        this.owner_id NOT IN (SELECT owner_id FROM taken)
+        AND NOT EXISTS (
+            SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
+        )
+    ));
+
+-- name: claim_behind_gate
+-- The runs behind the first of a gate that only a key shuts.
+SELECT json_group_array(json_array(due_at, hex(id), num, owner_id)) FROM (
+    SELECT due_at, id, num, owner_id FROM runs
+    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
+        AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
+            || ifnull('=' || concurrency_key, '')) = ?8
+        AND due_at <= ?3 AND (due_at, id) > (?6, ?7) AND (start_by IS NULL OR start_by > ?4)
+    ORDER BY due_at, id LIMIT ?5
 );
 
 -- name: claim_runs
@@ -309,7 +580,7 @@ WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? A
     AND (given.held IS NULL OR (runs.lease_expires_at > ?) IS given.held);
 
 -- name: beating_runs
--- Which leases stand, and until when they will: `ports.lease_end` for a running run, unchanged for a cancelling one.
+-- Which leases are still held, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.
 WITH given (place, id, token) AS (VALUES (?, ?, ?))
 SELECT json_group_array(json_array(given.place, runs.num, runs.state, CASE
     WHEN runs.state = 2 THEN runs.lease_expires_at
@@ -382,6 +653,66 @@ DELETE FROM runs WHERE num IN (
     ORDER BY id LIMIT ?3
 );
 
+-- name: get_records
+SELECT name, version, labels, body FROM records
+WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
+
+-- name: list_records
+SELECT name, version, labels, body FROM records
+WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4;
+
+-- name: list_records_down
+SELECT name, version, labels, body FROM records
+WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name DESC LIMIT ?4;
+
+-- name: list_records_labelled
+-- The label ?5 leads; all of ?6 are looked up for each record that has it.
+SELECT records.name, records.version, records.labels, records.body
+FROM record_labels AS lead CROSS JOIN records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = ?1 AND lead.label = ?5 AND lead.name >= ?2 AND lead.name < ?3
+    AND NOT EXISTS (
+        SELECT 1 FROM carray(?6) AS wanted
+        WHERE NOT EXISTS (
+            SELECT 1 FROM record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.value
+        )
+    )
+ORDER BY lead.name LIMIT ?4;
+
+-- name: list_records_labelled_down
+SELECT records.name, records.version, records.labels, records.body
+FROM record_labels AS lead CROSS JOIN records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = ?1 AND lead.label = ?5 AND lead.name >= ?2 AND lead.name < ?3
+    AND NOT EXISTS (
+        SELECT 1 FROM carray(?6) AS wanted
+        WHERE NOT EXISTS (
+            SELECT 1 FROM record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.value
+        )
+    )
+ORDER BY lead.name DESC LIMIT ?4;
+
+-- name: record_versions
+SELECT name, version FROM records WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
+
+-- name: add_records
+WITH given (name, version, labels, body) AS (VALUES (?, ?, ?, ?))
+INSERT INTO records (namespace_id, name, version, labels, body)
+SELECT ?, * FROM given WHERE name IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: old_records
+SELECT name FROM records WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4;
+
+-- name: forget_records
+DELETE FROM records WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
+
+-- name: add_record_labels
+WITH given (name, label) AS (VALUES (?, ?))
+INSERT INTO record_labels (namespace_id, name, label) SELECT ?, * FROM given WHERE name IS NOT NULL;
+
+-- name: forget_record_labels
+DELETE FROM record_labels WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
+
 -- name: beat_node
 INSERT INTO nodes (namespace_id, name, beat_at, definition) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
@@ -395,7 +726,8 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 );
 
 -- name: count_jobs
-SELECT json_array(count(*), ifnull(sum(enabled), 0)) FROM jobs WHERE namespace_id = ?1 AND deleted_at IS NULL;
+-- Triggers keep the counts.
+SELECT json_array(jobs, jobs_enabled) FROM namespaces WHERE num = ?1;
 
 -- name: count_ready
 SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
@@ -407,7 +739,7 @@ SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
 -- name: count_gated
 SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
     SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
-    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 1
+    FROM runs INDEXED BY runs_gated WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 1
     GROUP BY queue_id
 );
 

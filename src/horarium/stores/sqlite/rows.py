@@ -1,6 +1,6 @@
 """Runs and jobs as columns, and back.
 
-The numbers for states, causes and dispositions are part of the schema: they may grow, never change. What is rare stands
+The numbers for states, causes and dispositions are part of the schema: they may grow, never change. Rare fields are
 in `details`, as JSON. Free text that a target reports may hold anything Python can hold, lone surrogates too, so it is
 kept as bytes. Building a run is the hot path: what a waiting or running run never has is left to the defaults.
 """
@@ -41,12 +41,14 @@ _from_hex = bytes.fromhex
 
 
 def job_columns(job: Job, version: int) -> Row:
-    """What changes of a job with a version: version to definition."""
+    """What changes of a job with a version: version to runs_max."""
     labels = None
     if job.labels and job.deleted_at is None:
         labels = json.dumps(job.labels, sort_keys=True)
     stored = job if job.version == version else msgspec.structs.replace(job, version=version)
-    return version, job.enabled, job.next_fire_at, job.deleted_at, labels, encode_json(stored).decode()
+    definition = encode_json(stored).decode()
+    plan = job.enabled, job.next_fire_at, job.deleted_at
+    return version, *plan, labels, definition, job.planned_until, job.retention.runs_max
 
 
 # ---- runs: to columns -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Runs, all but the claim: what `ports.Store` says of them, as functions on a session inside a transaction.
+"""Runs, all but the claim and the lists: what `ports.Store` says of them, as functions on a session in a transaction.
 
 Which runs is asked first and answered in numbers; `rows.load_runs` is the only reader of whole rows. Writing a batch is
 tried whole; if a row of it lost, it is undone and done again one by one, which gives each its own answer.
@@ -13,18 +13,19 @@ import apsw
 
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
-from horarium.ports import Beat, Page, Pulse, RunFilter
-from horarium.stores.encoding import STATE_NUMBERS, encode_id
+from horarium.ports import Along, Beat, Pulse
+from horarium.stores.encoding import comes_alone, encode_id
+from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import change_row, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray
 
-ABOVE_ALL_IDS = b"\xff" * 17
-ALL_STATES = (1 << len(STATE_NUMBERS)) - 1
 RUNNING, CANCELLING = 1, 2
 
 
-def add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
-    return _each_or_all(session, *run_rows(session, runs), session.namespace_id)
+def add_runs(session: Session, runs: Sequence[Run], along: Along) -> list[bool]:
+    added = _each_or_all(session, *run_rows(session, runs), session.namespace_id)
+    add_along(session, runs, added, along)
+    return added
 
 
 def insert_runs(session: Session, runs: Sequence[Run]) -> None:
@@ -35,7 +36,24 @@ def insert_runs(session: Session, runs: Sequence[Run]) -> None:
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     rows = [change_row(session, change) for change in changes]
-    return _each_or_all(session, "settle_runs", rows, session.namespace_id, now)
+    if all(map(comes_alone, changes)):
+        return _each_or_all(session, "settle_runs", rows, session.namespace_id, now)
+    if _all_or_none(session, "settle_runs", rows, session.namespace_id, now):
+        _bring_along(session, changes)
+        return [True] * len(changes)
+    return [_settle_run(session, change, row, now) for change, row in zip(changes, rows, strict=True)]
+
+
+def _settle_run(session: Session, change: RunChange, row: Row, now: Instant) -> bool:
+    if session.change_rows("settle_runs", (row,), session.namespace_id, now) == 0:
+        return False
+    _bring_along(session, [change])
+    return True
+
+
+def _bring_along(session: Session, changes: Sequence[RunChange]) -> None:
+    insert_runs(session, [run for change in changes for run in change.follow_ups])
+    add_records(session, (record for change in changes for record in change.records))
 
 
 def apply_changes(session: Session, changes: Sequence[RunChange], now: Instant) -> None:
@@ -51,15 +69,18 @@ def withdraw_runs(session: Session, runs: Sequence[Run]) -> None:
 
 
 def _each_or_all(session: Session, query: str, rows: Sequence[Row], *values: object) -> list[bool]:
-    if len(rows) > 1:
-        session.connection.execute("SAVEPOINT whole")
-        complete = session.change_rows(query, rows, *values) == len(rows)
-        if not complete:
-            session.connection.execute("ROLLBACK TO whole")
-        session.connection.execute("RELEASE whole")
-        if complete:
-            return [True] * len(rows)
+    if len(rows) > 1 and _all_or_none(session, query, rows, *values):
+        return [True] * len(rows)
     return [session.change_rows(query, (row,), *values) == 1 for row in rows]
+
+
+def _all_or_none(session: Session, query: str, rows: Sequence[Row], *values: object) -> bool:
+    session.connection.execute("SAVEPOINT whole")
+    complete = session.change_rows(query, rows, *values) == len(rows)
+    if not complete:
+        session.connection.execute("ROLLBACK TO whole")
+    session.connection.execute("RELEASE whole")
+    return complete
 
 
 def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
@@ -83,38 +104,12 @@ def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[
     return answer
 
 
-def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    queue_id = None
-    if where.queue is not None:
-        queue_id = session.queue_numbers((where.queue,)).get(where.queue)
-        if queue_id is None:
-            return Page(())
-    states = sum(1 << STATE_NUMBERS[state] for state in where.states) or ALL_STATES
-    below = ABOVE_ALL_IDS if after is None else encode_id(after)
-    values = below, states, queue_id, where.since, where.until, limit + 1
-    found = _listed(session, where.job, values)[: limit + 1]
-    more = len(found) > limit > 0
-    return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
-
-
-def _listed(session: Session, job: str | None, values: Row) -> list[Run]:
-    if job is None:
-        return load_runs(session, session.array("list_runs", session.namespace_id, *values))
-    owners = session.array("owners_named", session.namespace_id, job)
-    lists = [load_runs(session, session.array("list_runs_of_owner", owner, *values)) for owner in owners]
-    return lists[0] if len(lists) == 1 else list(merge(*lists, key=_id_of, reverse=True))
-
-
-def _id_of(run: Run) -> str:
-    return run.id
-
-
 def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
     rows = [(place, encode_id(beat.run_id), beat.token) for place, beat in enumerate(beats)]
     answer: list[Pulse | None] = [None] * len(beats)
     leases: dict[int, Instant] = {}
-    standing = session.array_rows("beating_runs", rows, now, now, session.namespace_id, now)
-    for place, number, state, expires_at in standing:
+    held = session.array_rows("beating_runs", rows, now, now, session.namespace_id, now)
+    for place, number, state, expires_at in held:
         answer[place] = Pulse(expires_at, state == CANCELLING)
         if state == RUNNING:
             leases[number] = expires_at

@@ -1,4 +1,4 @@
-"""A connection that knows what the small numbers stand for.
+"""A connection that knows the names behind the small numbers.
 
 Queues, workers and owners (a job's id and name) are numbers in the rows. A session remembers both directions. What it
 learned inside a transaction that was undone must be forgotten (`forget`); what is committed never changes, and no
@@ -9,9 +9,9 @@ so the number to write for a job is always read in the transaction that writes i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -28,10 +28,12 @@ ROWS_MAX = 100
 SIZES = (1, 4, 20, ROWS_MAX)
 """How many rows a batch statement can have: each size is prepared once; a batch is padded up to the next one."""
 
-STATEMENTS_KEPT = 200
 JOBS_KEPT = 20_000
 """How many jobs, and how many owners, a session remembers."""
+NAMES_KEPT = 100_000
+"""How many queues, and how many workers."""
 
+T = TypeVar("T")
 Row = Sequence[Any]
 
 _decode = msgspec.json.Decoder().decode
@@ -75,6 +77,10 @@ class Session:
         answer: list[Any] = _decode(self.connection.execute(QUERIES[query], values).get)
         return answer
 
+    def rows(self, query: str, *values: Any) -> Sequence[Row]:
+        """All rows of a query."""
+        return self.connection.execute(QUERIES[query], values).fetchall()
+
     def jobs(self, query: str, *values: Any) -> list[Job]:
         """The jobs whose definitions the query returns."""
         return _decode_jobs(self.connection.execute(QUERIES[query], values).get)
@@ -117,16 +123,18 @@ class Session:
     def queue_numbers(self, names: Iterable[str]) -> dict[str, int]:
         """The numbers of those queues that have one."""
         wanted = set(names)
-        unknown = tuple(wanted - self._queues.keys())
+        _bound(NAMES_KEPT, self._queues, self._queue_names)
+        unknown = _unknown(wanted, self._queues)
         if unknown:
-            for number, name in self.array("queue_numbers", self.namespace_id, apsw.carray(unknown)):
+            for number, name in self.array("queue_numbers", self.namespace_id, apsw.carray(tuple(unknown))):
                 self._queues[name] = number
                 self._queue_names[number] = name
         return {name: self._queues[name] for name in wanted if name in self._queues}
 
     def queue_names(self, numbers: Iterable[int]) -> dict[int, str]:
         """The names of queues, by number."""
-        if unknown := set(numbers) - self._queue_names.keys():
+        _bound(NAMES_KEPT, self._queues, self._queue_names)
+        if unknown := _unknown(numbers, self._queue_names):
             for number, name in self.array("queue_names", carray(unknown)):
                 self._queue_names[number] = name
         return self._queue_names
@@ -137,6 +145,7 @@ class Session:
             return None
         number = self._workers.get(name)
         if number is None:
+            _bound(NAMES_KEPT, self._workers, self._worker_names)
             self.change("intern_worker", name)
             number = self._workers[name] = self.one("worker_number", name)
             self._worker_names[number] = name
@@ -144,7 +153,8 @@ class Session:
 
     def worker_names(self, numbers: Iterable[int | None]) -> dict[int, str]:
         """The names of workers, by number."""
-        if unknown := set(numbers) - self._worker_names.keys() - {None}:
+        _bound(NAMES_KEPT, self._workers, self._worker_names)
+        if unknown := _unknown(numbers, self._worker_names):
             for number, name in self.array("worker_names", carray(unknown)):
                 self._worker_names[number] = name
         return self._worker_names
@@ -164,29 +174,37 @@ class Session:
 
     def owners(self, numbers: Iterable[int | None]) -> dict[int, tuple[str, str]]:
         """A job's id and name, by owner number."""
-        unknown = set(numbers) - self._owners.keys() - {None}
-        if unknown:
-            if len(self._owners) > JOBS_KEPT:
-                self._owners = {}
-                unknown = set(numbers) - {None}
+        _bound(JOBS_KEPT, self._owners)
+        if unknown := _unknown(numbers, self._owners):
             for number, digits, name in self.array("owner_names", carray(unknown)):
                 self._owners[number] = decode_id_digits(digits), name
         return self._owners
 
     def jobs_by_id(self, ids: set[str]) -> dict[str, Job]:
-        """The jobs of these ids as they stand now; only those that changed are read in full."""
+        """The jobs of these ids in their present version; only those that changed are read in full."""
         if not ids:
             return {}
         found = self.array("job_versions", self.namespace_id, apsw.carray(tuple(map(encode_id, ids))))
         versions = {decode_id_digits(digits): version for digits, version in found}
-        if len(self._jobs) > JOBS_KEPT:
-            self._jobs = {}
+        _bound(JOBS_KEPT, self._jobs)
         known = self._jobs
         stale = [job_id for job_id, version in versions.items() if not _is_version(known.get(job_id), version)]
         if stale:
             blobs = apsw.carray(tuple(map(encode_id, stale)))
             known.update((job.id, job) for job in self.jobs("get_jobs_by_id", self.namespace_id, blobs))
         return {job_id: known[job_id] for job_id in versions}
+
+
+def _unknown(wanted: Iterable[T | None], known: Mapping[T, object]) -> set[T]:
+    """Those that are not known. (`set - dict.keys()` would go through all that is known.)"""
+    return {one for one in wanted if one is not None and one not in known}
+
+
+def _bound(most: int, *memories: dict[Any, Any]) -> None:
+    """Forget everything, where one of these became too large. They are only ever a shorter way to the same answer."""
+    if any(len(memory) > most for memory in memories):
+        for memory in memories:
+            memory.clear()
 
 
 def _is_version(job: Job | None, version: int) -> bool:

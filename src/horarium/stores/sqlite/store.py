@@ -1,9 +1,10 @@
 """`ports.Store` over one SQLite file.
 
-Each method hands a function to one of two lanes: whatever writes goes to the writer, which commits in groups; whatever
-only reads goes to the reader, whose snapshot never waits for a write. A method's answer comes only when its commit is
-on disk, and a reading that begins afterwards sees it. `claim` reads and writes in one transaction that begins
-IMMEDIATE, as every write does: of several processes on one file one writes at a time, the others wait a bounded time.
+Each method hands a function to one of three lanes: writes go to the writer, which commits in groups; reads of the
+services go to the reader, whose snapshot never waits for a write; lists and counts, which users ask for and which may
+take long, have a reader of their own. A method's answer comes only when its commit is on disk, and a reading
+that begins afterwards sees it. `claim` reads and writes in one transaction that begins IMMEDIATE, as every write does:
+of several processes on one file one writes at a time, the others wait a bounded time.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.model import Job, Node, Plan, Run, RunChange
-from horarium.ports import Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import known_migrations
-from horarium.stores.sqlite import claim, jobs, runs, stats
+from horarium.stores.sqlite import claim, jobs, listing, records, runs, stats
 from horarium.stores.sqlite.connect import connect, parse_url
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import Session
@@ -37,6 +39,7 @@ class SqliteStore:
         path = self.location.path
         self._writer = Lane("horarium-sqlite-writer", path, "BEGIN IMMEDIATE", GROUP_MAX, self._open_writer)
         self._reader = Lane("horarium-sqlite-reader", path, "BEGIN", 1, self._open_reader)
+        self._lister = Lane("horarium-sqlite-lister", path, "BEGIN", 1, self._open_lister)
 
     def _open_writer(self) -> Session:
         session = Session(connect(self.location), self.namespace)
@@ -49,22 +52,25 @@ class SqliteStore:
         return session
 
     def _open_reader(self) -> Session:
+        self._data_version = -1
+        return self._open_lister()
+
+    def _open_lister(self) -> Session:
         session = Session(connect(self.location), self.namespace)
         session.namespace_id = session.one("namespace_number", self.namespace)
-        self._data_version = -1
         return session
 
     async def open(self) -> None:
-        await self._writer.start()
         try:
-            await self._reader.start()
+            for lane in (self._writer, self._reader, self._lister):
+                await lane.start()
         except BaseException:
-            await self._writer.stop()
+            await self.close()
             raise
 
     async def close(self) -> None:
-        await self._reader.stop()
-        await self._writer.stop()
+        for lane in (self._lister, self._reader, self._writer):
+            await lane.stop()
 
     async def check(self) -> None:
         await self._writer.call(_check)
@@ -81,8 +87,8 @@ class SqliteStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job]) -> list[bool]:
-        return await self._writer.call(lambda session: jobs.add_jobs(session, jobs_)) if jobs_ else []
+    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._writer.call(lambda session: jobs.add_jobs(session, jobs_, along)) if jobs_ else []
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
         return await self._reader.call(lambda session: jobs.get_jobs(session, names)) if names else []
@@ -91,18 +97,24 @@ class SqliteStore:
         return await self._reader.call(lambda session: jobs.get_jobs_by_id(session, ids)) if ids else []
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        return await self._reader.call(lambda session: jobs.list_jobs(session, where, after, limit))
+        return await self._lister.call(lambda session: jobs.list_jobs(session, where, after, limit))
 
     async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
         return await self._reader.call(lambda session: jobs.due_jobs(session, until, limit))
+
+    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
+        return await self._lister.call(lambda session: jobs.jobs_ahead(session, until, after, limit))
+
+    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
+        return await self._lister.call(lambda session: jobs.jobs_trimmed(session, after, limit))
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         return await self._writer.call(lambda session: jobs.commit_plans(session, plans, now)) if plans else []
 
     # -- runs
 
-    async def add_runs(self, runs_: Sequence[Run]) -> list[bool]:
-        return await self._writer.call(lambda session: runs.add_runs(session, runs_)) if runs_ else []
+    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
+        return await self._writer.call(lambda session: runs.add_runs(session, runs_, along)) if runs_ else []
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._reader.call(lambda session: runs.get_runs(session, ids)) if ids else []
@@ -114,7 +126,7 @@ class SqliteStore:
         return await self._reader.call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        return await self._reader.call(lambda session: runs.list_runs(session, where, after, limit))
+        return await self._lister.call(lambda session: listing.list_runs(session, where, after, limit))
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         return await self._writer.call(lambda session: claim.claim_runs(session, queues, limit, worker, now, until))
@@ -134,16 +146,30 @@ class SqliteStore:
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         return await self._writer.call(lambda session: runs.trim_runs(session, job_id, keep, limit))
 
+    # -- records
+
+    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
+        return await self._reader.call(lambda session: records.get_records(session, names)) if names else []
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await self._reader.call(lambda session: records.list_records(session, where, after, limit))
+
+    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
+        return await self._writer.call(lambda session: records.put_records(session, changes)) if changes else []
+
+    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
+        return await self._writer.call(lambda session: records.prune_records(session, prefix, until, limit))
+
     # -- the rest
 
     async def beat_node(self, node: Node) -> None:
         await self._writer.call(lambda session: _beat_node(session, node))
 
     async def list_nodes(self, since: Instant) -> list[Node]:
-        return await self._reader.call(lambda session: _list_nodes(session, since))
+        return await self._lister.call(lambda session: _list_nodes(session, since))
 
     async def stats(self, now: Instant) -> Stats:
-        return await self._reader.call(lambda session: stats.count(session, now))
+        return await self._lister.call(lambda session: stats.count(session, now))
 
 
 def _check(session: Session) -> None:

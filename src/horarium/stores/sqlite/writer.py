@@ -1,9 +1,9 @@
 """Threads that own a connection each, and group commit.
 
-What is handed to a `Lane` is carried out, in order, by its one thread. A lane that writes drains whatever has come in
+What is handed to a `Lane` is carried out, in order, by its one thread. A lane that writes takes all work that came in
 while it was busy, runs each piece in a savepoint of its own (a piece that fails is undone alone), commits once for all,
 and only then answers, with one call to the event loop. So fifty callers share one wait for the disk. Nothing is
-answered before its commit; if the commit fails, everything in it is undone and every caller is told.
+answered before its commit; if the commit fails, everything in it is undone and every caller gets the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from horarium.stores.sqlite.session import Session
 T = TypeVar("T")
 
 GROUP_MAX = 256
-"""How many pieces of work share a commit at the most."""
+"""How many pieces of work share a commit, at most."""
 
 Work = Callable[[Session], Any]
 
@@ -42,7 +42,7 @@ class Lane:
         self._pid = 0
 
     async def start(self) -> None:
-        """Start the thread and wait until its connection stands. Raises what opening it raised."""
+        """Start the thread and wait until its connection is open. Raises what opening it raised."""
         self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
         opened: asyncio.Future[Any] = self._loop.create_future()
         self._thread = threading.Thread(
@@ -125,7 +125,7 @@ class Lane:
         try:
             self._loop.call_soon_threadsafe(_answer_all, pieces)
         except RuntimeError:
-            return  # the loop is closed: nobody waits any longer
+            return  # the loop is closed: no caller waits any longer
 
 
 class _Piece(Generic[T]):
@@ -156,7 +156,7 @@ def _run_pieces(session: Session, pieces: list[_Piece[Any]]) -> None:
             piece.value = piece.work(session)
         except Exception as error:
             if not session.connection.in_transaction:
-                raise  # SQLite gave up the whole transaction, so the pieces before this one are undone too
+                raise  # SQLite rolled back the whole transaction, so the pieces before this one are undone too
             session.connection.execute("ROLLBACK TO piece")
             session.forget()
             piece.fail(error)

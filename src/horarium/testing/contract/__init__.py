@@ -6,8 +6,9 @@
             await store.open()
             return store
 
-It needs pytest, hypothesis and pytest-asyncio with `asyncio_mode = "auto"`. Each test has a namespace of its own, and
-there are no capabilities: a store keeps all of it. Override `faults` to have real failures of the backend tried.
+It needs pytest, hypothesis and pytest-asyncio with `asyncio_mode = "auto"`. Each test has a namespace of its own. A
+store keeps all of it; one thing alone may be lacking, and is declared: give `transaction` if callers can add runs in a
+transaction of their own (`ports.TransactionalStore`). Override `faults` to have real failures of the backend tried.
 """
 
 from pkgutil import iter_modules
@@ -19,6 +20,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 # ruff: noqa: E402 (pytest must know of the modules before they are imported)
 from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.claiming import ClaimingContract
+from horarium.testing.contract.following import FollowingContract
 from horarium.testing.contract.holding import HoldingContract
 from horarium.testing.contract.jobs import JobContract
 from horarium.testing.contract.keeping import KeepingContract
@@ -26,7 +28,10 @@ from horarium.testing.contract.listing import ListingContract
 from horarium.testing.contract.machine import MachineContract
 from horarium.testing.contract.planning import PlanningContract
 from horarium.testing.contract.races import RaceContract
+from horarium.testing.contract.records import RecordContract
 from horarium.testing.contract.settling import SettlingContract
+from horarium.testing.contract.sweeping import SweepingContract
+from horarium.testing.contract.transactions import TransactionContract
 
 __all__ = ["StoreContract"]
 
@@ -37,8 +42,12 @@ class StoreContract(
     ClaimingContract,
     HoldingContract,
     SettlingContract,
+    SweepingContract,
     ListingContract,
     KeepingContract,
+    RecordContract,
+    FollowingContract,
+    TransactionContract,
     RaceContract,
     AtomicityContract,
     MachineContract,

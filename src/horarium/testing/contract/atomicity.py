@@ -35,7 +35,7 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def cut_off(call: Awaitable[object], steps: int) -> None:
-    """Begin a call, and cancel the caller after so many turns of the loop."""
+    """Begin a call, and cancel the caller after `steps` turns of the loop."""
     task = asyncio.ensure_future(call)
     for _ in range(steps):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What every part of the contract stands on: the stores under test, and short ways to call them."""
+"""What every part of the contract uses: the stores under test, and short ways to call them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -51,6 +52,11 @@ class StoreUnderTest(ABC):
         """Real faults of this backend: inside each, calls of `store` fail in some way, half-way at best (a connection
         that is cut, a full disk, a lock). Left, `store` must work again. None by default."""
         return ()
+
+    def transaction(self, store: Store) -> AbstractAsyncContextManager[Any] | None:
+        """A connection of a caller's own to the store's database, in a transaction that commits when it is left and is
+        rolled back when it is left by an exception. None, the default: the store is no `TransactionalStore`."""
+        return None
 
     @pytest.fixture
     def namespace(self) -> str:

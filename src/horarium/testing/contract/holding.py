@@ -6,7 +6,7 @@ from typing import Any
 
 from horarium.clock import DAY, HOUR, SECOND
 from horarium.model import Run, State
-from horarium.ports import Store
+from horarium.ports import BATCH_MAX, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take
 from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
 
@@ -172,3 +172,45 @@ class HoldingContract(StoreUnderTest):
     async def test_a_run_that_is_not_serial_overtakes(self, store: Store) -> None:
         await store.add_runs([serial(1), serial(2), serial(3, serial=False)])
         assert ids((await take(store)).runs) == ids([serial(1), serial(3)])
+
+    # -- however many are held back
+
+    async def test_what_stands_behind_many_that_are_held_back_is_claimed_in_order(self, store: Store) -> None:
+        """More than a claim looks at one by one: behind a full key, behind a job whose turn is taken, and both."""
+        other = a_job("other")
+        await store.add_runs([keyed(0), serial(1)])
+        assert len((await take(store)).runs) == 2
+        held = [keyed(n) for n in range(2, MANY)]
+        held += [serial(n, due_at=NOW + 1) for n in range(MANY, 2 * MANY)]
+        held += [serial(n, due_at=NOW + 1, concurrency_key="j", concurrency_max=9) for n in range(2 * MANY, 3 * MANY)]
+        behind = [
+            keyed(3 * MANY, 2, due_at=NOW + 2),
+            *(keyed(3 * MANY + n, 3, "free", due_at=NOW + 3 + n) for n in range(1, 6)),
+            a_run(3 * MANY + 6, of=other, serial=True, due_at=NOW + 4),
+            a_run(3 * MANY + 7, of=other, serial=True, due_at=NOW + 5),
+            a_run(3 * MANY + 8, serial=True, concurrency_key="l", concurrency_max=1, due_at=NOW + 6),
+            a_run(3 * MANY + 9, due_at=NOW + 9),
+        ]
+        await add_in_parts(store, [*held, *behind])
+        expected = ids([behind[0], behind[1], behind[6], behind[2], behind[3], behind[8], behind[9]])
+        assert ids((await take(store, 4, now=NOW + 9)).runs) == expected[:4]
+        assert ids((await take(store, now=NOW + 9)).runs) == expected[4:]
+        assert (await take(store, now=NOW + 9)).runs == ()
+
+    async def test_many_jobs_in_order_have_their_first_runs_claimed_in_order(self, store: Store) -> None:
+        jobs = [a_job(f"job-{n}") for n in range(MANY)]
+        firsts = [a_run(n, of=job, serial=True) for n, job in enumerate(jobs)]
+        seconds = [a_run(MANY + n, of=job, serial=True, due_at=NOW - 1) for n, job in enumerate(jobs)]
+        await add_in_parts(store, [*seconds, *firsts])
+        assert ids((await take(store, 7)).runs) == ids(firsts[:7])
+        assert ids((await take(store, BATCH_MAX)).runs) == ids(firsts[7:])
+        assert (await take(store)).runs == ()
+
+
+MANY = 260
+
+
+async def add_in_parts(store: Store, runs: list[Run]) -> None:
+    for start in range(0, len(runs), BATCH_MAX):
+        part = runs[start : start + BATCH_MAX]
+        assert await store.add_runs(part) == [True] * len(part)

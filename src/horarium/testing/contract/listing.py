@@ -7,7 +7,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, INSTANT_MIN
-from horarium.model import Job, Plan, Run, State
+from horarium.model import Job, Plan, Run, State, uuid7
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, take
 from horarium.testing.contract.jobs import delete, named
@@ -155,7 +155,8 @@ class ListingContract(StoreUnderTest):
             assert ids(await all_runs(store, RunFilter(states=frozenset({state})))) == ids(expected)
 
     async def test_runs_are_filtered_by_fire_time_from_since_up_to_until(self, store: Store) -> None:
-        first, middle, last = (a_run(n, fire_at=NOW + n) for n in (1, 2, 3))
+        # Within a millisecond the ids, which begin with it, don't tell.
+        first, middle, last = (a_run(n, id=uuid7(NOW, bytes([n] * 10)), fire_at=NOW + n) for n in (1, 2, 3))
         await store.add_runs([first, middle, last])
         assert await all_runs(store, RunFilter(since=NOW + 2)) == [last, middle]
         assert await all_runs(store, RunFilter(until=NOW + 2)) == [first]
@@ -178,6 +179,39 @@ class ListingContract(StoreUnderTest):
             until=runs[30].fire_at,
         )
         assert await all_runs(store, where, 1) == [runs[22], runs[14]]
+
+    async def test_runs_are_filtered_by_fire_times_that_milliseconds_and_days_lie_between(self, store: Store) -> None:
+        times = [INSTANT_MIN, -1, 0, NOW - DAY, NOW - 1, NOW, NOW + 999, NOW + 1_000, NOW + DAY, INSTANT_MAX]
+        runs = [a_run(n, id=uuid7(at, bytes([n] * 10)), fire_at=at) for n, at in enumerate(times)]
+        await store.add_runs(runs)
+        for bound in times:
+            since = [run for run in runs[::-1] if run.fire_at >= bound]
+            assert await all_runs(store, RunFilter(since=bound), 3) == since
+            assert await all_runs(store, RunFilter(until=bound), 3) == [run for run in runs[::-1] if run not in since]
+
+    async def test_each_state_is_listed_in_a_queue_and_in_a_job(self, store: Store) -> None:
+        one, two = a_job("one"), a_job("two")
+        runs = [
+            a_run(n, of=(one, two, None)[n % 3], state=state, queue="ab"[n % 2]) for n, state in enumerate([*State] * 4)
+        ]
+        await store.add_runs(runs)
+        for state in State:
+            of_state = [run for run in runs[::-1] if run.state is state]
+            only = frozenset({state})
+            for queue in "ab":
+                where = RunFilter(states=only, queue=queue)
+                assert await all_runs(store, where, 1) == [run for run in of_state if run.queue == queue]
+            for job in ("one", "two"):
+                where = RunFilter(states=only, job=job)
+                assert await all_runs(store, where, 1) == [run for run in of_state if run.job == job]
+
+    async def test_unfinished_runs_of_a_job_are_listed_by_id_even_within_a_millisecond(self, store: Store) -> None:
+        job = a_job()
+        ids_ = [uuid7(NOW, bytes([n] * 10)) for n in (5, 1, 4, 2, 3)]
+        runs = [a_run(n, of=job, id=id_, fire_at=NOW + n) for n, id_ in enumerate(ids_)]
+        await store.add_runs(runs)
+        where = RunFilter(job=job.name, states=frozenset({State.PENDING}))
+        assert ids(await all_runs(store, where, 2)) == sorted(ids_, reverse=True)
 
     # -- unfinished
 

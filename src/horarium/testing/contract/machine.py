@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MIN, SECOND, Instant
 from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Job, Node, Plan, Run, RunChange, State, run_id
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Beat, Claimed, JobFilter, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.testing.contract.base import StoreUnderTest
@@ -100,6 +101,25 @@ def changes(draw: st.DrawFn, run: Run, now: Instant) -> RunChange:
     return RunChange(changed, token, expected, draw(st.sampled_from((None, True, False))))
 
 
+RECORD_NAMES = ("a", "a/1", "a/2", "b/1", "c")
+
+
+@st.composite
+def records(draw: st.DrawFn, version: int = 1) -> Record:
+    labels = draw(st.sampled_from(({}, {"x": "1"}, {"x": "2", "y": "1"})))
+    body = draw(st.sampled_from((b"", b"1", b"\0\xff")))
+    return Record(name=draw(st.sampled_from(RECORD_NAMES)), body=body, labels=labels, version=version)
+
+
+few_records = st.lists(records(), max_size=2).map(tuple)
+
+
+@st.composite
+def record_changes(draw: st.DrawFn) -> RecordChange:
+    expected = draw(st.integers(0, 3))
+    return RecordChange(draw(records(expected + 1)), expected, draw(st.booleans()), draw(few_records))
+
+
 def population(random: Random) -> list[Run]:
     """Runs in every state to begin with, since a few calls alone seldom bring a run to its end."""
     return [_inhabitant(random, number) for number in range(2 * RUN_NUMBERS)]
@@ -161,7 +181,12 @@ class StoreMachine(RuleBasedStateMachine):
         if not known:
             return []
         picked = data.draw(st.lists(st.sampled_from(known), max_size=count))
-        return [data.draw(changes(run, self.now)) for run in picked]
+        return [self.bring_along(data, data.draw(changes(run, self.now))) for run in picked]
+
+    def bring_along(self, data: st.DataObject, change: RunChange) -> RunChange:
+        if data.draw(st.integers(0, 2)):
+            return change
+        return replace(change, follow_ups=tuple(self.draw_runs(data, 2)), records=data.draw(few_records))
 
     def draw_runs(self, data: st.DataObject, count: int) -> list[Run]:
         drawn = data.draw(st.lists(runs(self.now), max_size=count))
@@ -181,9 +206,9 @@ class StoreMachine(RuleBasedStateMachine):
     def time_passes(self, passed: int) -> None:
         self.now += passed
 
-    @rule(added=st.lists(jobs(), max_size=3))
-    def add_jobs(self, added: list[Job]) -> None:
-        self.both(lambda store: store.add_jobs(added))
+    @rule(added=st.lists(jobs(), max_size=3), along=few_records)
+    def add_jobs(self, added: list[Job], along: tuple[Record, ...]) -> None:
+        self.both(lambda store: store.add_jobs(added, {job.id: along for job in added[:1]}))
 
     @rule(data=st.data(), count=st.integers(1, 3))
     def commit_plans(self, data: st.DataObject, count: int) -> None:
@@ -212,12 +237,14 @@ class StoreMachine(RuleBasedStateMachine):
         added = self.draw_runs(data, 3)
         if data.draw(st.booleans()):
             added += [replace(run, payload=b"again") for run in withdrawals if run.state is State.PENDING]
-        return Plan(planned, tuple(added), tuple(self.draw_changes(data, 2)), tuple(withdrawals))
+        changed = tuple(self.draw_changes(data, 2))
+        return Plan(planned, tuple(added), changed, tuple(withdrawals), data.draw(few_records))
 
     @rule(data=st.data())
     def add_runs(self, data: st.DataObject) -> None:
         added = self.draw_runs(data, 5)
-        self.both(lambda store: store.add_runs(added))
+        along = data.draw(few_records)
+        self.both(lambda store: store.add_runs(added, {run.id: along for run in added[:2]}))
 
     @rule(asked=queues, limit=limits, window=st.sampled_from((0, 0, SECOND)))
     def claim(self, asked: list[str], limit: int, window: int) -> None:
@@ -250,6 +277,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(job_id=job_ids, keep=st.integers(0, 2), limit=limits)
     def trim(self, job_id: str, keep: int, limit: int) -> None:
         self.both(lambda store: store.trim_runs(job_id, keep, limit))
+
+    @rule(changed=st.lists(record_changes(), max_size=4))
+    def put_records(self, changed: list[RecordChange]) -> None:
+        self.both(lambda store: store.put_records(changed))
+
+    @rule(prefix=st.sampled_from(("", "a", "a/")), until=st.sampled_from(("", "1", "2", "z")), limit=limits)
+    def prune_records(self, prefix: str, until: str, limit: int) -> None:
+        self.both(lambda store: store.prune_records(prefix, until, limit))
 
     @rule(name=names, since=seconds)
     def beat_node(self, name: str, since: int) -> None:
@@ -301,6 +336,23 @@ class StoreMachine(RuleBasedStateMachine):
         if page.next_after is not None:
             self.both(lambda store: store.list_runs(where, page.next_after, limit))
 
+    @rule(
+        where=st.builds(
+            RecordFilter,
+            prefix=st.sampled_from(("", "a", "a/")),
+            since=st.sampled_from(("", "", "1", "2")),
+            until=st.sampled_from((None, None, "2", "b")),
+            labels=st.sampled_from(({}, {}, {"x": "1"}, {"y": "1", "x": "2"})),
+            descending=st.booleans(),
+        ),
+        after=st.none() | st.sampled_from(RECORD_NAMES),
+        limit=st.integers(1, 3),
+    )
+    def list_records(self, where: RecordFilter, after: str | None, limit: int) -> None:
+        page = self.both(lambda store: store.list_records(where, after, limit))
+        if page.next_after is not None:
+            self.both(lambda store: store.list_records(where, page.next_after, limit))
+
     @rule(key=st.sampled_from(("u", "v")))
     def counts_and_keys(self, key: str) -> None:
         self.both(lambda store: store.stats(self.now))
@@ -314,6 +366,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store: store.get_jobs(JOB_NAMES))
             self.both(lambda store: store.unfinished_runs(everyone))
             self.both(lambda store: store.list_runs(RunFilter(), None, MANY))
+            self.both(lambda store: store.get_records(RECORD_NAMES))
+            self.both(lambda store: store.list_records(RecordFilter(labels={"x": "1"}), None, MANY))
             self.both(lambda store: store.stats(self.now))
             self.both(lambda store: store.list_nodes(INSTANT_MIN))
         finally:

@@ -1,4 +1,4 @@
-"""Races between instances over the same data: whatever the interleaving, each thing happens once.
+"""Races between instances over the same data: each thing happens once, in any interleaving.
 
 Nothing here depends on which side wins. Every loop is bounded, so that a store that never finishes fails instead.
 """
@@ -134,7 +134,7 @@ class RaceContract(StoreUnderTest):
         for number in range(10):
             claimed = await take_one(worker, a_run(number, lease_seconds=30.0))
             rescue = a_change(claimed, held=False, state=State.FAILED, finished_at=NOW, lease_expires_at=None)
-            # Two nodes whose clocks disagree: the lease stands for one and has expired for the other.
+            # Two nodes whose clocks disagree: the lease is valid for one and has expired for the other.
             (pulse,), (rescued,) = await asyncio.gather(
                 worker.heartbeat_runs([Beat(claimed.id, claimed.token)], NOW + 29 * SECOND),
                 rescuer.settle_runs([rescue], NOW + 31 * SECOND),

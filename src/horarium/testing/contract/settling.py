@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND
+from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND, to_micros
 from horarium.model import Disposition, Event, State
 from horarium.ports import Beat, Pulse, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, take_one
@@ -153,14 +153,14 @@ class SettlingContract(StoreUnderTest):
 
     @pytest.mark.parametrize("seconds", [0.1, 1 / 3, 1.0000005, 2.5e-6, 3.5e-6, 86400.000001])
     async def test_fractions_of_a_second_round_as_lease_end_does(self, store: Store, seconds: float) -> None:
-        whole = round(seconds * 1_000_000)
+        whole = to_micros(seconds)
         claimed = await take_one(store, a_run(lease_seconds=seconds))
         assert claimed.lease_expires_at == NOW + whole
         assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 1) == [Pulse(NOW + 1 + whole, False)]
 
     @pytest.mark.parametrize("seconds", [0.1, 1 / 3, 2.5e-6, 3.5e-6])
     async def test_the_execution_limit_rounds_as_lease_end_does(self, store: Store, seconds: float) -> None:
-        whole = round(seconds * 1_000_000)
+        whole = to_micros(seconds)
         claimed = await take_one(store, a_run(execution_seconds=seconds))
         assert claimed.lease_expires_at == NOW + whole
         assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 1) == [Pulse(NOW + whole, False)]

@@ -42,7 +42,7 @@ class NodeClock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An asyncio loop in virtual time. `task_made` is told of every task."""
+    """An asyncio loop in virtual time. `task_made` is called with every task."""
 
     def __init__(self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def select(self, timeout: float | None) -> list[Any]:
         """What asyncio calls to wait: time passes, nothing is waited for."""
         if timeout is None:
-            raise RuntimeError("the simulated world stands still: nothing is scheduled any more")
+            raise RuntimeError("the simulated world has stopped: nothing is scheduled any more")
         if timeout > 0:
             self._virtual.elapsed += max(1, math.ceil(timeout * SECOND))
         return []
@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody calls from another thread."""
+        """No call comes from another thread."""
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)

@@ -2,6 +2,8 @@
 
 A killed node is gone at once: its tasks are cancelled and nothing that it does counts any more. A frozen one (a zombie)
 is stopped in the middle of its store calls, before or after they took effect, and goes on later with what it knew.
+
+Every store call waits, as a real one does, and during each wait anything may come in: a wake-up or a call.
 """
 
 from __future__ import annotations
@@ -12,15 +14,26 @@ from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar, cast
 
+from horarium.clock import DAY
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
+from horarium.node.runtime import Options, Runtime
 from horarium.ports import Store
-from horarium.signals import LocalSignal
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.loop import NodeClock
-from horarium.wiring import Options, Runtime
 
 T = TypeVar("T")
+Carried = Callable[[str, tuple[Any, ...], Any], bool]
+"""Whether a call of the store that took effect (its name, its arguments, its answer) is the one that is meant."""
 
+TURNS_MAX = 2
+"""Turns that other tasks get, at most, before a store call takes effect, and again before it is answered."""
+COMING_IN_MAX = 12
+"""Occasions on which something may come in to one node in one instant."""
+CANCELS = 0.5
+"""How many of the wake-ups tell of a cancel: what has been claimed and has not begun is then looked at again."""
+LAG_HARMLESS_SECONDS = 0.05
+"""A store call held up for longer than this may cost its node a lease."""
 ROLES = ("api", "planner", "rescuer", "pruner")
 NODE: ContextVar[SimulatedNode | None] = ContextVar("node", default=None)
 
@@ -34,10 +47,14 @@ class Chaos:
         self.lag = chance.choice((0.0, 0.2, 0.5))
         self.lag_seconds = chance.choice((0.02, 0.3))
         self.dropped = chance.choice((0.0, 0.3, 1.0))
+        self.last_death = -DAY
+        self.went_back_at = -1.0
+        self.woken = chance.choice((0.02, 0.2, 0.5))
+        self.called = chance.choice((0.0, 0.002, 0.01))
 
     def calm(self) -> None:
         """No more of it."""
-        self.faults = self.lag = self.dropped = 0.0
+        self.faults = self.lag = self.dropped = self.woken = self.called = 0.0
 
 
 class UnreliableStore:
@@ -49,18 +66,27 @@ class UnreliableStore:
         self._chaos = chaos
         self._note = note
 
+    def _fail(self, what: str) -> StoreUnavailable:
+        self._node.has_trouble()
+        return StoreUnavailable(what)
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
 
         async def call(*args: Any) -> Any:
+            sent_at = self._node.clock.now()
             await self._node.pass_gate(self._chaos)
+            if self._node.clock.now() < sent_at:
+                # What was on its way when the clock was set back carries a time that lies in the future.
+                self._chaos.went_back_at = self._node.clock.monotonic()
             if self._chaos.chance.random() < self._chaos.faults:
-                raise StoreUnavailable(f"fault before {name}")
+                raise self._fail(f"fault before {name}")
             self._note(f"{self._node.name} {name}")
             answer = await method(*args)
+            self._node.carried_out(name, args, answer)
             await self._node.pass_gate(self._chaos)
             if self._chaos.chance.random() < self._chaos.faults:
-                raise StoreUnavailable(f"fault after {name}")
+                raise self._fail(f"fault after {name}")
             return answer
 
         setattr(self, name, call)
@@ -78,6 +104,12 @@ class LossySignal(LocalSignal):
         if self._chaos.chance.random() >= self._chaos.dropped:
             super().publish(topic)
 
+    def wake_some(self) -> None:
+        """One that comes from elsewhere, of any topic that is listened to."""
+        if self._wakes:
+            topics = sorted(self._wakes)
+            self.wake("cancel" if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
+
 
 class SimulatedNode:
     """One process of ours."""
@@ -90,10 +122,17 @@ class SimulatedNode:
         chaos: Chaos,
         options: dict[str, float],
         note: Callable[[str], None],
+        called: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.clock = clock
         self.dead = False
+        self.trouble_at = clock.monotonic()
+        self._came_in, self._came_at = 0, 0.0
+        self._called = called
+        self._signal = LossySignal(chaos)
+        self.killed: Callable[[], None] = self.kill
+        self._dies_after: Carried | None = None
         self._thawed: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         store = cast(Store, UnreliableStore(inner, self, chaos, note))
@@ -102,11 +141,11 @@ class SimulatedNode:
             node_name=name,
             plan_ahead_seconds=options["plan_ahead_seconds"],
             execution_window_seconds=options["execution_window_seconds"],
-            handler_concurrency=4,
+            handler_concurrency=int(options["handler_concurrency"]),
             grace_seconds=2.0,
         )
         self.runtime = Runtime(
-            store, made, clock=clock, signal=LossySignal(chaos), entropy=lambda size: chaos.chance.randbytes(size)
+            store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)
         )
 
     def handle(self, name: str, function: HandlerFunction) -> None:
@@ -140,22 +179,55 @@ class SimulatedNode:
             task.cancel()
 
     async def pass_gate(self, chaos: Chaos) -> None:
-        """Where the weather strikes."""
+        """Where the weather strikes, and where what comes from outside comes in."""
+        for _ in range(chaos.chance.randrange(TURNS_MAX + 1)):
+            await asyncio.sleep(0)
+            self._come_in(chaos)
         if chaos.lag and chaos.chance.random() < chaos.lag:
-            await asyncio.sleep(chaos.chance.random() * chaos.lag_seconds)
+            seconds = chaos.chance.random() * chaos.lag_seconds
+            if seconds > LAG_HARMLESS_SECONDS:
+                self.has_trouble()
+            await asyncio.sleep(seconds)
         while self._thawed is not None:
             await asyncio.shield(self._thawed)
         if self.dead:
             raise asyncio.CancelledError
 
+    def _come_in(self, chaos: Chaos) -> None:
+        """A wake-up or a call may come in the middle of anything, but not without end while no time passes."""
+        now = self.clock.monotonic()
+        self._came_in = self._came_in + 1 if self._came_at == now else 1
+        self._came_at = now
+        if self._came_in > COMING_IN_MAX:
+            return
+        if chaos.chance.random() < chaos.woken and self._thawed is None:
+            self._signal.wake_some()
+        if chaos.chance.random() < chaos.called:
+            self._called()
+
+    def has_trouble(self) -> None:
+        """What happens to it now may cost it a lease through no fault of its own."""
+        self.trouble_at = self.clock.monotonic()
+
+    def die_after(self, call: Carried | None) -> None:
+        """Be killed as soon as the store has carried out such a call. None: no more of that."""
+        self._dies_after = call
+
+    def carried_out(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
+        """A store call took effect; its answer is not back yet."""
+        if self._dies_after is not None and self._dies_after(method, args, answer):
+            self.killed()
+
     def freeze(self) -> None:
-        """Stop in the middle of whatever it does."""
+        """Stop in the middle of what it does."""
+        self.has_trouble()
         if self._thawed is None:
             self._thawed = asyncio.get_running_loop().create_future()
 
     def thaw(self) -> None:
         """Go on, as though no time had passed."""
         if self._thawed is not None:
+            self.has_trouble()
             self._thawed.set_result(None)
             self._thawed = None
 

@@ -1,7 +1,7 @@
 """What ought to have happened, worked out a second time: every fire time of every job, by its trigger alone.
 
 The books say how the owner's part of each job changed, and when. From that follows which fire times were owed, and by
-which rule; the cursor, the plans and the policies are not looked at. Each fire time must then stand in exactly one row:
+which rule; the cursor, the plans and the policies are not looked at. Each fire time must then be in exactly one row:
 a run of its own, or a skipped run whose range covers it.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
-from horarium.planning import trigger_of
+from horarium.rules.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
 
 FIRES_MAX = 20_000
 WRITING = 3 * SECOND
-"""How long an edit may take from its `now` until it is written, at the most."""
+"""How long an edit may take, at most, from its `now` until it is written."""
 
 
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
@@ -65,7 +65,7 @@ def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callabl
         if row.state is State.CANCELLED:
             continue
         if row.fire_at not in expected:
-            fail(f"job {job.name}: row {row.id} ({row.state}) stands for {row.fire_at}, which is no fire time")
+            fail(f"job {job.name}: row {row.id} ({row.state}) is for {row.fire_at}, which is no fire time")
         if row.fires > 1 and row.disposition is not Disposition.SKIPPED_OVERLAP:
             counted = sum(row.fire_at <= fire <= (row.last_fire_at or 0) for fire in expected)
             if counted != row.fires:
@@ -86,7 +86,8 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
         if not version.enabled and not _goes_on(version, versions[index + 1 :]):
             end = min(end, version.planned_until)
         if version.fires_max is not None and version.fires_count >= version.fires_max:
-            end = min(end, version.planned_until)
+            # Nothing is counted in a pause: the limit had been reached before it. A backfill moves the cursor there.
+            end = min(end, version.planned_until if version.enabled else start)
         yield _fires(version, start, end)
 
 

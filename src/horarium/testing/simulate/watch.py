@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from horarium.clock import SECOND, Instant
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, State
+from horarium.clock import SECOND, Instant, to_micros
+from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
 from horarium.stores.memory.space import Space
 
 OWNED = (
@@ -21,16 +21,25 @@ OWNED = (
 """The fields of a job that only its owner changes."""
 SKEW_MAX = 2 * SECOND
 """How much two nodes may disagree on the time, and how long an edit may take to be written."""
+RECOVERY_SECONDS = 3.0
+"""How long a node may still suffer from trouble that is over."""
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 
 
 class Books:
     """What the witness remembers, for as long as the world lasts: pruned runs too."""
 
-    def __init__(self, fail: Callable[[str], None], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        fail: Callable[[str], None],
+        note: Callable[[str], None],
+        healthy_for: Callable[[str], float] = lambda node: 0.0,
+    ) -> None:
         self.fail = fail
         self.note = note
+        self._healthy_for = healthy_for
         self.writes = 0
+        self.rescuing = False
         self.clock_stepped = False
         self.clock_went_back = False
         self.runs: dict[str, Run] = {}
@@ -44,6 +53,7 @@ class Books:
         self.attempts_max: dict[str, int] = {}
         self.cancelled_at: dict[str, int] = {}
         self.paused_at: dict[str, tuple[Instant, int]] = {}
+        self.unwanted: dict[tuple[str, int], str] = {}
 
     # ---- runs
 
@@ -60,7 +70,7 @@ class Books:
         self._keep(run)
 
     def _makes_way(self, run: Run) -> bool:
-        """Whether what was there for this fire time has been pruned, and somebody asked for it again, or the
+        """Whether what was there for this fire time has been pruned, and a user asked for it again, or the
         clock went back."""
         old = self.runs[run.id]
         never_was = old.disposition is Disposition.WITHDRAWN or run.state is State.SKIPPED
@@ -80,6 +90,8 @@ class Books:
                 self.fail(f"run {new.id} went from {old.state} to {new.state}")
             if new.state is State.RUNNING:
                 self._claimed(old, new)
+            elif old.state is State.RUNNING:
+                self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.fail(f"run {new.id} was {old.state} and was written again")
         if new.token < self.tokens[new.id]:
@@ -131,6 +143,25 @@ class Books:
             self.fail(f"run {new.id}: more than {new.concurrency_max} claimed under {new.concurrency_key}")
         if new.serial and new.job_id is not None:
             self._in_turn(new, self.open[new.job_id])
+        if new.job_id is not None:
+            self._wanted(new, self.versions[new.job_id][-1])
+
+    def _wanted(self, run: Run, job: Job) -> None:
+        """Note a claim that must not reach a worker: of a deleted job, or in a queue that its job has left."""
+        if job.deleted_at is not None:
+            self.unwanted[run.id, run.token] = "though its job had been deleted"
+        elif run.queue != job.queue:
+            self.unwanted[run.id, run.token] = f"from {run.queue}, though its job had moved to {job.queue}"
+
+    def _let_go(self, old: Run) -> None:
+        """A claimed run is always in the hands of the node that claimed it. Its lease runs out because that node died,
+        was held up, or because the work took as long as it may; never because the node forgot that it has it."""
+        if (
+            self.rescuing
+            and not _at_limit(old)
+            and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
+        ):
+            self.fail(f"run {old.id}: {old.worker} claimed it and let its lease run out, though nothing was wrong")
 
     def _in_turn(self, run: Run, unfinished: dict[str, Run]) -> None:
         for other in unfinished.values():
@@ -145,7 +176,8 @@ class Books:
         self.writes += 1
         versions = self.versions[new.id]
         self.attempts_max[new.id] = max(self.attempts_max.get(new.id, 0), new.retry.attempts_max)
-        if old is None or any(getattr(old, field) != getattr(new, field) for field in OWNED):
+        edited = old is None or any(getattr(old, field) != getattr(new, field) for field in OWNED)
+        if edited:
             self.note(f"job {new.name} v{new.version} enabled={new.enabled} deleted={new.deleted_at}")
             versions.append(new)
         else:
@@ -156,7 +188,8 @@ class Books:
             self.fail(f"job {new.name}: version {new.version} after {old.version}")
         if new.updated_at < old.updated_at - SKEW_MAX and not self.clock_stepped:
             self.fail(f"job {new.name}: version {new.version} undoes a change: a stale plan was carried out")
-        if new.updated_at == old.updated_at and new.planned_until < old.planned_until and not self.clock_stepped:
+        planned = not edited and new.updated_at == old.updated_at
+        if planned and new.planned_until < old.planned_until and not self.clock_stepped:
             self.fail(f"job {new.name}: its cursor went back from {old.planned_until} to {new.planned_until}")
         if old.deleted_at is not None and new.deleted_at is None:
             self.fail(f"job {new.name} came back from deletion")
@@ -166,31 +199,45 @@ class Books:
     # ---- what the world tells
 
     def acknowledged_cancel(self, run: Run) -> None:
-        """Somebody was told that this run is cancelled."""
+        """A user was answered that this run is cancelled."""
         if run.state is State.CANCELLED:
             self.cancelled_at[run.id] = self.writes
 
     def acknowledged_pause(self, job: Job) -> None:
-        """Somebody was told that this job is paused."""
+        """A user was answered that this job is paused."""
         stored = self.versions[job.id][-1]
         if not stored.enabled and stored.deleted_at is None and stored.paused_at is not None:
             self.paused_at[job.id] = (stored.paused_at, self.writes)
 
+    def handed_out(self, run_id: str, token: int) -> None:
+        """A worker was given this claim."""
+        if (run_id, token) in self.unwanted:
+            self.fail(f"run {run_id} was claimed {self.unwanted[run_id, token]}, and handed out")
+
+    def misplaced(self) -> list[Run]:
+        """Pending runs that wait in a queue that their job has left, or whose job was deleted."""
+        newest = {job_id: versions[-1] for job_id, versions in self.versions.items()}
+        pending = (run for runs in self.open.values() for run in runs.values() if run.state is State.PENDING)
+        return [
+            run for run in pending if newest[run.job_id or ""].deleted_at or run.queue != newest[run.job_id or ""].queue
+        ]
+
     def begun(self, run_id: str, token: int, attempt: int, now: Instant, due_at: Instant) -> None:
         """A delivery begins. It counts as of the last time at which the store confirmed its lease."""
         self.note(f"begin {run_id[-6:]} token={token} attempt={attempt}")
+        self.handed_out(run_id, token)
         run = self.runs.get(run_id)
         if now < due_at and not self.clock_stepped:
             self.fail(f"run {run_id} begins {due_at - now} us before it is due")
         confirmed = self.confirmed.get((run_id, token))
         if run is None or confirmed is None:
-            self.fail(f"run {run_id} begins under token {token}, which nobody was given")
+            self.fail(f"run {run_id} begins under token {token}, which no claim has given")
             return
         if confirmed > self.cancelled_at.get(run_id, confirmed):
             self.fail(f"run {run_id} begins after it was reported as cancelled")
         if run.job_id in self.paused_at and run.cause in PLANNED and not self.clock_went_back:
-            paused_at, told = self.paused_at[run.job_id]
-            if confirmed > told and run.fire_at > paused_at:
+            paused_at, acknowledged = self.paused_at[run.job_id]
+            if confirmed > acknowledged and run.fire_at > paused_at:
                 self.fail(f"run {run_id} for {run.fire_at} begins though its job was paused at {paused_at}")
 
     def rows_of(self, job_id: str) -> list[Run]:
@@ -216,6 +263,13 @@ class WatchedSpace(Space):
             self.books.added(run)
         return added
 
+    def apply(self, change: RunChange, now: Instant) -> bool:
+        self.books.rescuing = change.held is False
+        try:
+            return super().apply(change, now)
+        finally:
+            self.books.rescuing = False
+
     def put_run(self, run: Run) -> None:
         old = self.runs[run.id]
         super().put_run(run)
@@ -224,6 +278,12 @@ class WatchedSpace(Space):
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)
         self.books.forgotten(run)
+
+
+def _at_limit(run: Run) -> bool:
+    """Whether its lease ends where the work has taken as long as it may."""
+    limit = run.execution_seconds
+    return limit is not None and run.lease_expires_at == (run.started_at or 0) + to_micros(limit)
 
 
 def _said(run: Run) -> str:

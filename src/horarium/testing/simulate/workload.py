@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
-from horarium.definitions import JobDefinition, definition_of, read_definition
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
 from horarium.errors import HorariumError
-from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, Succeeded, fraction
-from horarium.operations import Operations, Settlement
+from horarium.model import Cancelled, Cause, Deferred, Failed, Outcome, Released, Run, Succeeded, fraction, uuid7
+from horarium.operations.facade import Operations
+from horarium.operations.settling import Settlement
 from horarium.policies import Overlap
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import Books
+from horarium.wire.definitions import JobDefinition, definition_of, read_definition
 
 NAMES = tuple(f"job-{index}" for index in range(5))
 HANDLERS = ("alpha", "beta")
+QUICK_WORLDS, QUICK = 0.3, 0.97
+"""In how many worlds most handlers return at once, so that runs are claimed ahead of free places, and how many do."""
+BURST_MAX = 24
 QUEUES = ("pull/red", "pull/blue")
 
 
@@ -96,6 +101,7 @@ class Behaviour:
     def __init__(self, seed: int, books: Books) -> None:
         self._seed = seed
         self._books = books
+        self._quick = fraction(seed, "quick") < QUICK_WORLDS
         self.calm: asyncio.Event = asyncio.Event()
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
@@ -109,7 +115,7 @@ class Behaviour:
 
     async def _act(self, run: RunContext, clock: Clock) -> Any:
         dice = fraction(self._seed, run.id, run.token)
-        if self.calm.is_set() or dice < 0.4:
+        if self.calm.is_set() or dice < (QUICK if self._quick else 0.4):
             return {"token": run.token}
         if dice < 0.65:
             await asyncio.sleep(dice * 5)
@@ -133,6 +139,10 @@ class Behaviour:
             raise RuntimeError("stopped as asked")
         await self.calm.wait()
         return None
+
+    def handed_out(self, run: Run) -> None:
+        """A remote worker was given this run."""
+        self._books.handed_out(run.id, run.token)
 
     def outcome(self, run: Run, now: Instant) -> Outcome | None:
         """What a remote worker reports; None: nothing, ever."""
@@ -180,6 +190,8 @@ class RemoteWorker:
         except TimeoutError:
             return
         for run in claimed.runs:
+            self._behaviour.handed_out(run)
+        for run in claimed.runs:
             await self._perform(run)
 
     async def _perform(self, run: Run) -> None:
@@ -191,11 +203,11 @@ class RemoteWorker:
             return
         operations = node.runtime.operations
         if self._chance.random() < 0.2:
-            await node.call(operations.heartbeat(run.id, run.token, b"1"))
+            await node.call(operations.runs.heartbeat(run.id, run.token, b"1"))
         outcome = self._behaviour.outcome(run, node.clock.now())
         if outcome is not None:
             twice = 1 if calm or self._chance.random() < 0.9 else 2
-            await node.call(operations.settle([Settlement(run.id, run.token, outcome)] * twice))
+            await node.call(operations.settling.settle([Settlement(run.id, run.token, outcome)] * twice))
 
 
 class People:
@@ -207,7 +219,8 @@ class People:
         self._books = books
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
-            self._trigger, self._cancel, self._cancel, self._cancel, self._retry, self._backfill, self._delete,
+            self._trigger, self._cancel, self._cancel, self._cancel, self._retry, self._backfill, self._burst,
+            self._delete, self._delete_and_die, self._move,
         )  # fmt: skip
 
     async def define(self, count: int) -> None:
@@ -233,13 +246,13 @@ class People:
         return node.runtime.operations
 
     async def _put(self, node: SimulatedNode, name: str) -> None:
-        await node.call(self._operations(node).put_job(a_definition(self._chance, name, node.clock.now())))
+        await node.call(self._operations(node).jobs.put_job(a_definition(self._chance, name, node.clock.now())))
 
     async def _again(self, node: SimulatedNode, name: str) -> None:
         """The same content again: nothing may change."""
         operations = self._operations(node)
-        job = await node.call(operations.get_job(name))
-        answer, created = await node.call(operations.put_job(definition_of(job)))
+        job = await node.call(operations.jobs.get_job(name))
+        answer, created = await node.call(operations.jobs.put_job(definition_of(job)))
         unchanged = answer.id == job.id and answer.updated_at == job.updated_at
         if not created and unchanged and definition_of(answer) != definition_of(job):
             self._books.fail(f"job {name}: the same content again changed it")
@@ -255,37 +268,102 @@ class People:
                 {"target": _a_target(self._chance)},
             )
         )
-        await node.call(self._operations(node).patch_job(name, changes))
+        await node.call(self._operations(node).jobs.patch_job(name, changes))
 
     async def _pause(self, node: SimulatedNode, name: str) -> None:
-        job = await node.call(self._operations(node).pause_job(name, "because"))
+        job = await node.call(self._operations(node).jobs.pause_job(name, "because"))
         self._books.acknowledged_pause(job)
 
     async def _resume(self, node: SimulatedNode, name: str) -> None:
-        await node.call(self._operations(node).resume_job(name))
+        await node.call(self._operations(node).jobs.resume_job(name))
 
     async def _delete(self, node: SimulatedNode, name: str) -> None:
         if self._chance.random() < 0.4:
-            await node.call(self._operations(node).delete_job(name))
+            await node.call(self._operations(node).jobs.delete_job(name))
+
+    async def _delete_and_die(self, node: SimulatedNode, name: str) -> None:
+        """The node is killed once the delete is committed, before what follows; its runs are being claimed."""
+        if self._chance.random() < 0.4:
+            return
+        await node.call(self._operations(node).jobs.trigger_job(name, b"{}"))
+        triggers = [asyncio.ensure_future(self._trigger_somewhere(name)) for _ in range(3)]
+        node.die_after(_deletes)
+        try:
+            await asyncio.sleep(self._chance.random() * 0.1)
+            await node.call(self._operations(node).jobs.delete_job(name))
+        finally:
+            node.die_after(None)
+            await asyncio.wait(triggers)
+
+    async def _trigger_somewhere(self, name: str) -> None:
+        await asyncio.sleep(self._chance.random() * 0.1)
+        if (node := self._nodes()) is not None:
+            with suppress(HorariumError):
+                await node.call(self._operations(node).jobs.trigger_job(name, b"{}"))
+
+    async def _move(self, node: SimulatedNode, name: str) -> None:
+        """The job goes to another queue while workers who poll for its runs go away."""
+        old, new = self._chance.sample(QUEUES, 2)
+        polls = [asyncio.ensure_future(self._leave_poll(old)) for _ in range(2)]
+        try:
+            target = {"type": "queue", "queue": new.removeprefix("pull/")}
+            await node.call(self._operations(node).jobs.patch_job(name, {"target": target}))
+        finally:
+            await asyncio.wait(polls)
+
+    async def _leave_poll(self, queue: str) -> None:
+        """Poll, and go away after a moment, with or without runs."""
+        if (node := self._nodes()) is None:
+            return
+        poll = node.call(node.runtime.claims.claim((queue,), 3, "leaver", 2.0))
+        with suppress(TimeoutError, HorariumError):
+            claimed = await asyncio.wait_for(poll, self._chance.random() * 0.5)
+            for run in claimed.runs:
+                self._books.handed_out(run.id, run.token)
 
     async def _trigger(self, node: SimulatedNode, name: str) -> None:
         key = self._chance.choice((None, None, f"key-{self._chance.randrange(4)}"))
-        run = await node.call(self._operations(node).trigger_job(name, b"{}", key))
+        run = await node.call(self._operations(node).jobs.trigger_job(name, b"{}", key))
         if run.id not in self._books.runs:
             self._books.fail(f"trigger_job answered with run {run.id}, which was never made")
 
+    async def _burst(self, node: SimulatedNode, name: str) -> None:
+        """Many runs at once, that belong to no job."""
+        now = node.clock.now()
+        lease, queue = self._chance.choice((1, 2, 5)), f"handler/{self._chance.choice(HANDLERS)}"
+        runs = [
+            Run(
+                id=uuid7(now, self._chance.randbytes(10)),
+                queue=queue,
+                fire_at=now,
+                due_at=now,
+                created_at=now,
+                cause=Cause.ENQUEUED,
+                lease_seconds=lease,
+            )
+            for _ in range(self._chance.randrange(5, BURST_MAX))
+        ]
+        await node.call(self._operations(node).runs.add_runs(runs))
+
     async def _backfill(self, node: SimulatedNode, name: str) -> None:
         end = to_datetime(node.clock.now())
-        await node.call(self._operations(node).backfill_job(name, end - timedelta(seconds=30), end))
+        await node.call(self._operations(node).jobs.backfill_job(name, end - timedelta(seconds=30), end))
 
     async def _cancel(self, node: SimulatedNode, name: str) -> None:
         if (run := self._some_run(lambda run: not run.finished)) is not None:
-            self._books.acknowledged_cancel(await node.call(self._operations(node).cancel_run(run.id)))
+            self._books.acknowledged_cancel(await node.call(self._operations(node).runs.cancel_run(run.id)))
 
     async def _retry(self, node: SimulatedNode, name: str) -> None:
         if (run := self._some_run(lambda run: run.finished)) is not None:
-            await node.call(self._operations(node).retry_run(run.id))
+            await node.call(self._operations(node).runs.retry_run(run.id))
 
     def _some_run(self, fits: Callable[[Run], bool]) -> Run | None:
         fitting = [run for run in list(self._books.runs.values())[-50:] if fits(run)]
         return self._chance.choice(fitting) if fitting else None
+
+
+def _deletes(method: str, args: tuple[Any, ...], answer: Any) -> bool:
+    """Whether this call of the store has just deleted a job."""
+    return method == "commit_plans" and any(
+        done and plan.job.deleted_at is not None for plan, done in zip(args[0], answer, strict=True)
+    )

@@ -2,7 +2,7 @@
 
 The seed decides all of it. A world runs through three parts: a storm of `steps` steps in which nodes die and freeze,
 clocks step, calls fail and signals get lost; a calm in which nothing fails; and the reckoning. What is checked at every
-write stands in `watch.py`, what is checked at the end here and in `oracle.py`.
+write is in `watch.py`, what is checked at the end here and in `oracle.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -34,6 +35,10 @@ TAIL_LINES = 60
 REST_SECONDS_MAX = 120
 """How long the calm lasts while no run comes to its end."""
 NODES_MAX = 3
+CALLS_MAX = 3
+"""Calls from outside that are under way at one time, besides those of the storm itself."""
+DEATH_KNOWN_SECONDS = 45
+"""How long it may take until the others have noticed that a node is dead, and looked for what it left."""
 
 StoreFactory = Callable[[MemoryDatabase], Any]
 
@@ -66,7 +71,7 @@ class World:
         self._hash = blake2b(digest_size=8)
         self._lines = 0
         self.violation: str | None = None
-        self.books = Books(self.fail, self.note)
+        self.books = Books(self.fail, self.note, self._healthy_for)
         self.chaos = Chaos(self.chance)
         self._database = MemoryDatabase()
         self._database._spaces["default"] = WatchedSpace(self.books)
@@ -80,7 +85,9 @@ class World:
         self._options = {
             "plan_ahead_seconds": self.chance.choice((0.5, 1.0, 5.0)),
             "execution_window_seconds": self.chance.choice((0.0, 0.0, 1.0)),
+            "handler_concurrency": self.chance.choice((1, 4, 4, 20)),
         }
+        self._calls: set[asyncio.Task[None]] = set()
 
     # ---- what others tell it
 
@@ -102,6 +109,20 @@ class World:
         node = NODE.get() if context is None else context.get(NODE)
         if node is not None:
             node.adopt(task)
+
+    def _healthy_for(self, name: str) -> float:
+        """Seconds for which nothing has happened to this node that could cost it a lease."""
+        node = self._nodes.get(name)
+        if node is None or node.dead or name in self._frozen or self._skewed:
+            return 0.0
+        return node.clock.monotonic() - max(node.trouble_at, self.chaos.went_back_at)
+
+    def _called(self) -> None:
+        """A user asks for something, in the middle of what the nodes do."""
+        if len(self._calls) < CALLS_MAX:
+            call = asyncio.get_running_loop().create_task(self.people.act(), context=Context())
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
 
     # ---- its course
 
@@ -193,6 +214,7 @@ class World:
         if not self._nodes:
             await self._start_node()
         await asyncio.sleep(3)
+        await self._expect_in_place()
         self.behaviour.calm.set()
         await asyncio.sleep(5)
         await self._pause_all()
@@ -203,6 +225,16 @@ class World:
             waited = 0 if left < before else waited + 1
         for run in self._left():
             self.fail(f"run {run.id} never came to an end: {run.state}, due at {run.due_at}, now {self.time.wall}")
+
+    async def _expect_in_place(self) -> None:
+        """What was put back follows its job within two seconds; what a node left that died, once it is known to be."""
+        before = {run.id for run in self.books.misplaced()}
+        if not before:
+            return
+        await asyncio.sleep(max(2.0, (self.chaos.last_death - self.time.elapsed) / SECOND + DEATH_KNOWN_SECONDS))
+        for run in self.books.misplaced():
+            if run.id in before:
+                self.fail(f"run {run.id} goes on waiting in {run.queue}, though its job was deleted or has left that")
 
     def _left(self) -> list[Run]:
         """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait, and those
@@ -221,7 +253,7 @@ class World:
         assert node is not None, "in the calm there is a node"
         for name in NAMES:
             try:
-                await node.call(node.runtime.operations.pause_job(name))
+                await node.call(node.runtime.operations.jobs.pause_job(name))
             except HorariumError as error:
                 self.note(f"not paused: {type(error).__name__}")
 
@@ -237,17 +269,22 @@ class World:
         name = f"node-{self._count}"
         skew = self.chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
         clock = NodeClock(self.time, skew)
-        node = SimulatedNode(name, self._make_store(self._database), clock, self.chaos, self._options, self.note)
+        node = SimulatedNode(
+            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called
+        )
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))
+        node.killed = lambda: self._kill(name)
         self._nodes[name] = node
         self.note(f"start {name}")
         await node.call(node.runtime.start())
 
     def _kill(self, name: str) -> None:
-        self.note(f"kill {name}")
         self._frozen.discard(name)
-        self._nodes.pop(name).kill()
+        if (node := self._nodes.pop(name, None)) is not None:
+            self.note(f"kill {name}")
+            node.kill()
+            self.chaos.last_death = self.time.elapsed
 
     async def _stop(self, name: str) -> None:
         if name in self._frozen:
@@ -259,6 +296,7 @@ class World:
         except HorariumError as error:
             self.note(f"stop failed: {type(error).__name__}")
         node.kill()
+        self.chaos.last_death = self.time.elapsed
 
     def _toggle_frozen(self, name: str) -> None:
         node = self._nodes[name]
@@ -280,6 +318,8 @@ class World:
         self.exact = False
         self.books.clock_stepped = True
         self.books.clock_went_back |= step < 0
+        if step < 0:
+            self.chaos.went_back_at = self.time.elapsed / SECOND
         self.note(f"the clock steps by {step // SECOND} s")
         self.time.offset += step
 
@@ -292,6 +332,8 @@ class _LogWatcher(logging.Handler):
         self._fail = fail
 
     def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "run") or hasattr(record, "left_out"):
+            return  # work that failed, as it is made to, or the count of such lines
         reason = f": {record.exc_info[1]!r}" if record.exc_info else ""
         self._fail(f"logged: {record.getMessage()}{reason}")
 

@@ -115,7 +115,6 @@ _JANUARY_1: Final = tuple(_days_before(year) for year in _YEARS)
 _SPANS: Final = tuple(sorted({_year_span(year) for year in _YEARS[1:-1]}))
 _SHAPES: Final = (-1, *(_SPANS.index(_year_span(year)) for year in _YEARS[1:-1]), -1)
 
-DAY_MIN: Final = january_1(YEAR_MIN)
 DAY_MAX: Final = january_1(YEAR_MAX + 1)
 """The first day that is beyond."""
 WALL_MAX: Final = (DAY_MAX + 2) * DAY_SECONDS

@@ -4,7 +4,7 @@
 distance. Both work on segments, stretches of one offset in which wall clock and UTC run in step. The hard thing is the
 hour around a change: a skipped wall time is shifted past later ones, a repeated one may fire twice, and yet what comes
 out must rise strictly. So near a change a segment is asked for all it can yield; far from one, which is nearly always,
-the first answer of the wall clock is right as it stands.
+the first answer of the wall clock is right.
 
 All instants here are UTC seconds, unlike everywhere else.
 """
@@ -128,7 +128,7 @@ class WallFires(Fires):
         return wall - offset if late is None else min(wall - offset, late)
 
     def _first_from_gap(self, segment: Segment, after: int) -> int | None:
-        """The first instant that the wall times skipped at the beginning of the segment stand for."""
+        """The first instant that the wall times skipped at the beginning of the segment mean."""
         if self._gap is Gap.SKIP:
             return None
         before = self._zone.segment_at(segment.start - 1).offset
@@ -241,7 +241,7 @@ class ElapsedFires(Fires):
         """The instant of occurrence number `count`, or END; counted a window at a time, so its cost is bounded."""
         if self._step is not None:
             return self._first + (self._start - self._first) % self._step + (count - 1) * self._step
-        known: dict[int, Steps] = {}  # counting fills caches that nobody needs afterwards
+        known: dict[int, Steps] = {}  # counting fills caches that are not needed afterwards
         at = self._first
         while at < END:
             segment = self._zone.segment_at(at)
@@ -268,6 +268,6 @@ def _nth_within(steps: Steps, low: int, high: int, number: int) -> int:
 
 
 def _is_plain(parts: Parts) -> bool:
-    """Whether the rule is a mere step: no part limits or expands it."""
+    """Whether the rule is only a step: no part limits or expands it."""
     bare = Parts(parts.freq, parts.interval, parts.count, parts.until, wkst=parts.wkst, skip=parts.skip)
     return parts == bare

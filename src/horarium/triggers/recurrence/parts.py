@@ -1,7 +1,7 @@
 """The parts of one recurrence rule: reading them, and refusing what RFC 5545 section 3.3.10 does not allow.
 
 `parse_parts` gives a `Parts` value exactly as written; `fill_parts` adds what the rule takes from its start. Reading is
-linear in the length of the text, and whatever is wrong is told with the part, its position and what was expected.
+linear in the length of the text, and an error names the part, its position and what was expected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BY_ITEMS_MAX: Final = 400
 INTERVAL_MAX: Final = 1_000_000_000
 """Periods; a billion seconds are 31 years."""
 COUNT_MAX: Final = 1_000_000
-"""Occurrences. The last of a million is found in well under a second, whatever the rule."""
+"""Occurrences. The last of a million is found in well under a second, for any rule."""
 
 WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
@@ -282,7 +282,7 @@ _FORBIDDEN: Final[tuple[tuple[Callable[[Parts], object], str], ...]] = (
     ),
     (
         lambda p: _has_ordinal(p) and p.by_week_no,
-        "a number before a weekday in BYDAY (such as 1MO) can't stand beside BYWEEKNO",
+        "a number before a weekday in BYDAY (such as 1MO) can't be combined with BYWEEKNO",
     ),
     (
         lambda p: p.by_set_pos and not _has_by_part(p),

@@ -47,7 +47,7 @@ class Pattern(ABC):
 
     @abstractmethod
     def count_within(self, low: int, high: int) -> int:
-        """How many occurrences lie in [low, high), a stretch of a few days at the most."""
+        """How many occurrences lie in [low, high), a stretch of at most a few days."""
 
 
 def make_pattern(parts: Parts, start: int, first: int) -> Pattern:

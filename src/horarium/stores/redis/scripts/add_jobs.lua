@@ -1,14 +1,18 @@
--- uses: shared_runs, shared_jobs
--- ARGV: id, row of each job. Answers 1 for each that was inserted.
-local answers = {}
-for place = 1, #ARGV, 2 do
-  local id, row = ARGV[place], ARGV[place + 1]
+-- uses: shared_runs, shared_jobs, shared_records
+-- ARGV: how many jobs; the jobs, in MessagePack: id, the places in ARGV of the row and of what comes along. Answers 1
+-- for each that was inserted.
+local answers, at = {}, 0
+for number = 1, tonumber(ARGV[1]) do
+  local id, place, along
+  at, id, place, along = unpack_limit(ARGV[2], 3, at)
+  local row = ARGV[place]
   local job = read_job(row)
   local free = call('HEXISTS', JOBS, id) == 0 and (job.deleted or call('HEXISTS', NAMES, job.name) == 0)
   if free then
     call('HSET', JOBS, id, row)
     index_job(id, job)
+    bring_along(along)
   end
-  answers[#answers + 1] = free and 1 or 0
+  answers[number] = free and 1 or 0
 end
 return answers

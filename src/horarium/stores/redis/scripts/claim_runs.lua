@@ -122,7 +122,7 @@ end
 
 local function is_free(key, max) return call('ZCARD', P .. 'held:' .. key) + (taken_under[key] or 0) < max end
 
--- What stands behind the head of a gate.
+-- The runs behind the head of a gate.
 local function gate_behind(run)
   return walk_from(gate_key(run[KEY], pack(run[PRIORITY], run[QUEUE], run[KEY_MAX])), 1, true)
 end

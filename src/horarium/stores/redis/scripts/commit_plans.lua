@@ -1,7 +1,7 @@
--- uses: shared_runs, shared_jobs
--- ARGV: now; ids of the jobs, one for each plan; ids of the runs to look at; the plans, all in MessagePack; then whatever
--- they give places of. A plan is: job id, version read, place of the new row, how many changes, withdrawals (id, token) and runs, and
--- these. Answers 1 for each that was carried out.
+-- uses: shared_runs, shared_jobs, shared_records
+-- ARGV: now; ids of the jobs, one for each plan; ids of the runs to look at; the plans, all in MessagePack; then the
+-- arguments whose places they give. A plan is: job id, version read, places of the new row and of what comes along, how
+-- many changes, withdrawals (id, token) and runs, and these. Answers 1 for each that was carried out.
 local now, job_ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[4]
 local answers, at = {}, 0
 fetch_jobs(job_ids)
@@ -14,7 +14,7 @@ end
 
 -- A plan that loses is read over.
 local function skip(changes, withdrawals, runs)
-  local values = changes * (6 + CHANGING) + withdrawals * 2 + runs * 5
+  local values = changes * (CHANGE_HEAD + CHANGING) + withdrawals * 2 + runs * 5
   while values > 0 do
     local part = math.min(values, 100)
     at = unpack_limit(batch, part, at)
@@ -23,8 +23,8 @@ local function skip(changes, withdrawals, runs)
 end
 
 local function commit_plan()
-  local job_id, version, row, changes, withdrawals, runs, id, token
-  at, job_id, version, row, changes, withdrawals, runs = unpack_limit(batch, 6, at)
+  local job_id, version, row, along, changes, withdrawals, runs, id, token, follow
+  at, job_id, version, row, along, changes, withdrawals, runs = unpack_limit(batch, 7, at)
   local stored = job_rows[job_id]
   local job = stored and read_job(stored)
   if not job or job.version ~= version then
@@ -32,12 +32,17 @@ local function commit_plan()
     return 0
   end
   put_job(job_id, ARGV[row], job)
-  for _ = 1, changes do at = apply_change(batch, at, now) end
+  local written
+  for _ = 1, changes do
+    at, written, follow = apply_change(batch, at, now)
+    bring_along(follow)
+  end
   for _ = 1, withdrawals do
     at, id, token = unpack_limit(batch, 2, at)
     withdraw(id, token)
   end
   for _ = 1, runs do at = add_run(batch, at) end
+  bring_along(along)
   return 1
 end
 

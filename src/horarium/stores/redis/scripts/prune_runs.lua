@@ -12,7 +12,7 @@ for _, id in ipairs(orphans) do
     unindex_job(id, read_job(call('HGET', JOBS, id)))
     call('HDEL', JOBS, id)
   else
-    -- Given a run since; forgetting its last one brings it back.
+    -- A run was added since; deleting its last run enters it here again.
     call('SREM', P .. 'jobs_orphaned', id)
   end
 end

@@ -1,4 +1,4 @@
--- Rows of jobs and their indexes; stands before each script that writes jobs, after `shared_runs`.
+-- Rows of jobs and their indexes; comes before each script that writes jobs, after `shared_runs`.
 --
 -- A row is one MessagePack array: version, name, next_fire_at, deleted, enabled, labels (key, value, key, value...),
 -- and the definition as JSON, which no script looks at.
@@ -58,7 +58,7 @@ local function same_labels(one, other)
   return true
 end
 
--- Rows read beforehand or written since (false: there is none), and the jobs that were written and not flushed.
+-- Rows read before or written since (false: there is none), and the jobs that were written and not flushed.
 local job_rows, jobs_put = {}, {}
 
 local function fetch_jobs(ids)

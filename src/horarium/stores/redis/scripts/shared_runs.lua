@@ -1,7 +1,7 @@
--- Rows of runs and every index over them; stands before each script that writes runs.
+-- Rows of runs and every index over them; comes before each script that writes runs.
 --
 -- A row is one MessagePack array (`rows.py` has the same order): first what may change, then what is fixed, then what
--- no script looks at. A script reads the first two parts and copies the third as it stands.
+-- no script looks at. A script reads the first two parts and copies the third unchanged.
 --
 -- Writes are collected and carried out by `flush`: one command for all members of one sorted set. A run that is met
 -- again in a batch makes `find` flush first. What must be seen by the rest of the batch (fire times, unique keys) is
@@ -19,7 +19,7 @@
 --   start_by      pending runs that must start by then
 --   prunable      finished runs, by when they may be forgotten
 --
--- What holds runs back is worked out when it changes, so that a claim looks at hardly more runs than it takes:
+-- What holds runs back is worked out when it changes, so that a claim looks at few more runs than it takes:
 --
 --   lane:P:Q      pending runs that nothing holds back, by due time
 --   gated:P:Q     the other pending ones, by due time: serial ones that are not the first unfinished run of their job,
@@ -43,11 +43,11 @@ local STATE, TOKEN, ATTEMPT, DUE_AT, LEASE_EXPIRES_AT, STARTED_AT, START_BY, WOR
 local FINISHED_AT, DISPOSITION, PRUNE_AT, ROW = 10, 11, 12, 13
 local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 15, 16, 17, 18, 19, 20, 21, 22, 23
 local LEASE_MICROS, EXECUTION_MICROS, APART = 24, 25, 26
-local CHANGING, FIXED, HEADER = 11, 12, 3
+local CHANGING, FIXED, HEADER, CHANGE_HEAD = 11, 12, 3, 7
 local ROW_BEGINS = string.char(220, 0, 28)
 local FAR_BELOW = 2 ^ 53
 local NEVER = 1 / 0
--- How many arguments one command is given at the most: Lua's stack holds some 8,000.
+-- How many arguments one command is given at most: Lua's stack holds some 8,000.
 local ARGUMENTS_MAX = 4000
 
 local unpack_limit, pack = cmsgpack.unpack_limit, cmsgpack.pack
@@ -99,7 +99,7 @@ end
 local removals, additions, fields_set, fields_removed = {}, {}, {}, {}
 -- Jobs whose unfinished runs changed, those of them that were given serial runs, and concurrency keys with their gates.
 local jobs_touched, serial_touched, keys_touched = {}, {}, {}
--- Rows read beforehand (false: there is none), and the runs that were written since.
+-- Rows read before (false: there is none), and the runs that were written since.
 local rows_read, touched = {}, {}
 
 local function remove(key, member)
@@ -327,7 +327,7 @@ function settle_keys()
   end
 end
 
--- What a run stands in by its state, besides `ids`.
+-- The indexes that a run is in by its state, besides `ids`.
 local function index(id, m, f)
   local state = m[STATE]
   if state < COMPLETED then
@@ -363,8 +363,8 @@ local function reindex(id, run, m)
   wait_in_job(id, after, run)
 end
 
--- ---- what happens to runs. A batch comes as one string of MessagePack values; each function is told where to read in
--- it, and answers where it stopped.
+-- ---- what happens to runs. A batch comes as one string of MessagePack values; each function is given the place to
+-- read from, and answers where it stopped.
 
 local function owner_of(run) return run[JOB_ID] or run[JOB] and '=' .. run[JOB] end
 
@@ -432,10 +432,11 @@ end
 
 local outcomes_exist, progress_exists = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
 
--- Write a change if the stored run is still as it says. Seventeen values: id, token, state, whether the lease must be
--- held, the places in ARGV of outcome and progress; then all that may change, as in a row.
+-- Write a change if the stored run is still as it says. Eighteen values: id, token, state, whether the lease must be
+-- held, the places in ARGV of outcome, progress and what comes along; then all that may change, as in a row. What comes
+-- along is the caller's to bring (`bring_along`): its place is the third answer.
 local function apply_change(batch, at, now)
-  local begins, id, token, state, held, outcome, progress = unpack_limit(batch, 6, at)
+  local begins, id, token, state, held, outcome, progress, along = unpack_limit(batch, CHANGE_HEAD, at)
   local m = {unpack_limit(batch, CHANGING, begins)}
   local stopped = m[1]
   local run = find(id)
@@ -449,5 +450,5 @@ local function apply_change(batch, at, now)
   if progress_exists and not progress then remove_field(PROGRESS, id) end
   write_beside(id, outcome, progress)
   reindex(id, run, m)
-  return stopped, true
+  return stopped, true, along
 end

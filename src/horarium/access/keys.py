@@ -1,0 +1,173 @@
+"""Named keys: made once, shown once, kept as a hash.
+
+A key is 256 random bits, so a fast hash keeps it safe. It is found by its hash, which is a label of its record; what
+was found, or not, is remembered for a few seconds: so a request costs little, and a key that was revoked on another
+node goes on for no longer than that.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.access.roles import Principal, Role, principal
+from horarium.clock import MINUTE, Clock, Instant
+from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import Page, Store
+
+PREFIX = "key/"
+TOKEN_PREFIX = "hk_"
+ENTROPY_BYTES = 32
+QUEUES_MAX = 100
+REMEMBERED_SECONDS = 4.0
+"""A key that was revoked works on another node for at most this long."""
+REMEMBERED_MAX = 10_000
+TRIES_MAX = 5
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """What is kept of a key. `digest`: SHA-256, in hexadecimal. `last_used_at`: to the minute."""
+
+    name: str
+    digest: str
+    roles: tuple[Role, ...]
+    created_at: Instant
+    queues: tuple[str, ...] | None = None
+    expires_at: Instant | None = None
+    last_used_at: Instant | None = None
+
+    def principal(self) -> Principal:
+        """Who bears it."""
+        return principal(self.name, self.name, "key", self.roles, queues=self.queues)
+
+
+_decode = msgspec.json.Decoder(Key).decode
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def new_token(entropy: bytes) -> str:
+    """A token of these random bytes."""
+    assert len(entropy) >= ENTROPY_BYTES, f"a key takes {ENTROPY_BYTES} random bytes, not {len(entropy)}"
+    return TOKEN_PREFIX + urlsafe_b64encode(entropy).decode().rstrip("=")
+
+
+class Keys:
+    """The keys of a store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._remembered: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
+
+    # -- what an admin does
+
+    async def add(self, key: Key, records: Sequence[Record] = ()) -> None:
+        """Keep a key, and `records` with it. Raises InvalidRequest, AlreadyExists."""
+        _check(key, self._clock.now())
+        (added,) = await self._store.put_records([RecordChange(_record(key), records=tuple(records))])
+        if not added and await self._read(key.name) != key:
+            raise AlreadyExists(f"there is a key {key.name!r}; revoke it first, or take another name", field="name")
+        self._remembered.pop(key.digest, None)
+
+    async def revoke(self, name: str, records: Sequence[Record] = ()) -> Key:
+        """Remove a key, and keep `records` with that. Raises NotFound."""
+        for _ in range(TRIES_MAX):
+            (stored,) = await self._store.get_records([PREFIX + name])
+            if stored is None:
+                break
+            change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
+            if (await self._store.put_records([change])) == [True]:
+                key = _decode(stored.body)
+                self._remembered.pop(key.digest, None)
+                return key
+        raise NotFound(f"there is no key {name!r}", field="name")
+
+    async def page(self, after: str | None, limit: int) -> Page[Key]:
+        """Keys by name, beginning after this name."""
+        page = await self._store.list_records(RecordFilter(PREFIX), None if after is None else PREFIX + after, limit)
+        next_after = None if page.next_after is None else page.next_after.removeprefix(PREFIX)
+        return Page(tuple(_decode(record.body) for record in page.items), next_after)
+
+    async def _read(self, name: str) -> Key | None:
+        (stored,) = await self._store.get_records([PREFIX + name])
+        return None if stored is None else _decode(stored.body)
+
+    # -- what a request needs
+
+    async def find(self, token: str) -> Principal | None:
+        """Who bears this token; None if it is no key of ours, or its time is over."""
+        if not token.startswith(TOKEN_PREFIX):
+            return None
+        digest, now = digest_of(token), self._clock.now()
+        record = await self._by_digest(digest)
+        if record is None:
+            return None
+        key = _decode(record.body)
+        if key.expires_at is not None and key.expires_at <= now:
+            return None
+        await self._note_use(digest, record, key, now - now % MINUTE)
+        return key.principal()
+
+    async def _by_digest(self, digest: str) -> Record | None:
+        elapsed = self._clock.monotonic()
+        known = self._remembered.get(digest)
+        if known is not None and elapsed - known[0] < REMEMBERED_SECONDS:
+            return known[1]
+        found = (await self._store.list_records(RecordFilter(PREFIX, labels={"digest": digest}), None, 1)).items
+        return self._remember(digest, elapsed, found[0] if found else None)
+
+    def _remember(self, digest: str, at: float, record: Record | None) -> Record | None:
+        self._remembered[digest] = at, record
+        self._remembered.move_to_end(digest)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return record
+
+    async def _note_use(self, digest: str, record: Record, key: Key, minute: Instant) -> None:
+        """Once a minute for each node. Of several that note it at once one does; one that was revoked stays so. A store
+        that can't be written to keeps no one out."""
+        if key.last_used_at is not None and key.last_used_at >= minute:
+            return
+        with suppress(StoreUnavailable):
+            await self._write_use(digest, record, key, minute)
+
+    async def _write_use(self, digest: str, record: Record, key: Key, minute: Instant) -> None:
+        used = replace(_record(replace(key, last_used_at=minute)), version=record.version + 1)
+        if await self._store.put_records([RecordChange(used, record.version)]) == [True]:
+            self._remember(digest, self._clock.monotonic(), used)
+        else:
+            self._remembered.pop(digest, None)
+
+
+def _record(key: Key) -> Record:
+    return Record(name=PREFIX + key.name, body=msgspec.json.encode(key), labels={"digest": key.digest})
+
+
+def _check(key: Key, now: Instant) -> None:
+    if not _NAME.fullmatch(key.name):
+        raise InvalidRequest(
+            f"name: {key.name!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
+            field="name",
+        )
+    if not key.roles:
+        raise InvalidRequest(f"roles: give at least one of {', '.join(Role)}", field="roles")
+    if key.queues is not None and not 0 < len(key.queues) <= QUEUES_MAX:
+        raise InvalidRequest(f"queues: give 1 to {QUEUES_MAX}, or leave it out for all", field="queues")
+    if key.queues is not None and Role.WORKER not in key.roles:
+        raise InvalidRequest("queues: they bind the role worker, which this key has not", field="queues")
+    if key.expires_at is not None and key.expires_at <= now:
+        raise InvalidRequest("expires_at: it is past", field="expires_at")

@@ -1,0 +1,96 @@
+"""Scopes, roles, and who asks: data and pure functions.
+
+A role is a set of scopes; several roles are their union. `work` may be bound to queues: it is, if only the role
+`worker` of a key that names queues gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["key", "oidc", "local"]
+
+
+class Scope(StrEnum):
+    """What a request may need."""
+
+    JOBS_READ = "jobs:read"
+    JOBS_WRITE = "jobs:write"
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+class Role(StrEnum):
+    """Names for sets of scopes."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    EDITOR = "editor"
+    WORKER = "worker"
+    ADMIN = "admin"
+
+
+_READS = frozenset({Scope.JOBS_READ, Scope.RUNS_READ})
+
+SCOPES: dict[Role, frozenset[Scope]] = {
+    Role.VIEWER: _READS,
+    Role.OPERATOR: _READS | {Scope.RUNS_WRITE},
+    Role.EDITOR: _READS | {Scope.RUNS_WRITE, Scope.JOBS_WRITE},
+    Role.WORKER: frozenset({Scope.WORK}),
+    Role.ADMIN: frozenset(Scope),
+}
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    """Who asks. `subject` is what it is called for good, `name` what people call it. `queues`: the only ones that it
+    may work on (None: any)."""
+
+    subject: str
+    name: str
+    kind: Kind
+    roles: tuple[Role, ...] = ()
+    scopes: frozenset[Scope] = frozenset()
+    queues: frozenset[str] | None = None
+
+    def missing(self, needed: Scope) -> list[Scope]:
+        """What it lacks for this."""
+        return [] if needed in self.scopes else [needed]
+
+    def may_serve(self, queue: str) -> bool:
+        """Whether it may claim and report on runs of this pulled queue."""
+        return Scope.WORK in self.scopes and (self.queues is None or queue in self.queues)
+
+
+def principal(
+    subject: str,
+    name: str,
+    kind: Kind,
+    roles: Iterable[Role],
+    *,
+    scopes: Iterable[Scope] = (),
+    queues: Iterable[str] | None = None,
+) -> Principal:
+    """Who has these roles, and these scopes beside."""
+    given = tuple(sorted(set(roles)))
+    all_scopes = frozenset(scopes).union(*(SCOPES[role] for role in given))
+    bound = queues is not None and Scope.WORK not in frozenset(scopes).union(
+        *(SCOPES[role] for role in given if role is not Role.WORKER)
+    )
+    return Principal(
+        subject=subject,
+        name=name,
+        kind=kind,
+        roles=given,
+        scopes=all_scopes,
+        queues=frozenset(queues or ()) if bound else None,
+    )
+
+
+LOCAL = principal("local", "local", "local", [Role.ADMIN])
+"""Everyone, where there is neither a key nor an issuer."""

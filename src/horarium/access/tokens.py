@@ -1,0 +1,203 @@
+"""OpenID Connect access tokens: from a text that anyone may have made to the caller it proves.
+
+The order is that of RFC 8725: the shape and the header are judged before any key is touched, the algorithm comes from
+our list and must fit the key, the key comes from the issuer alone, and only then is a claim believed. A token never
+says where its key is to be had. What was verified is remembered for a minute, while the issuer's keys stay as they are.
+
+The hard thing is the ID token, which the same issuer signs with the same keys: it tells who signed in at another
+application, and opens nothing here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.access.issuer import Issuer
+from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.clock import SECOND, Clock, Instant
+
+TOKEN_BYTES_MAX = 16 * 1024
+SKEW_SECONDS = 30
+REMEMBERED_SECONDS = 60.0
+REMEMBERED_MAX = 10_000
+ANY_AUDIENCE = "any"
+NAME_CHARS_MAX = 255
+
+ALGORITHMS = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
+    **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
+    **dict.fromkeys(("EdDSA", "Ed25519"), "OKP"),
+}
+"""What a token may be signed with, and the type of key that takes: never a secret, never nothing."""
+
+KEYS_OF_ITS_OWN = ("jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256")
+ACCESS_TYPES = ("at+jwt", "application/at+jwt")
+TYPES = (*ACCESS_TYPES, "jwt")
+OF_ID_TOKENS = ("nonce", "at_hash", "c_hash", "s_hash")
+OF_ACCESS_TOKENS = ("scope", "scp", "client_id")
+
+
+class TokenRefused(Exception):
+    """A token that opens nothing, and why: for the log, never for the answer."""
+
+
+class TokenPolicy(Struct, frozen=True, kw_only=True):
+    """What is asked of a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names)."""
+
+    audience: str
+    roles_claim: str = "roles"
+    role_map: Mapping[str, Role] = {}
+
+
+class Tokens:
+    """Judges tokens of one issuer."""
+
+    def __init__(self, issuer: Issuer, policy: TokenPolicy, clock: Clock) -> None:
+        self._issuer, self._policy, self._clock = issuer, policy, clock
+        self._known: OrderedDict[bytes, tuple[float, Instant, int, Principal]] = OrderedDict()
+
+    async def find(self, token: str) -> Principal:
+        """Who bears this token. Raises TokenRefused, IssuerUnavailable."""
+        if len(token) > TOKEN_BYTES_MAX:
+            raise TokenRefused(f"it has more than {TOKEN_BYTES_MAX:,} bytes")
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._known.get(digest)
+        if known is not None and self._stands(*known[:3]):
+            return known[3]
+        claims = await self._verified(token)
+        found = to_principal(claims, self._policy)
+        self._known[digest] = self._clock.monotonic(), _instant(claims["exp"]), self._issuer.generation, found
+        if len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        return found
+
+    def _stands(self, at: float, expires_at: Instant, generation: int) -> bool:
+        fresh = self._clock.monotonic() - at < REMEMBERED_SECONDS
+        return fresh and generation == self._issuer.generation and self._clock.now() < expires_at
+
+    async def _verified(self, token: str) -> dict[str, Any]:
+        header = read_header(token)
+        key = await self._issuer.key(header.get("kid"))
+        if key is None:
+            raise TokenRefused("its key is none of the issuer's")
+        if key.key_type != ALGORITHMS[header["alg"]]:
+            raise TokenRefused(f"its algorithm {header['alg']} does not fit its key")
+        claims = _json_object(_payload(token, key, header["alg"]), "claims")
+        check_claims(claims, self._issuer.url, self._policy.audience, self._clock.now())
+        check_kind(header, claims)
+        return claims
+
+
+def _payload(token: str, key: Any, algorithm: str) -> bytes:
+    """What was signed. Raises TokenRefused."""
+    from joserfc import jws
+    from joserfc.errors import JoseError, SecurityWarning
+
+    with warnings.catch_warnings():
+        # EdDSA has two names now; issuers go on using the older one.
+        warnings.simplefilter("ignore", SecurityWarning)
+        try:
+            return jws.deserialize_compact(token, key, algorithms=[algorithm]).payload
+        except (JoseError, ValueError, TypeError) as error:
+            raise TokenRefused(f"its signature does not hold ({type(error).__name__})") from None
+
+
+def read_header(token: str) -> dict[str, Any]:
+    """The header of a token, which promises what we can keep. Raises TokenRefused."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise TokenRefused("it is not three parts: no signed token, or an encrypted one")
+    try:
+        text = urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4))
+    except ValueError:
+        raise TokenRefused("its header is not base64") from None
+    header = _json_object(text, "header")
+    if not isinstance(alg := header.get("alg"), str) or alg not in ALGORITHMS:
+        raise TokenRefused(f"its algorithm is {str(alg)[:40]!r}")
+    if not isinstance(header.get("kid", ""), str):
+        raise TokenRefused("its key id is no text")
+    for name in (*KEYS_OF_ITS_OWN, "crit", "zip", "enc", "b64"):
+        if name in header:
+            raise TokenRefused(f"its header holds {name}")
+    if "cty" in header or str(header.get("typ", "jwt")).lower() not in TYPES:
+        raise TokenRefused("it is of another type, or holds another token")
+    return header
+
+
+def _json_object(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise TokenRefused(f"its {what} is not JSON") from None
+    if not isinstance(value, dict):
+        raise TokenRefused(f"its {what} is no JSON object")
+    return value
+
+
+def check_claims(claims: Mapping[str, Any], issuer: str, audience: str, now: Instant) -> None:
+    """Issuer, audience and time. Raises TokenRefused."""
+    if claims.get("iss") != issuer:
+        raise TokenRefused("it is of another issuer")
+    given = claims.get("aud")
+    audiences = given if isinstance(given, list) else [given]
+    if audience != ANY_AUDIENCE and audience not in audiences:
+        raise TokenRefused("it is for another audience")
+    if not isinstance(claims.get("sub"), str) or not 0 < len(claims["sub"]) <= NAME_CHARS_MAX:
+        raise TokenRefused("it has no subject")
+    for name, sign in (("exp", 1), ("nbf", -1), ("iat", -1)):
+        value = claims.get(name)
+        if value is None and name != "exp":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e11:
+            raise TokenRefused(f"its {name} is no instant")
+        if sign * (_instant(value) - now) <= -SKEW_SECONDS * SECOND:
+            raise TokenRefused("its time is over" if name == "exp" else "its time has not come")
+
+
+def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
+    """Refuse what was not made to open anything: an ID token. RFC 9068 gives access tokens a type of their own; issuers
+    that don't are known by their claims. Raises TokenRefused."""
+    if str(header.get("typ", "")).lower() in ACCESS_TYPES:
+        return
+    if any(name in claims for name in OF_ID_TOKENS) or not any(name in claims for name in OF_ACCESS_TOKENS):
+        raise TokenRefused("it is an ID token, not an access token")
+    if str(claims.get("typ", "bearer")).lower() != "bearer" or claims.get("token_use", "access") != "access":
+        raise TokenRefused("it is no access token")
+
+
+def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
+    """Who a token speaks for, and what it allows here."""
+    subject: str = claims["sub"]
+    names = (claims.get(name) for name in ("preferred_username", "name", "email", "client_id"))
+    name = next((name for name in names if isinstance(name, str) and name), subject)
+    scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]
+    return principal(subject, name[:NAME_CHARS_MAX], "oidc", _roles(claims, policy), scopes=scopes)
+
+
+def _roles(claims: Mapping[str, Any], policy: TokenPolicy) -> Iterable[Role]:
+    value: Any = claims.get(policy.roles_claim)
+    if value is None:
+        value = claims
+        for part in policy.roles_claim.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+    known: Mapping[str, Role] = policy.role_map or {role.value: role for role in Role}
+    return [known[text] for text in _words(value) if text in known]
+
+
+def _words(value: Any) -> list[str]:
+    """A claim that is a list of texts, or one text of several words."""
+    if isinstance(value, str):
+        return value.split()
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+def _instant(seconds: float) -> Instant:
+    return round(seconds * SECOND)

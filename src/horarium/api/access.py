@@ -1,0 +1,198 @@
+"""Who asks: named keys and access tokens, and what the API says of them.
+
+Authentication ends in a `Principal`; whether it may do what it asks is one comparison with the scope that the route
+declares, made before the body is read and before anything is looked for.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from litestar.handlers.base import BaseRouteHandler
+from msgspec import UNSET, UnsetType
+
+from horarium.access import audit
+from horarium.access.audit import AuditFilter, Entry, Origin
+from horarium.access.keys import ENTROPY_BYTES, TOKEN_PREFIX, Key, Keys, digest_of, new_token
+from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.access.tokens import TokenRefused, Tokens
+from horarium.api.access_schemas import AuditEntry, AuditPage, AuditQuery, KeyMade, KeyPage, KeyRequest, KeyView, Me
+from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.problems import Forbidden
+from horarium.api.reading import BodyReader, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.clock import Instant, to_datetime, to_instant
+from horarium.errors import NotFound
+from horarium.model import uuid7
+from horarium.operations.contention import Entropy
+from horarium.operations.facade import Operations
+from horarium.wire.views import moment
+
+CURSOR_CHARS_MAX = 1_000
+API_KEY = principal("api-key", "api-key", "key", [Role.ADMIN])
+"""Who bears one of the keys that the server was started with."""
+REPORTER = principal("endpoint", "endpoint", "key", [Role.WORKER])
+"""Who bears the report key of one run."""
+
+
+class Callers:
+    """The named keys and the tokens that open this server."""
+
+    def __init__(self, keys: Keys, tokens: Tokens | None) -> None:
+        self._keys, self._tokens = keys, tokens
+
+    @property
+    def ask(self) -> bool:
+        """Whether callers must be known, by a token at least."""
+        return self._tokens is not None
+
+    async def find(self, given: bytes) -> Principal | None:
+        """Who bears this. Raises IssuerUnavailable."""
+        text = given.decode("latin-1")
+        if text.startswith(TOKEN_PREFIX):
+            return await self._keys.find(text)
+        if self._tokens is None:
+            return None
+        try:
+            return await self._tokens.find(text)
+        except TokenRefused:
+            return None
+
+
+def require_scope(caller: Principal, handler: BaseRouteHandler) -> None:
+    """Raises Forbidden."""
+    scope: Scope | None = handler.opt.get("scope")
+    missing = caller.missing(scope) if scope is not None else []
+    if missing:
+        raise Forbidden(f"{caller.name} may not do this; it takes the scope {', '.join(missing)}", missing)
+
+
+def require_queues(caller: Principal, queues: list[str]) -> None:
+    """Raises Forbidden if the caller may not work on each of these pulled queues."""
+    others = [queue for queue in queues if not caller.may_serve(queue)]
+    if others:
+        raise Forbidden(f"{caller.name} works on other queues than {', '.join(others)}", [Scope.WORK])
+
+
+class AccessApi:
+    """Handlers for who asks, for keys, and for the audit."""
+
+    def __init__(self, operations: Operations, keys: Keys, entropy: Entropy) -> None:
+        self._store, self._clock = operations.store, operations.clock
+        self._keys, self._entropy = keys, entropy
+
+    async def me(self, call: Call) -> Answer:
+        caller = call.principal
+        queues = None if caller.queues is None else sorted(caller.queues)
+        scopes = [scope.value for scope in Scope if scope in caller.scopes]
+        return answer(Me(caller.subject, caller.name, caller.kind, list(caller.roles), scopes, queues))
+
+    async def create_key(self, call: Call) -> Answer:
+        asked: KeyRequest = call.body
+        now, token = self._clock.now(), new_token(self._entropy(ENTROPY_BYTES))
+        key = Key(
+            name=asked.name,
+            digest=digest_of(token),
+            roles=tuple(asked.roles),
+            queues=None if asked.queues is None else tuple(asked.queues),
+            expires_at=_instant(asked.expires_at),
+            created_at=now,
+        )
+        shown = _view(key)
+        line = audit.entry(self._origin(call, now), "key.create", f"key/{key.name}", now, after=shown)
+        await self._keys.add(key, [line])
+        return answer(KeyMade(**{name: getattr(shown, name) for name in shown.__struct_fields__}, key=token), 201)
+
+    async def list_keys(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        page = await self._keys.page(read_cursor("keys", query.cursor, _fits), query.limit)
+        return answer(KeyPage([_view(key) for key in page.items], write_cursor("keys", page.next_after)))
+
+    async def revoke_key(self, call: Call) -> Answer:
+        name, now = str(call.request.path_params["name"]), self._clock.now()
+        if not _fits(name):
+            raise NotFound(f"there is no key {name[:200]!r}")
+        await self._keys.revoke(name, [audit.entry(self._origin(call, now), "key.revoke", f"key/{name}", now)])
+        return no_content()
+
+    async def list_audit(self, call: Call) -> Answer:
+        query: AuditQuery = call.query
+        where = AuditFilter(
+            actor=query.actor or None,
+            action=query.action or None,
+            object=query.object or None,
+            since=_instant(query.since),
+            until=_instant(query.until),
+        )
+        page = await audit.page(self._store, where, read_cursor("audit", query.cursor, _fits), query.limit)
+        return answer(AuditPage([_entry(line) for line in page.items], write_cursor("audit", page.next_after)))
+
+    def _origin(self, call: Call, now: Instant) -> Origin:
+        client = call.request.scope.get("client")
+        request_id = uuid7(now, self._entropy(10))
+        return Origin(principal=call.principal, request_id=request_id, address=client[0] if client else "")
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/me", name="getMe", tag="access", handle=self.me,
+                summary="Who asks, and what it may", answers={200: (Me, "Who asks")},
+            ),
+            Endpoint(
+                method="POST", path="/keys", name="createKey", tag="access", handle=self.create_key,
+                scope=Scope.ADMIN, summary="Make a key; it is shown this once",
+                body=KeyRequest, read=BodyReader(KeyRequest),
+                answers={201: (KeyMade, "The key")}, problems=("already_exists",),
+            ),
+            Endpoint(
+                method="GET", path="/keys", name="listKeys", tag="access", handle=self.list_keys, query=PageQuery,
+                scope=Scope.ADMIN, summary="Keys, by name",
+                answers={200: (KeyPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="DELETE", path="/keys/{name}", name="revokeKey", tag="access", handle=self.revoke_key,
+                scope=Scope.ADMIN, summary="Revoke a key; within five seconds it opens nothing on any node",
+                answers={204: (None, "It is gone")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="GET", path="/audit", name="listAudit", tag="access", handle=self.list_audit, query=AuditQuery,
+                scope=Scope.ADMIN, summary="What was changed, by whom; the newest first",
+                answers={200: (AuditPage, "One page")}, problems=("invalid_cursor",),
+            ),
+        ]  # fmt: skip
+
+
+def _fits(after: str) -> bool:
+    return 0 < len(after) <= CURSOR_CHARS_MAX and "\0" not in after
+
+
+def _instant(at: datetime | UnsetType | None) -> Instant | None:
+    return to_instant(at) if isinstance(at, datetime) else None
+
+
+def _view(key: Key) -> KeyView:
+    return KeyView(
+        name=key.name,
+        roles=list(key.roles),
+        queues=None if key.queues is None else list(key.queues),
+        created_at=to_datetime(key.created_at),
+        expires_at=moment(key.expires_at),
+        last_used_at=moment(key.last_used_at),
+    )
+
+
+def _entry(line: Entry) -> AuditEntry:
+    return AuditEntry(
+        id=line.id,
+        at=to_datetime(line.at),
+        actor=line.actor,
+        kind=line.kind,
+        action=line.action,
+        object=line.object,
+        outcome=line.outcome,
+        before=UNSET if line.before is None else line.before,
+        after=UNSET if line.after is None else line.after,
+        request_id=line.request_id,
+        address=line.address,
+    )

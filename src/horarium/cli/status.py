@@ -1,0 +1,96 @@
+"""`horarium status`: is all well, and if not, what is wrong; what runs and what comes next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from horarium.cli.output import Column, cell, print_json, print_table, say
+from horarium.cli.shell import FAILED, connect, server_options
+from horarium.cli.times import relative
+from horarium.clock import SystemClock, to_datetime
+
+FAILED_SINCE = timedelta(hours=1)
+SHOWN_MAX = 10
+SILENT_AFTER = timedelta(seconds=60)
+"""A node that has not stopped and gave no sign of life for this long is called silent."""
+FAILED_COLUMNS = (
+    Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
+    Column("error"),
+)  # fmt: skip
+QUEUE_COLUMNS = tuple(Column(name, whole=name == "queue") for name in ("queue", "due", "running", "later", "oldest"))
+
+
+@click.command(
+    help="""Is all well? Nodes, queues, what failed within the last hour, what comes next.
+
+Exit status 0: the server is ready; 1: it is not, or can't be reached.
+
+\b
+Examples:
+  horarium status
+  horarium status --json
+  watch horarium status
+""",
+)
+@server_options
+def status(url: str, api_key: str | None, as_json: bool) -> None:
+    now = to_datetime(SystemClock().now())
+    with connect(url, api_key) as client:
+        found = {
+            "url": client.url,
+            "problems": client.problems(),
+            "nodes": client.nodes(),
+            "stats": client.stats(),
+            "failed": list(client.list_runs(states=["failed"], since=now - FAILED_SINCE, limit=SHOWN_MAX)),
+        }
+    found["ready"] = not found["problems"]
+    if as_json:
+        print_json(found)
+    else:
+        _print(found, now)
+    if not found["ready"]:
+        sys.exit(FAILED)
+
+
+def _print(found: dict[str, Any], now: datetime) -> None:
+    say(f"{found['url']} is {'ready' if found['ready'] else 'not ready'}")
+    for part, why in found["problems"].items():
+        say(f"  {part}: {why}")
+    stats = found["stats"]
+    say(f"jobs: {stats['jobs']:,}, {stats['jobs_enabled']:,} enabled; waiting workers: {stats['workers_waiting']}")
+    if found["nodes"]:
+        say("")
+        columns = (Column("node", whole=True), Column("state"), Column("roles"), Column("seen", when=True))
+        print_table(columns, _nodes(found["nodes"], now), "")
+    if stats["queues"]:
+        say("")
+        print_table(QUEUE_COLUMNS, _queues(stats["queues"], now), "")
+    if found["failed"]:
+        say("\nfailed within the last hour:")
+        print_table(FAILED_COLUMNS, _failed(found["failed"]), "")
+
+
+def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:
+    for node in nodes:
+        silent = now - node.beat_at > SILENT_AFTER
+        state = "stopped" if node.stopped_at is not None else "silent" if silent else "running"
+        yield node.name, state, " ".join(node.roles), node.beat_at
+
+
+def _queues(queues: list[dict[str, Any]], now: datetime) -> Iterator[tuple[Any, ...]]:
+    for queue in queues:
+        oldest = queue["oldest_due_at"]
+        moment = None if oldest is None else datetime.fromisoformat(oldest)
+        age = "" if moment is None else relative(moment, now)
+        shown = f"{age} (no worker)" if queue["unserved"] else age
+        yield queue["queue"], queue["due"], queue["running"], queue["scheduled"], shown
+
+
+def _failed(runs: list[Any]) -> Iterator[tuple[Any, ...]]:
+    for run in runs:
+        yield run.id, run.job or run.queue, run.fire_at, cell(run.error).partition("\n")[0]

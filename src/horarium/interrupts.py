@@ -1,0 +1,42 @@
+"""What asks a program to stop: SIGINT and SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def on_signals(asked: Callable[[], object], heeded: int = 2) -> Iterator[None]:
+    """Have `asked` called in the main thread at each of the first signals, `heeded` of them; the one after that does
+    what it did before. `asked` runs between two instructions of the main thread: it must ask for no lock that this one
+    may hold. In another thread than the main one signals belong to the program, and nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
+    count = 0
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal count
+        count += 1
+        if count == heeded:
+            _restore(before)
+        asked()
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

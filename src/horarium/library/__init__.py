@@ -1,0 +1,1 @@
+"""The edge for programs: `Scheduler`, its synchronous twin, and their keyword arguments."""

@@ -1,0 +1,46 @@
+"""Which event loop a scheduler belongs to. What it waits on is bound to the loop on which it was opened, so a call from
+another one would wait for ever, or fail deep inside: it is refused at once, in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+
+from horarium.errors import Conflict
+
+
+class Home:
+    """The event loop of one scheduler. Between a close and the next open it has none, unless it was started: what runs
+    by itself stays on one loop."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._started_on: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Raises Conflict on another event loop than that on which it is open."""
+        _refuse_other(self.loop, "is open")
+
+    def enter(self) -> None:
+        """It was opened here."""
+        self.loop = asyncio.get_running_loop()
+
+    def leave(self) -> None:
+        """It was closed."""
+        self.loop = None
+
+    def check_start(self) -> None:
+        """Raises Conflict if it was started on another event loop before."""
+        self.check()
+        _refuse_other(self._started_on, "was started")
+
+    def started(self) -> None:
+        """It was started here."""
+        self._started_on = asyncio.get_running_loop()
+
+
+def _refuse_other(loop: asyncio.AbstractEventLoop | None, what: str) -> None:
+    if loop is not None and loop is not asyncio.get_running_loop():
+        raise Conflict(
+            f"this Scheduler {what} on another event loop; call it there, make one Scheduler for each event loop, or "
+            "use a SyncScheduler, which any thread may call"
+        )

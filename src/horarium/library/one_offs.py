@@ -1,0 +1,192 @@
+"""One-off runs of handlers, from what a caller gives to the runs that are added: pure, nothing is written here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
+from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
+from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Name, Run, RunPolicy, State, uuid7s
+from horarium.policies import Concurrency, Retention, Retry, Timeouts
+from horarium.triggers import every
+from horarium.triggers.words import quote
+from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
+
+DELAY_SECONDS_MAX = 10 * 366 * 86_400
+KEY = re.compile(r"[\x21-\x7e]{1,200}")
+"""A unique key: as an Idempotency-Key of the API."""
+
+
+class RunFields(TypedDict, total=False):
+    """How one-off runs are made, beside their args: at an instant, or after a delay (a timedelta, seconds, or a text
+    such as `5m`); policies are structs or mappings, `concurrency` may be a bare key."""
+
+    at: datetime | None
+    delay: timedelta | str | float | None
+    priority: int
+    retry: Retry | Mapping[str, Any] | None
+    timeouts: Timeouts | Mapping[str, Any] | None
+    retention: Retention | Mapping[str, Any] | None
+    concurrency: Concurrency | str | Mapping[str, Any] | None
+
+
+class Wanted(NamedTuple):
+    """The same, complete."""
+
+    at: datetime | None = None
+    delay: timedelta | str | float | None = None
+    priority: int = 0
+    retry: Retry | Mapping[str, Any] | None = None
+    timeouts: Timeouts | Mapping[str, Any] | None = None
+    retention: Retention | Mapping[str, Any] | None = None
+    concurrency: Concurrency | str | Mapping[str, Any] | None = None
+    unique_key: str | None = None
+
+
+def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
+    """What keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
+    known = [*RunFields.__annotations__, "unique_key", "connection"]
+    faults = list(unknown_names(given, known, what="argument"))
+    if faults:
+        raise UnknownArgument(say_faults(faults), field=faults[0].field)
+    return Wanted(**given, unique_key=unique_key)
+
+
+def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Instant, entropy: bytes) -> list[Run]:
+    """A run of the handler `name` for each payload (JSON text), due as how. `entropy`: ten bytes of chance. Raises
+    InvalidRequest."""
+    _check(name, how)
+    due_at = _due_at(now, how.at, how.delay)
+    policy = _policy(how)
+    timeouts = policy.timeouts if policy is not None else Timeouts()
+    concurrency = _concurrency(how.concurrency)
+    start_by = None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds)
+    ids = uuid7s(due_at, entropy, len(payloads))
+    return [
+        Run(
+            id=run_id,
+            queue=f"handler/{name}",
+            fire_at=due_at,
+            due_at=due_at,
+            created_at=now,
+            state=State.PENDING,
+            priority=how.priority,
+            cause=Cause.ENQUEUED,
+            payload=payload,
+            policy=policy,
+            unique_key=how.unique_key,
+            concurrency_key=concurrency.key if concurrency else None,
+            concurrency_max=concurrency.max if concurrency else 0,
+            lease_seconds=timeouts.heartbeat_seconds,
+            execution_seconds=timeouts.execution_seconds,
+            start_by=start_by,
+        )
+        for run_id, payload in zip(ids, payloads, strict=True)
+    ]
+
+
+def encode_args(args: Any) -> bytes | None:
+    """The args of a run as JSON text; None stays None. Raises InvalidRequest for what is no mapping from names, what
+    JSON can't hold, and what is too large."""
+    if args is None:
+        return None
+    if not isinstance(args, Mapping):
+        raise InvalidRequest(f"args: expected a mapping from names to values, not {type(args).__name__}", field="args")
+    return encode("args", args if isinstance(args, dict) else dict(args))
+
+
+def encode(field: str, value: Any) -> bytes:
+    """As JSON text. Raises InvalidRequest that names the field."""
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"{field}: can't be written as JSON: {error}", field=field) from None
+    if len(text) > PAYLOAD_BYTES_MAX:
+        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
+    return text
+
+
+def _check(name: str, how: Wanted) -> None:
+    try:
+        msgspec.convert(name, Name)
+    except msgspec.ValidationError:
+        raise InvalidRequest(
+            f"name: {name!r} is no handler's name; letters, digits and ._:@- make one, at most 200", field="name"
+        ) from None
+    priority = how.priority
+    if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise InvalidRequest(
+            f"priority: must be a whole number from {PRIORITY_MIN:,} to {PRIORITY_MAX:,}, not {priority!r}",
+            field="priority",
+        )
+    if how.unique_key is not None and not KEY.fullmatch(how.unique_key):
+        raise InvalidRequest("unique_key: must be 1 to 200 visible ASCII characters without spaces", field="unique_key")
+
+
+def _policy(how: Wanted) -> RunPolicy | None:
+    """The policies of one-off runs; None where all are the defaults."""
+    retry = _converted("retry", how.retry, Retry)
+    timeouts = _converted("timeouts", how.timeouts, Timeouts)
+    retention = _converted("retention", how.retention, Retention)
+    if retry is timeouts is retention is None:
+        return None
+    return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention())
+
+
+def _concurrency(given: Concurrency | str | Mapping[str, Any] | None) -> Concurrency | None:
+    policy: Concurrency | None = _converted(
+        "concurrency", {"key": given} if isinstance(given, str) else given, Concurrency
+    )
+    return policy
+
+
+def _converted(field: str, given: Any, kind: Any) -> Any:
+    """A policy given as a struct or a mapping. Its limits hold for both."""
+    if given is None:
+        return None
+    try:
+        plain = msgspec.to_builtins(given)
+    except TypeError:
+        raise InvalidRequest(f"{field}: {quote(given)} can't be kept in a run", field=field) from None
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        faults = find_faults(plain, kind, path=field) or [fault_of(error)]
+        raise InvalidRequest(say_faults(faults), field=field) from None
+
+
+def _due_at(now: Instant, at: datetime | None, delay: timedelta | str | float | None) -> Instant:
+    if at is not None and delay is not None:
+        raise InvalidRequest("give `at` or `delay`, not both", field="delay")
+    if at is not None:
+        due_at = to_instant(at)
+        if not INSTANT_MIN <= due_at <= INSTANT_MAX:
+            raise InvalidRequest(f"at: must be from 1970 to 2200, not {at.isoformat()}", field="at")
+        return due_at
+    if delay is None:
+        return now
+    seconds = _seconds(delay)
+    if not 0 <= seconds <= DELAY_SECONDS_MAX:
+        raise InvalidRequest(f"delay: must be from 0 s to ten years, not {seconds:g} s", field="delay")
+    return now + to_micros(seconds)
+
+
+def _seconds(delay: timedelta | str | float) -> float:
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    if isinstance(delay, str):
+        try:
+            return every(delay).every / SECOND
+        except InvalidTrigger as error:
+            message = error.message.removeprefix("every_seconds: ")
+            raise InvalidRequest(f"delay: {message}", field="delay") from None
+    if isinstance(delay, int | float):
+        return float(delay)
+    raise InvalidRequest(
+        f"delay: expected a timedelta, seconds or a text such as '5m', not {quote(delay)}", field="delay"
+    )

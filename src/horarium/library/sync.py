@@ -1,0 +1,264 @@
+"""The scheduler for programs without asyncio: every method of `Scheduler`, and each waits for its answer.
+
+    scheduler = SyncScheduler("sqlite:///horarium.db")
+
+    @scheduler.handler("report")
+    def report(run, month: int): ...
+
+    scheduler.enqueue("report", {"month": 3})
+    scheduler.run_forever()
+
+There is no second implementation: a `Scheduler` lives on an event loop in a thread of its own, and `blocking` makes of
+each of its methods, with the same parameters and types, one that has it called there. Any number of threads may call
+at once. The one thing that can't be is a call from that very event loop (inside an async handler): it would wait for
+itself, and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
+from functools import update_wrapper
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from horarium.clock import Clock
+from horarium.errors import Conflict, InvalidRequest
+from horarium.interrupts import on_signals
+from horarium.library.fields import SchedulerOptions
+from horarium.library.scheduler import Scheduler
+from horarium.ports import Store
+
+_OPEN: set[SyncScheduler] = set()
+_AT_EXIT: list[Callable[[], None]] = []
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a daemon thread, from now until `close`."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Event()
+        self._over: asyncio.Event
+        self.loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=self._run, name="horarium-loop", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._begun.set()
+        await self._over.wait()
+
+    def close(self) -> None:
+        """End it, with all that still runs on it."""
+        self.loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+
+def blocking(
+    method: Callable[Concatenate[Scheduler, P], Awaitable[T]],
+) -> Callable[Concatenate[SyncScheduler, P], T]:
+    """The method of `SyncScheduler` that calls this one on the event loop, and waits for it."""
+
+    def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(lambda: method(self._scheduler, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+def direct(method: Callable[Concatenate[Scheduler, P], T]) -> Callable[Concatenate[SyncScheduler, P], T]:
+    """The same for a method that waits for nothing: it is called in the caller's thread."""
+
+    def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._scheduler, *args, **kwargs)
+
+    update_wrapper(call, method)
+    return call
+
+
+class SyncScheduler:
+    """A scheduler whose methods wait. `store` is a URL, a store, or a `Scheduler`: one that is open already is used
+    where it is (so a plain handler can enqueue), any other gets a thread here. `options` are those of `Scheduler`.
+
+    It is opened by the first call, so making one costs nothing and may be done at the top of a module; `close` (or the
+    end of `with`, or of the program) stops what runs and disconnects. After that it can't be used again."""
+
+    def __init__(
+        self,
+        store: str | Store | Scheduler = "sqlite:///horarium.db",
+        *,
+        namespace: str = "default",
+        program: str = "main",
+        clock: Clock | None = None,
+        **options: Unpack[SchedulerOptions],
+    ) -> None:
+        if isinstance(store, Scheduler):
+            if options:
+                raise InvalidRequest(f"{', '.join(options)}: give options to the Scheduler itself")
+            self._scheduler = store
+        else:
+            self._scheduler = Scheduler(store, namespace=namespace, program=program, clock=clock, **options)
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._pid = 0
+        self._closed = False
+
+    # ---- life
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect the store and bring its schema up to date. Every other call does so too, if it is not open."""
+        self._call(self._scheduler.open)
+
+    def close(self) -> None:
+        """Stop what runs (see `stop`) and disconnect. May be called twice. A `Scheduler` that was open already when it
+        was given is left as it is."""
+        with self._lock:
+            if self._thread is not None:
+                _refuse_own(self._thread.loop)
+            thread, self._thread, self._closed = self._thread, None, True
+        if thread is None or self._pid != os.getpid():
+            return
+        _OPEN.discard(self)
+        try:
+            self._wait(thread.loop, self._scheduler.close)
+        finally:
+            thread.close()
+
+    def run_forever(self) -> None:
+        """`start`, wait for SIGINT, SIGTERM or `stop`, then `stop`. A second signal ends the grace, a third one the
+        process. In another thread than the main one, signals are not heeded: `stop` ends it."""
+        self.open()
+        loop = self._find_loop()
+        with on_signals(lambda: loop.call_soon_threadsafe(self._scheduler.ask_to_stop)):
+            self._call(self._scheduler.run_until_asked)
+
+    start = blocking(Scheduler.start)
+    stop = blocking(Scheduler.stop)
+
+    # ---- handlers
+
+    handler = direct(Scheduler.handler)
+    add_handler = direct(Scheduler.add_handler)
+    configure = direct(Scheduler.configure)
+
+    # ---- jobs
+
+    job = direct(Scheduler.job)
+    declare = blocking(Scheduler.declare)
+    add_job = blocking(Scheduler.add_job)
+    get_job = blocking(Scheduler.get_job)
+    list_jobs = blocking(Scheduler.list_jobs)
+    delete_job = blocking(Scheduler.delete_job)
+    delete_jobs = blocking(Scheduler.delete_jobs)
+    pause_job = blocking(Scheduler.pause_job)
+    pause_jobs = blocking(Scheduler.pause_jobs)
+    resume_job = blocking(Scheduler.resume_job)
+    resume_jobs = blocking(Scheduler.resume_jobs)
+    trigger_job = blocking(Scheduler.trigger_job)
+    backfill_job = blocking(Scheduler.backfill_job)
+    fires = blocking(Scheduler.fires)
+
+    # ---- runs
+
+    enqueue = blocking(Scheduler.enqueue)
+    enqueue_many = blocking(Scheduler.enqueue_many)
+    enqueue_sql = direct(Scheduler.enqueue_sql)
+    get_run = blocking(Scheduler.get_run)
+    list_runs = blocking(Scheduler.list_runs)
+    cancel_run = blocking(Scheduler.cancel_run)
+    retry_run = blocking(Scheduler.retry_run)
+    stats = blocking(Scheduler.stats)
+
+    # ---- the way there
+
+    def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Have it done on the scheduler's event loop, on an open store; its answer, or its error."""
+        loop = self._find_loop()
+
+        async def opened() -> T:
+            await self._scheduler.open()
+            return await work()
+
+        return self._wait(loop, opened)
+
+    def _find_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the scheduler; made here, if there is none."""
+        with self._lock:
+            if self._closed:
+                raise Conflict("this scheduler is closed; make another one")
+            if self._thread is None:
+                if self._scheduler.loop is not None:
+                    return self._scheduler.loop
+                self._thread = LoopThread()
+                self._pid = os.getpid()
+                _close_at_exit(self)
+            if self._pid != os.getpid():
+                raise Conflict(
+                    "this process was forked after the scheduler was opened, and its thread stayed behind; "
+                    "make or open it in the child"
+                )
+            return self._thread.loop
+
+    @staticmethod
+    def _wait(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        _refuse_own(loop)
+        future = asyncio.run_coroutine_threadsafe(work(), loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Conflict("the scheduler was closed before this call was done") from None
+        finally:
+            future.cancel()
+
+
+def _refuse_own(loop: asyncio.AbstractEventLoop) -> None:
+    if _running_loop() is loop:
+        raise Conflict(
+            "a SyncScheduler was called on the event loop of its own scheduler, where it would wait for itself; "
+            "in an async handler, await the methods of a Scheduler, or make the handler a plain function"
+        )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _close_at_exit(scheduler: SyncScheduler) -> None:
+    """Have it closed at the end of the program, unless it is closed already."""
+    _OPEN.add(scheduler)
+    if not _AT_EXIT:
+        _AT_EXIT.append(_close_open)
+        # The pools of threads that stores use are ended before `atexit` has its turn, by what they registered when they
+        # were imported; what is registered after them comes before them.
+        import_module("concurrent.futures.thread")
+        getattr(threading, "_register_atexit", atexit.register)(_close_open)
+
+
+def _close_open() -> None:
+    for scheduler in list(_OPEN):
+        scheduler.close()

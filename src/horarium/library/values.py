@@ -1,0 +1,276 @@
+"""What `Scheduler` hands out: jobs, runs and pages, as they were when they were read.
+
+Instants are aware datetimes (UTC). `to_dict()` is plain data, ready for `json.dumps`, and the same as the REST API's
+JSON: secrets are masked there, and `payload`, `progress` and `result` are values (as attributes they are JSON text).
+`view()` is the same as a `msgspec.Struct`. A FastAPI route may return any of them as it is: `dict(value)` is
+`to_dict()`, and pydantic is given a schema that says so.
+
+Every name is a field of the stored value; it is read from it when it is asked for, so that handing out thousands of
+runs costs nothing. What is annotated `datetime` here is an instant there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from horarium import model, ports
+from horarium.clock import to_datetime
+from horarium.model import Cause, Disposition, RunPolicy, State, Target
+from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.rules.planning import trigger_of
+from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
+
+V = TypeVar("V", bound="Value")
+
+
+class Value:
+    """One stored value, as programs see it. Two are equal if what is stored is."""
+
+    __slots__ = ("_stored",)
+    _instants: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, stored: Any) -> None:
+        self._stored = stored
+
+    def __init_subclass__(cls) -> None:
+        cls._instants = frozenset(name for name, kind in cls.__annotations__.items() if "datetime" in str(kind))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name not in type(self).__annotations__:
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
+            value = getattr(self._stored, name)
+            return to_datetime(value) if name in self._instants and value is not None else value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *type(self).__annotations__})
+
+    def __eq__(self, other: object) -> bool:
+        return self._stored == other._stored if isinstance(other, Value) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._stored.id))
+
+    def view(self) -> Any:
+        """As the REST API shows it."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON: what the REST API answers."""
+        return _plain(self.view())
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """The pairs of `to_dict()`, so that `dict(value)` is the same."""
+        return iter(self.to_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """An annotation such as `-> Run` of a FastAPI route: checked by its class, written by `to_dict`."""
+        return _pydantic_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "object", "title": cls.__name__}
+
+
+class Job(Value):
+    """A job: its definition and its state. `target` holds its secrets; `to_dict()` and `view()` mask them."""
+
+    __slots__ = ()
+
+    name: str
+    trigger: dict[str, Any]
+    target: Target
+    enabled: bool
+    labels: dict[str, str]
+    catch_up: CatchUp
+    overlap: Overlap
+    retry: Retry
+    timeouts: Timeouts
+    priority: int
+    concurrency: Concurrency | None
+    jitter_seconds: float
+    starts_at: datetime | None
+    ends_at: datetime | None
+    fires_max: int | None
+    retention: Retention
+    id: str
+    version: int
+    queue: str
+    anchor_at: datetime
+    planned_until: datetime
+    next_fire_at: datetime | None
+    fires_count: int
+    paused_at: datetime | None
+    pause_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None
+
+    @property
+    def words(self) -> str:
+        """The trigger in words."""
+        return trigger_of(self._stored).words()
+
+    def view(self) -> JobView:
+        return job_view(self._stored)
+
+    def __repr__(self) -> str:
+        following = f"next {self.next_fire_at:%Y-%m-%d %H:%M:%S}Z" if self.next_fire_at else "no fire time ahead"
+        state = following if self.enabled else "paused"
+        return f"<Job {self.name!r} {self.words}, {self.queue}, {state}>"
+
+
+class Run(Value):
+    """A run: one execution owed for one fire time, or asked for. `payload`, `progress` and `result` are JSON text;
+    in `to_dict()` they are values. `history` is all that happened to it, oldest first."""
+
+    __slots__ = ()
+
+    id: str
+    queue: str
+    job: str | None
+    job_id: str | None
+    state: State
+    fire_at: datetime
+    due_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    finished: bool
+    attempt: int
+    token: int
+    worker: str | None
+    lease_expires_at: datetime | None
+    error: str | None
+    payload: bytes | None
+    progress: bytes | None
+    result: bytes | None
+    priority: int
+    cause: Cause
+    disposition: Disposition | None
+    unique_key: str | None
+    concurrency_key: str | None
+    concurrency_max: int
+    policy: RunPolicy | None
+    serial: bool
+    lease_seconds: float
+    execution_seconds: float | None
+    start_by: datetime | None
+    fires: int
+    last_fire_at: datetime | None
+    due_at_first: datetime
+    prune_at: datetime | None
+
+    @property
+    def history(self) -> Sequence[EventView]:
+        return self.view().history
+
+    def view(self) -> RunView:
+        return run_view(self._stored)
+
+    def __repr__(self) -> str:
+        of = f"{self.job!r}" if self.job else self.queue
+        return f"<Run {self.id} of {of}, {self.state}, due {self.due_at:%Y-%m-%d %H:%M:%S}Z, attempt {self.attempt}>"
+
+
+class Page(Generic[V]):
+    """One page of a list, and where the next one begins (None: this was the last): give it back as `after`."""
+
+    __slots__ = ("items", "next_after")
+
+    def __init__(self, items: Sequence[V], next_after: str | None = None) -> None:
+        self.items = tuple(items)
+        self.next_after = next_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the REST API shows a page; `next_cursor` is `next_after`."""
+        return {name: self[name] for name in self.keys()}
+
+    def keys(self) -> tuple[str, ...]:
+        """Those of `to_dict()`, so that `dict(page)` is the same."""
+        return ("items", "next_cursor")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.next_after if name == "next_cursor" else [item.to_dict() for item in {"items": self.items}[name]]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Page):
+            return NotImplemented
+        return (self.items, self.next_after) == (other.items, other.next_after)
+
+    def __hash__(self) -> int:
+        return hash((self.items, self.next_after))
+
+    def __repr__(self) -> str:
+        more = "" if self.next_after is None else f", more after {self.next_after!r}"
+        return f"<Page of {len(self.items)}{more}>"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return _pydantic_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        items = {"type": "array", "items": {"type": "object"}}
+        return {"type": "object", "properties": {"items": items, "next_cursor": {"type": ["string", "null"]}}}
+
+
+class QueueStats(msgspec.Struct, frozen=True):
+    """One queue: runs that are due, that wait for later, that are claimed; since when the oldest due one waits.
+    `unserved`: one has been due for a minute or more, and no worker claims it."""
+
+    queue: str
+    due: int
+    scheduled: int
+    running: int
+    oldest_due_at: datetime | None
+    unserved: bool
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counts of jobs, and of unfinished runs by queue."""
+
+    jobs: int
+    jobs_enabled: int
+    queues: tuple[QueueStats, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return _plain(self)
+
+
+def stats_of(stats: ports.Stats) -> Stats:
+    """The counts of a store, as programs see them."""
+    queues = (
+        QueueStats(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
+        for one in stats.queues
+    )
+    return Stats(stats.jobs, stats.jobs_enabled, tuple(queues))
+
+
+def jobs_page(page: ports.Page[model.Job]) -> Page[Job]:
+    """A page of the store, as programs see it."""
+    return Page([Job(job) for job in page.items], page.next_after)
+
+
+def runs_page(page: ports.Page[model.Run]) -> Page[Run]:
+    """A page of the store, as programs see it."""
+    return Page([Run(run) for run in page.items], page.next_after)
+
+
+def _plain(view: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(view))
+    return plain
+
+
+def _pydantic_schema(kind: type) -> Any:
+    core = import_module("pydantic_core").core_schema
+    written = core.plain_serializer_function_ser_schema(lambda value: value.to_dict())
+    return core.is_instance_schema(kind, serialization=written)

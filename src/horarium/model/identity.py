@@ -1,0 +1,41 @@
+"""Ids that ascend with time, and chance that is the same on every node."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from horarium.clock import MICROSECOND, Instant
+
+
+def uuid7(instant: Instant, entropy: bytes) -> str:
+    """A version 7 UUID (RFC 9562, 5.7): milliseconds of `instant`, then 74 bits of `entropy` (10 bytes or more)."""
+    millis = max(instant // (1000 * MICROSECOND), 0) & 0xFFFF_FFFF_FFFF
+    tail = int.from_bytes(entropy[:10], "big")
+    value = (millis << 80) | (0x7 << 76) | ((tail >> 68 & 0xFFF) << 64) | (0b10 << 62) | (tail & 0x3FFF_FFFF_FFFF_FFFF)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def uuid7s(instant: Instant, entropy: bytes, count: int) -> list[str]:
+    """Version 7 UUIDs that ascend (RFC 9562, 6.2, method 2): the first is random, each next one lies 2**42 further on.
+    A batch so made is appended to an index, not scattered over it. `count`: up to 2**31."""
+    millis = max(instant // (1000 * MICROSECOND), 0) & 0xFFFF_FFFF_FFFF
+    head = f"{millis:012x}"
+    head = f"{head[:8]}-{head[8:]}-7"
+    first = int.from_bytes(entropy[:10], "big") & ((1 << 73) - 1)
+    made: list[str] = []
+    for tail in range(first, first + (count << 42), 1 << 42):
+        low = f"{0b10 << 62 | tail & 0x3FFF_FFFF_FFFF_FFFF:016x}"
+        made.append(f"{head}{tail >> 62 & 0xFFF:03x}-{low[:4]}-{low[4:]}")
+    return made
+
+
+def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:
+    """The id of the run that a job owes for a fire time: the same on every node, ordered by fire time."""
+    return uuid7(fire_at, blake2b(f"{job_id}/{fire_at}/{cause}".encode(), digest_size=10).digest())
+
+
+def fraction(*parts: object) -> float:
+    """A reproducible number in [0, 1) from the parts: our chance, wherever chance must be the same on every node."""
+    digest = blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big") / (1 << 56)

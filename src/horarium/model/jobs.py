@@ -1,0 +1,54 @@
+"""The job: what to run, when, under which policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model.targets import Target, queue_of
+from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The stored definition: what to run, when, under which policies.
+
+    The first group is the owner's; the second is ours. `version` grows with every write: the writer names the
+    version that it read. `planned_until` is the cursor: every fire time up to it (included) has been accounted for.
+    `next_fire_at` is the first fire time after the cursor (None: nothing more to plan, or paused).
+    `anchor_at` is the instant to which a trigger without a start of its own is anchored.
+    """
+
+    name: str
+    trigger: dict[str, Any]
+    target: Target
+    enabled: bool = True
+    labels: dict[str, str] = {}
+    catch_up: CatchUp = CatchUp()
+    overlap: Overlap = Overlap.ALLOW
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    priority: int = 0
+    concurrency: Concurrency | None = None
+    jitter_seconds: float = 0.0
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    fires_max: int | None = None
+    retention: Retention = Retention()
+
+    id: str
+    version: int = 1
+    anchor_at: Instant = 0
+    planned_until: Instant = 0
+    next_fire_at: Instant | None = None
+    fires_count: int = 0
+    paused_at: Instant | None = None
+    pause_reason: str | None = None
+    created_at: Instant = 0
+    updated_at: Instant = 0
+    deleted_at: Instant | None = None
+
+    @property
+    def queue(self) -> str:
+        return queue_of(self.target)

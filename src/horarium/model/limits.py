@@ -1,0 +1,18 @@
+"""How large the parts of a job and of a run may be."""
+
+from __future__ import annotations
+
+NAME_LENGTH_MAX = 200
+LABELS_MAX = 64
+PAYLOAD_BYTES_MAX = 256 * 1024
+RESULT_BYTES_MAX = 64 * 1024
+ERROR_CHARS_MAX = 4_000
+TRACE_CHARS_MAX = 8_192
+TRACES_MAX = 3
+"""Attempts of a run whose tracebacks are kept: the last ones."""
+HEADERS_MAX = 50
+HEADER_CHARS_MAX = 4_096
+URL_CHARS_MAX = 2_048
+PRIORITY_MIN, PRIORITY_MAX = -1_000, 1_000
+HISTORY_MAX = 250
+JITTER_SECONDS_MAX = 24 * 3600

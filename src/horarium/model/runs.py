@@ -1,0 +1,122 @@
+"""The run: one execution owed for one fire time, and its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import Instant, to_micros
+from horarium.model.kinds import EventKind
+from horarium.model.states import UNFINISHED, Cause, Disposition, State
+from horarium.model.targets import HttpTarget
+from horarium.policies import LEASE_SECONDS_DEFAULT, Retention, Retry, Timeouts
+
+
+class Event(Struct, frozen=True, array_like=True):
+    """One line of a run's history. `message` is for people; what decides anything is `kind`, which lines written by
+    older versions do not have. `detail`: of a failed attempt, the end of its traceback."""
+
+    at: Instant
+    state: State
+    message: str
+    kind: EventKind | None = None
+    detail: str | None = None
+
+
+class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The policies of a run that belongs to no job."""
+
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    retention: Retention = Retention()
+    target: HttpTarget | None = None
+
+
+DEFAULT_RUN_POLICY = RunPolicy()
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One execution owed for one fire time (or asked for by hand).
+
+    `job` and `job_id` are None for a one-off run, whose `payload` and `policy` say everything. `payload` is JSON text
+    that replaces the target's own args, payload or body. `token` grows at every claim. `attempt` is the number of
+    the current or last attempt, counted when it is claimed. `lease_seconds` and `execution_seconds` are copied from
+    the job so that a store can extend a lease without knowing a policy: a lease never outlives
+    `started_at + execution_seconds`. `start_by`: pending beyond this, it fails. `serial`: claimed only when no
+    earlier run of its job is unfinished. `fires` and `last_fire_at`: a skipped run may cover a range of fire times.
+    `history` holds what can't be derived from the other fields; `timeline()` gives all of it.
+    """
+
+    id: str
+    queue: str
+    fire_at: Instant
+    due_at: Instant
+    created_at: Instant
+    state: State = State.PENDING
+    priority: int = 0
+    job_id: str | None = None
+    job: str | None = None
+    cause: Cause = Cause.SCHEDULE
+    payload: bytes | None = None
+    policy: RunPolicy | None = None
+    unique_key: str | None = None
+    concurrency_key: str | None = None
+    concurrency_max: int = 0
+    serial: bool = False
+    lease_seconds: float = LEASE_SECONDS_DEFAULT
+    execution_seconds: float | None = None
+    start_by: Instant | None = None
+    attempt: int = 0
+    token: int = 0
+    worker: str | None = None
+    lease_expires_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    progress: bytes | None = None
+    error: str | None = None
+    result: bytes | None = None
+    disposition: Disposition | None = None
+    fires: int = 1
+    last_fire_at: Instant | None = None
+    prune_at: Instant | None = None
+    history: tuple[Event, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.state not in UNFINISHED
+
+    @property
+    def due_at_first(self) -> Instant:
+        """When its age begins: its fire time, or when it was asked for if that was later."""
+        return max(self.fire_at, self.created_at)
+
+
+def timeline(run: Run) -> list[Event]:
+    """All of a run's history, oldest first: created, what was recorded, and its present state."""
+    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, f"planned ({run.cause})")]
+    events.extend(run.history)
+    if run.started_at is not None and run.attempt and not _recorded(run, State.RUNNING, run.started_at):
+        claimed = Event(run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}")
+        if run.state is not State.PENDING:
+            events.append(claimed)
+            events.sort(key=lambda event: event.at)
+    if run.finished_at is not None and not _recorded(run, run.state, run.finished_at):
+        events.append(Event(run.finished_at, run.state, run.error or str(run.disposition or run.state)))
+    return events
+
+
+def _recorded(run: Run, state: State, at: Instant) -> bool:
+    return any(event.state is state and event.at == at for event in run.history)
+
+
+def encode_payload(value: Any) -> bytes | None:
+    """JSON text of a payload; None stays None."""
+    return None if value is None else msgspec.json.encode(value)
+
+
+def prune_instant(finished_at: Instant, retention: Retention) -> Instant | None:
+    """When a run that finished then may be forgotten."""
+    seconds = retention.finished_seconds
+    return None if seconds is None else finished_at + to_micros(seconds)

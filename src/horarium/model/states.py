@@ -1,0 +1,76 @@
+"""The states of a run, which may follow which, and how and why a fire time came to its end.
+
+The transition table below is the only statement of which state may follow which: `rules.settling` obeys it, the
+simulator checks it, and the diagram in docs/lifecycle.md is generated from it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """The state of a run. The last four are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+TRANSITIONS: dict[State | None, dict[State, str]] = {
+    None: {
+        State.PENDING: "planned, or asked for by hand",
+        State.SKIPPED: "its fire time is accounted for, but does not run",
+    },
+    State.PENDING: {
+        State.RUNNING: "claimed",
+        State.CANCELLED: "cancelled before it was claimed",
+        State.FAILED: "not started in time",
+    },
+    State.RUNNING: {
+        State.COMPLETED: "succeeded",
+        State.FAILED: "failed, no attempt left",
+        State.PENDING: "failed, deferred, released or lost: another attempt",
+        State.CANCELLING: "cancel asked",
+        State.CANCELLED: "terminated, or it stopped by itself",
+    },
+    State.CANCELLING: {
+        State.CANCELLED: "stopped, or its grace ran out",
+        State.COMPLETED: "succeeded before it saw the cancel",
+    },
+    State.COMPLETED: {},
+    State.FAILED: {},
+    State.CANCELLED: {},
+    State.SKIPPED: {},
+}
+UNFINISHED = frozenset({State.PENDING, State.RUNNING, State.CANCELLING})
+CLAIMED = frozenset({State.RUNNING, State.CANCELLING})
+
+
+class Disposition(StrEnum):
+    """How a fire time ended."""
+
+    RAN = "ran"
+    SKIPPED_OVERLAP = "skipped_overlap"
+    SKIPPED_PAUSED = "skipped_paused"
+    MISSED = "missed"
+    EXCLUDED = "excluded"
+    DST_GAP = "dst_gap"
+    LIMIT_REACHED = "limit_reached"
+    WITHDRAWN = "withdrawn"
+    NOT_STARTED = "not_started"
+    CANCELLED = "cancelled"
+
+
+class Cause(StrEnum):
+    """Why a run exists."""
+
+    SCHEDULE = "schedule"
+    CATCH_UP = "catch_up"
+    MANUAL = "manual"
+    BACKFILL = "backfill"
+    ENQUEUED = "enqueued"

@@ -1,0 +1,73 @@
+"""What a run is delivered to, and the queue in which it waits for that."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from horarium.model.limits import NAME_LENGTH_MAX, URL_CHARS_MAX
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")]
+StatusCode = Annotated[int, Meta(ge=100, le=599)]
+
+
+class Completion(StrEnum):
+    """When an HTTP run is done: with its response, or when the endpoint calls back."""
+
+    RESPONSE = "response"
+    CALLBACK = "callback"
+
+
+class HttpTarget(Struct, frozen=True, tag="http", tag_field="type", omit_defaults=True, forbid_unknown_fields=True):
+    """An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
+    method: Annotated[str, Meta(pattern=r"^[A-Z]{1,16}(?!\n)$")] = "POST"
+    headers: dict[str, str] = {}
+    body: Any = None
+    timeout_seconds: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    expected_status: tuple[StatusCode, ...] = ()
+    signing_secret: str | None = None
+    completion: Completion = Completion.RESPONSE
+    cancel_url: str | None = None
+
+
+class HandlerTarget(
+    Struct, frozen=True, tag="handler", tag_field="type", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A registered Python function, called with `args`."""
+
+    name: Name
+    args: dict[str, Any] = {}
+
+
+class QueueTarget(Struct, frozen=True, tag="queue", tag_field="type", omit_defaults=True, forbid_unknown_fields=True):
+    """A named queue from which workers pull."""
+
+    queue: Name
+    payload: Any = None
+
+
+class BusTarget(Struct, frozen=True, tag="bus", tag_field="type", omit_defaults=True, forbid_unknown_fields=True):
+    """A message bus, by the name under which it is configured."""
+
+    bus: Name = "default"
+    payload: Any = None
+
+
+Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget
+
+
+def queue_of(target: Target) -> str:
+    """The queue in which runs for this target wait: `http`, `handler/NAME`, `pull/NAME` or `bus/NAME`."""
+    match target:
+        case HttpTarget():
+            return "http"
+        case HandlerTarget(name=name):
+            return f"handler/{name}"
+        case QueueTarget(queue=queue):
+            return f"pull/{queue}"
+        case BusTarget(bus=bus):
+            return f"bus/{bus}"

@@ -1,0 +1,209 @@
+"""What one node is made of, by its roles: services, dispatchers with their places, and what delivers.
+
+An `Assembly` is made at each start, from parts that outlive it (`Shared`). Everything is complete when it is made: a
+wake-up comes first, and is handed to the service that it wakes and to what sets it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from horarium.clock import Clock
+from horarium.delivery.bus import BusDelivery
+from horarium.delivery.handler import Handler, HandlerDelivery
+from horarium.model import Node, Run
+from horarium.node.options import Options
+from horarium.operations.facade import Operations
+from horarium.operations.report_keys import key_digest, report_key
+from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.services.beat import NodeBeat
+from horarium.services.cancels import BusCancels, HttpCancels
+from horarium.services.claims import Claims
+from horarium.services.collector import Collector
+from horarium.services.dispatcher import Dispatcher
+from horarium.services.keeper import Keeper
+from horarium.services.leases import Leases
+from horarium.services.performing import Performing
+from horarium.services.planner import Planner
+from horarium.services.pruner import Pruner
+from horarium.services.reports import Reports
+from horarium.services.rescuer import Rescuer
+from horarium.services.service import Service, Wake
+from horarium.services.serving import Serving
+from horarium.services.sweeper import Sweeper
+from horarium.services.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from horarium.delivery.http import HttpDelivery
+
+BUS_PLACES = 200
+"""Runs that are published to one bus at a time."""
+
+
+def version() -> str:
+    """The installed version."""
+    try:
+        return metadata.version("horarium")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+class Shared(Struct, frozen=True):
+    """What a node has from its first start to its end."""
+
+    store: Store
+    clock: Clock
+    signal: Signal
+    telemetry: Telemetry
+    collector: Collector
+    pruner: Pruner
+    claims: Claims
+    operations: Operations
+
+
+class Assembly:
+    """The services of one node, from one start to the next stop."""
+
+    def __init__(
+        self, shared: Shared, options: Options, handlers: Mapping[str, Handler], buses: Mapping[str, Bus]
+    ) -> None:
+        self._shared = shared
+        self._options = options
+        self._leases = Leases(shared.store, shared.clock)
+        self._leased = Wake()
+        self._performing: list[Performing] = []
+        dispatching = "dispatcher" in options.roles
+        self.buses: dict[str, Bus] = dict(buses) if dispatching else {}
+        """The buses that this node serves: those of its dispatcher."""
+        self.deliveries: list[Delivery] = []
+        self.dispatchers: list[Dispatcher] = []
+        self.http_cancels: HttpCancels | None = None
+        self.beat = NodeBeat(shared.store, self._node())
+        self.reports: dict[str, Reports] = {}
+        self.services: list[Service] = [self.beat, *self._by_role()]
+        if dispatching:
+            self._dispatch_http()
+        for name, bus in self.buses.items():
+            self._dispatch_bus(name, bus)
+        if handlers:
+            self._dispatch_handlers(handlers)
+        if self.dispatchers:
+            keeper = Keeper(self._performing, self._leases, self._leased, shared.clock)
+            self.services += [*self.dispatchers, shared.collector, keeper]
+        if self.http_cancels is not None:
+            self.services.append(self.http_cancels)
+
+    def cancel_asked(self, run: Run) -> None:
+        """A cancel was asked for this claimed run, in this process."""
+        for performing in self._performing:
+            performing.cancel_asked(run)
+
+    def _node(self) -> Node:
+        now = self._shared.clock.now()
+        return Node(
+            name=self._options.name,
+            roles=tuple(self._options.roles),
+            started_at=now,
+            beat_at=now,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version(),
+        )
+
+    def _by_role(self) -> list[Service]:
+        shared, options = self._shared, self._options
+        services: list[Service] = []
+        if "planner" in options.roles:
+            planner = Planner(
+                shared.store,
+                shared.signal,
+                shared.operations.reconciler,
+                shared.telemetry,
+                ahead_seconds=options.plan_ahead_seconds,
+                catch_up_per_second=options.catch_up_per_second,
+            )
+            services += [planner, planner.costly]
+        if "rescuer" in options.roles:
+            settling, reconciler = shared.operations.settling, shared.operations.reconciler
+            services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
+            services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
+        if "pruner" in options.roles:
+            services.append(shared.pruner)
+        if "api" in options.roles:
+            services.append(shared.claims)
+        return services
+
+    # ---- dispatchers
+
+    def _dispatch(
+        self, name: str, deliveries: Mapping[str, Delivery], places: int, limits: Mapping[str, int] | None = None
+    ) -> Performing:
+        shared, options = self._shared, self._options
+        performing = Performing(shared.clock, self._leases, shared.collector, deliveries, self._leased, places=places)
+        dispatcher = Dispatcher(
+            name,
+            shared.operations.claiming,
+            shared.clock,
+            self._leases,
+            shared.telemetry,
+            performing,
+            tuple(deliveries),
+            options.name,
+            window_seconds=options.execution_window_seconds,
+            limits=limits,
+        )
+        self._performing.append(performing)
+        self.dispatchers.append(dispatcher)
+        return performing
+
+    def _dispatch_http(self) -> None:
+        delivery = self._http()
+        performing = self._dispatch("http", {"http": delivery}, self._options.http_concurrency)
+        collector = self._shared.collector
+        self.http_cancels = HttpCancels(
+            self._shared.store,
+            self._shared.clock,
+            self._options.name,
+            delivery.notify_cancel,
+            lambda run: (run.id, run.token) in performing.attempts or collector.holds(run),
+        )
+
+    def _http(self) -> HttpDelivery:
+        from horarium.delivery.http import HttpDelivery, load_client
+
+        load_client()
+        options, secret = self._options, self._options.report_secret
+        delivery = HttpDelivery(
+            clock=self._shared.clock,
+            allow_private=options.allow_private_targets,
+            signing_secret=options.signing_secret,
+            report_url=options.report_url,
+            report_key=None if secret is None else partial(report_key, key_digest(secret)),
+        )
+        self.deliveries.append(delivery)
+        return delivery
+
+    def _dispatch_bus(self, name: str, bus: Bus) -> None:
+        shared = self._shared
+        delivery = BusDelivery(bus, shared.clock)
+        cancels = BusCancels(name, bus, shared.store, delivery.cancel)
+        reports = Reports(
+            name, bus, shared.store, shared.clock, shared.telemetry, shared.operations.settling.settle, cancels.add
+        )
+        self.reports[name] = reports
+        self.services += [reports, cancels]
+        self._dispatch(f"bus-{name}", {f"bus/{name}": delivery}, BUS_PLACES)
+
+    def _dispatch_handlers(self, handlers: Mapping[str, Handler]) -> None:
+        delivery = HandlerDelivery(handlers)
+        self.deliveries.append(delivery)
+        deliveries: dict[str, Delivery] = {f"handler/{name}": delivery for name in handlers}
+        limits = {f"handler/{name}": one.concurrency for name, one in handlers.items() if one.concurrency}
+        self._dispatch("handlers", deliveries, self._options.handler_concurrency, limits)

@@ -1,0 +1,55 @@
+"""How a node behaves: every option with its default, judged once, before anything is made of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from horarium.errors import InvalidSetting
+from horarium.ports import Bus
+
+ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
+CONCURRENCY_MAX = 10_000
+
+
+def default_node_name() -> str:
+    """A name that no other process on any host has at the same time."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Defaults are right for one machine. Raises InvalidSetting."""
+
+    roles: Sequence[str] = ROLES
+    node_name: str | None = None
+    allow_private_targets: bool = False
+    signing_secret: str | None = None
+    report_url: str | None = None
+    report_secret: str | None = None
+    plan_ahead_seconds: float = 1.0
+    execution_window_seconds: float = 0.0
+    catch_up_per_second: float = 100.0
+    http_concurrency: int = 100
+    handler_concurrency: int = 100
+    grace_seconds: float = 30.0
+    buses: Mapping[str, str | Bus] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("http_concurrency", "handler_concurrency"):
+            value = getattr(self, name)
+            if not 1 <= value <= CONCURRENCY_MAX:
+                raise InvalidSetting(f"{name}: must be from 1 to {CONCURRENCY_MAX:,}, not {value}", field=name)
+        if not 0 <= self.grace_seconds < float("inf"):
+            message = f"grace_seconds: must be 0 or more, not {self.grace_seconds}"
+            raise InvalidSetting(message, field="grace_seconds")
+        object.__setattr__(self, "roles", tuple(self.roles))
+        object.__setattr__(self, "node_name", self.node_name or default_node_name())
+        object.__setattr__(self, "buses", dict(self.buses or {}))
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node_name or default_node_name()

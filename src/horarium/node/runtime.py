@@ -1,0 +1,229 @@
+"""A `Runtime` is one running node: the order in which its services start and stop. What they are is in `assembly.py`,
+which store a URL names in `backends.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from horarium.clock import Clock, SystemClock
+from horarium.delivery.bus import check_bus
+from horarium.delivery.handler import Handler
+from horarium.errors import Outage
+from horarium.model import BusTarget, HttpTarget, Job, Run, Target
+from horarium.node.assembly import Assembly, Shared, version
+from horarium.node.backends import Part, backend_of, make_bus
+from horarium.node.loops import Loops
+from horarium.node.options import ROLES, Options, default_node_name
+from horarium.operations.facade import Operations
+from horarium.ports import Bus, Signal, Store
+from horarium.services.claims import Claims
+from horarium.services.collector import Collector
+from horarium.services.failures import FailureLog
+from horarium.services.pruner import Pruner
+from horarium.services.service import Health
+from horarium.services.telemetry import Telemetry
+
+__all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
+
+HURRY_SECONDS = 2.0
+"""How long a stop tries to write the last outcomes, beyond its grace if need be."""
+
+log = logging.getLogger("horarium")
+
+
+class Runtime:
+    """One node. `open` connects the store; `start` sets the services going; `stop` drains them; `close` disconnects."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        *,
+        clock: Clock | None = None,
+        signal: Signal | None = None,
+        parts: Sequence[Part] = (),
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.store = store
+        self.options = options
+        self.clock = clock or SystemClock()
+        self.signal = signal or backend_of(store).signal
+        self.entropy = entropy
+        self.telemetry = Telemetry()
+        self.health = Health()
+        self.handlers: dict[str, Handler] = {}
+        self._parts = tuple(parts)
+        self._buses: dict[str, Bus] = {
+            name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
+        }
+        self._shared = self._make_shared()
+        self._assembly: Assembly | None = None
+        self._loops: Loops | None = None
+        self._starting = asyncio.Lock()
+        self._hurried = asyncio.Event()
+
+    def _make_shared(self) -> Shared:
+        pruner = Pruner(self.store, self.telemetry, self.clock)
+        operations = Operations(
+            self.store,
+            self.clock,
+            self.signal,
+            self.entropy,
+            _TargetCheck(self),
+            settled=_Settled(self.telemetry, pruner, self.clock),
+            cancel_asked=self._cancel_asked,
+        )
+        claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
+        collector = Collector(operations.settling, self.clock, self.telemetry)
+        return Shared(self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations)
+
+    @property
+    def operations(self) -> Operations:
+        """What people and programs ask for."""
+        return self._shared.operations
+
+    @property
+    def claims(self) -> Claims:
+        """Runs for long-polling workers."""
+        return self._shared.claims
+
+    @property
+    def buses(self) -> dict[str, Bus]:
+        """The buses that this node knows, by name."""
+        return self._buses
+
+    def configure(self, **changes: Any) -> None:
+        """Other options, from the next start on. Raises InvalidSetting."""
+        self.options = replace(self.options, **changes)
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Connect the store and bring its schema up to date."""
+        await self.store.open()
+        for part in self._parts:
+            await part.start()
+
+    async def close(self) -> None:
+        """Disconnect. What runs is drained first."""
+        if self.running:
+            await self.stop()
+        if self._assembly is not None:
+            for delivery in self._assembly.deliveries:
+                await delivery.close()
+        for part in reversed(self._parts):
+            await part.stop()
+        await self.store.close()
+
+    @property
+    def running(self) -> bool:
+        return self._loops is not None
+
+    async def start(self) -> None:
+        """Set the services of our roles going. They run until `stop`."""
+        async with self._starting:
+            if self._loops is None:
+                self._hurried.clear()
+                if self._assembly is not None:
+                    for delivery in self._assembly.deliveries:
+                        await delivery.close()
+                self._assembly = assembly = Assembly(self._shared, self.options, self.handlers, self._buses)
+                for name, bus in assembly.buses.items():
+                    bus.open(assembly.reports[name].wake.set)  # a broker that is down delays nothing
+                self._loops = Loops(assembly.services, self.clock, self.signal, self.health)
+
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are answered."""
+        async with self._starting:
+            if self._loops is not None and self._assembly is not None:
+                grace = self.options.grace_seconds if grace_seconds is None else grace_seconds
+                await self._stop(self._assembly, self._loops, grace)
+                self._loops = None
+
+    def hurry(self) -> None:
+        """Let a stop that is under way wait no longer for what runs."""
+        self._hurried.set()
+        for dispatcher in self._assembly.dispatchers if self._assembly is not None else ():
+            dispatcher.hurry()
+
+    async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
+        self.claims.close()
+        await loops.end("planner", "costly", "claims")
+        for dispatcher in assembly.dispatchers:
+            loops.stop(dispatcher.name)
+        await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in assembly.dispatchers))
+        await self._settle_rest(grace_seconds)
+        await asyncio.gather(*(bus.drain() for bus in assembly.buses.values()))
+        await loops.end()
+        if assembly.http_cancels is not None:
+            await assembly.http_cancels.stop()
+        await asyncio.gather(*(bus.close() for bus in assembly.buses.values()))
+        try:
+            await assembly.beat.farewell(self.clock.now())
+        except Outage as outage:
+            log.warning("the node's end was not written: %s", outage)
+
+    async def _settle_rest(self, grace_seconds: float) -> None:
+        """Write the last outcomes. What can't be written within the grace is left to the rescuer of another node."""
+        collector = self._shared.collector
+        flushing = asyncio.ensure_future(collector.flush())
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        patience = max(grace_seconds, HURRY_SECONDS)
+        try:
+            await asyncio.wait([flushing, hurried], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if not flushing.done() and hurried.done():
+                await asyncio.wait([flushing], timeout=HURRY_SECONDS)
+            if not flushing.done():
+                log.warning("%d outcomes were not written in time; they will be rescued", collector.waiting)
+        finally:
+            flushing.cancel()
+            hurried.cancel()
+
+    # ---- what others tell it
+
+    def _cancel_asked(self, run: Run) -> None:
+        if self._assembly is not None:
+            self._assembly.cancel_asked(run)
+
+
+class _Settled:
+    """Runs that were settled: they are counted, failures are logged, and surplus ones will be trimmed."""
+
+    def __init__(self, telemetry: Telemetry, pruner: Pruner, clock: Clock) -> None:
+        self._telemetry = telemetry
+        self._pruner = pruner
+        self._clock = clock
+        self._failures = FailureLog()
+
+    def __call__(self, runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        self._telemetry.settled(runs)
+        now = self._clock.now()
+        self._failures.tell_rest(now)
+        for run in runs:
+            self._failures.tell(run, now)
+            self._pruner.note(run, jobs.get(run.job_id or ""))
+
+
+class _TargetCheck:
+    """Whether a target can be delivered to, as this node is set up."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._buses_elsewhere: set[str] = set()
+
+    def __call__(self, target: Target) -> None:
+        """Raises InvalidJob."""
+        if isinstance(target, HttpTarget):
+            from horarium.delivery.http import check_target
+
+            check_target(target, self._runtime.options.allow_private_targets)
+        if isinstance(target, BusTarget):
+            check_bus(target, self._runtime.buses)
+            if not self._runtime.buses and target.bus not in self._buses_elsewhere:
+                self._buses_elsewhere.add(target.bus)
+                log.warning("a job goes to the bus %r; its runs wait for a dispatcher that has it", target.bus)

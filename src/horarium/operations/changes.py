@@ -1,0 +1,149 @@
+"""The one compare-and-set loop for changes of a job: read, let a rule decide, write if unchanged, else read again.
+
+Changes of one job made in this process queue up, so that none of them meets another; those of other processes are met
+with a short random pause. Only what a change needs is read of a job's unfinished runs (`Reach`): a job may have a
+hundred thousand of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from horarium.clock import Clock, Instant
+from horarium.errors import NotFound
+from horarium.model import UNFINISHED, Job, Plan, Run
+from horarium.model import run_id as run_id_of
+from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.reconciling import Reconciler
+from horarium.operations.signalling import announce
+from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.rules.planning import fires_in_window, needs_unfinished, plan
+from horarium.rules.reconciling import reconciled
+
+PROBED_FIRES = 16
+"""Fire times of a pause that are looked up at a time, for those that ran all the same."""
+
+
+class Reach(Enum):
+    """Which unfinished runs of the job a change looks at."""
+
+    NONE = "none"
+    AHEAD = "ahead"
+    """Those of fire times that lie ahead."""
+    SOME = "some"
+    """Those ahead, and the newest of the rest, as one page has them; what is left follows after the change."""
+    ALL = "all"
+
+
+class Seen(NamedTuple):
+    """What a change is decided upon. `ran`: fire times since the job was paused that have a run all the same, since
+    they were planned ahead and claimed while the pause was being written."""
+
+    job: Job
+    unfinished: list[Run]
+    now: Instant
+    ran: list[Instant]
+
+
+Decide = Callable[[Seen], Awaitable[Plan | None]]
+"""The plan of a change; None: there is nothing to change."""
+ReachOf = Callable[[Job], Reach]
+
+
+class Changes:
+    """Changes jobs of one namespace."""
+
+    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, reconciler: Reconciler) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._entropy = entropy
+        self._reconciler = reconciler
+        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def change(self, name: str, decide: Decide, reach: ReachOf, *, plan_owed: bool = True) -> Job:
+        """Carry out a change, and what follows from it for the job's runs. The job as it then is. `plan_owed`: fire
+        times that are owed by now are planned first, under the rule that owed them."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = asyncio.Lock()
+        async with queue:
+            before, after, planned = await self._write(name, decide, reach, plan_owed)
+        await self._reconciler.after_change(before, after, planned)
+        return after
+
+    async def _write(self, name: str, decide: Decide, reach: ReachOf, owed: bool) -> tuple[Job, Job, Plan | None]:
+        """The job before and after, and the plan that was carried out."""
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+            job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())
+            if job is None:
+                continue
+            seen = Seen(job, await self._unfinished(job, reach(job), now), now, await self._ran(job, now))
+            planned = await decide(seen)
+            if planned is None:
+                return job, job, None
+            planned = reconciled(planned, seen.unfinished, now)
+            if (await self._store.commit_plans([planned], now))[0]:
+                self._signal.publish("jobs")
+                announce(self._signal, [planned])
+                return job, replace(planned.job, version=planned.job.version + 1), planned
+        raise contended(name)
+
+    async def _planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
+        """The job, with nothing owed by now; None: another one was quicker to plan it."""
+        job, now = await self._job(name), self._clock.now()
+        while job.next_fire_at is not None and job.next_fire_at <= now:
+            unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
+            owed = plan(job, unfinished, now)
+            if not (await self._store.commit_plans([owed], now))[0]:
+                return None, now
+            announce(self._signal, [owed])
+            await self._reconciler.after_change(job, owed.job, owed)
+            job, now = await self._job(name), self._clock.now()
+        return job, now
+
+    async def _job(self, name: str) -> Job:
+        (job,) = await self._store.get_jobs([name])
+        if job is None:
+            raise NotFound(f"there is no job named {name!r}")
+        return job
+
+    async def _unfinished(self, job: Job, reach: Reach, now: Instant) -> list[Run]:
+        match reach:
+            case Reach.NONE:
+                return []
+            case Reach.ALL:
+                return (await self._store.unfinished_runs([job.id]))[job.id]
+        where = RunFilter(job=job.name, states=UNFINISHED, since=now + 1 if reach is Reach.AHEAD else None)
+        found: list[Run] = []
+        after: str | None = None
+        while True:
+            page = await self._store.list_runs(where, after, BATCH_MAX)
+            found += (run for run in page.items if run.job_id == job.id)
+            after = page.next_after
+            enough = reach is Reach.SOME and found and found[-1].fire_at <= now
+            if after is None or enough:
+                return found
+
+    async def _ran(self, job: Job, now: Instant) -> list[Instant]:
+        """Fire times of a paused job beyond its cursor that have a run, ascending."""
+        if job.enabled:
+            return []
+        ran: list[Instant] = []
+        after, count = job.planned_until, PROBED_FIRES
+        while after < now and (fires := fires_in_window(job, after, now, count)):
+            runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in fires])
+            found = [fire for fire, run in zip(fires, runs, strict=True) if run is not None]
+            ran += found
+            if not found or len(fires) < count:
+                break
+            after, count = fires[-1], min(2 * count, BATCH_MAX)
+        return ran

@@ -1,0 +1,51 @@
+"""Claims, as they are handed to workers: what a job no longer wants is taken out and put back, and follows its job.
+
+A store claims by queue and instant, and knows no job. What a node that died left undone after a change of a job is
+found here at the latest: a run of a deleted job ends, one in a queue that its job has left moves on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import Job, Run
+from horarium.operations.settling import Settling
+from horarium.ports import Claimed, Store
+from horarium.rules.reconciling import belongs
+
+log = logging.getLogger("horarium")
+
+
+class Claiming:
+    """Claims runs for the workers of one node."""
+
+    def __init__(self, store: Store, settling: Settling) -> None:
+        self._store = store
+        self._settling = settling
+
+    async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+        """As `Store.claim_runs`, without what must not be handed out."""
+        claimed = await self._store.claim_runs(queues, limit, worker, now, until)
+        unwanted = [run for run in claimed.runs if not _wanted(run, claimed.jobs)] if claimed.jobs else []
+        if not unwanted:
+            return claimed
+        try:
+            await self._settling.release(unwanted, claimed.jobs, "not handed out: its job was changed")
+        except StoreUnavailable as error:
+            log.warning("%d runs whose job was changed are left to the rescuer: %s", len(unwanted), error)
+        left = {run.id for run in unwanted}
+        return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
+
+    async def release(self, claimed: Claimed, reason: str) -> None:
+        """Give back what was not begun."""
+        await self._settling.release(claimed.runs, claimed.jobs, reason)
+
+
+def _wanted(run: Run, jobs: Mapping[str, Job]) -> bool:
+    job = jobs.get(run.job_id) if run.job_id is not None else None
+    return job is None or belongs(run, job)

@@ -1,0 +1,63 @@
+"""Everything that can be asked of one namespace, in one place: the API and the library both come through here.
+
+`Operations` puts the parts together, each with what it needs of the others: `operations.jobs.create_job(...)`,
+`operations.runs.cancel_run(...)`. It decides nothing. Each operation reads, lets a pure rule decide, and
+writes if nothing changed meanwhile; where it lost a race it reads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from horarium.clock import SECOND, Clock
+from horarium.model import Node, Run
+from horarium.operations.changes import Changes
+from horarium.operations.claiming import Claiming
+from horarium.operations.contention import Entropy
+from horarium.operations.importing import Importing
+from horarium.operations.jobs import JobOperations
+from horarium.operations.reconciling import Reconciler
+from horarium.operations.runs import RunOperations
+from horarium.operations.serving import with_unserved
+from horarium.operations.settling import Settled, Settling
+from horarium.operations.triggering import Triggering
+from horarium.ports import Signal, Stats, Store
+from horarium.wire.definitions import TargetCheck
+
+NODES_SHOWN = 24 * 3600 * SECOND
+
+
+class Operations:
+    """Raises the errors of `errors`, nothing else. `settled` is called with runs that were written and their jobs, for
+    metrics and trimming; `cancel_asked` with claimed runs that were asked to stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        check_target: TargetCheck,
+        settled: Settled = lambda runs, jobs: None,
+        cancel_asked: Callable[[Run], None] = lambda run: None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.signal = signal
+        self.reconciler = Reconciler(store, clock, signal)
+        self.settling = Settling(store, clock, signal, self.reconciler, settled)
+        self.claiming = Claiming(store, self.settling)
+        changes = Changes(store, clock, signal, entropy, self.reconciler)
+        triggering = Triggering(store, clock, signal, entropy, self.reconciler)
+        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
+        self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
+
+    async def nodes(self) -> list[Node]:
+        """The nodes that gave a sign of life within the last day."""
+        return await self.store.list_nodes(self.clock.now() - NODES_SHOWN)
+
+    async def stats(self) -> Stats:
+        """Counts by queue, and which queues no worker serves."""
+        now = self.clock.now()
+        return await with_unserved(self.store, await self.store.stats(now), now)

@@ -1,0 +1,261 @@
+"""What people and programs ask for about jobs: defined, changed, paused, ended, triggered, backfilled, previewed.
+
+Each operation says what it wants as a rule; `changes.py` reads, lets it decide, and writes if nothing has changed.
+Signals are published after the write, so that those who wait need not poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
+from horarium.errors import AlreadyExists, InvalidRequest, NotFound
+from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
+from horarium.model import run_id as run_id_of
+from horarium.operations.changes import Changes, Reach, Seen
+from horarium.operations.contention import RACES_MAX, Entropy, contended
+from horarium.operations.limits import check_size
+from horarium.operations.listing import Listing
+from horarium.operations.triggering import Triggering
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
+from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
+from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
+from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
+from horarium.wire.patches import patched_definition
+
+
+class Backfill(Struct, frozen=True):
+    """What one backfill made. `left`: fire times of the span that it did not get to, counted up to a limit; they begin
+    at `next_start`."""
+
+    runs: list[Run]
+    left: int = 0
+    next_start: datetime | None = None
+
+
+class JobOperations:
+    """What can be asked of the jobs of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        check_target: TargetCheck,
+        changes: Changes,
+        triggering: Triggering,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._entropy = entropy
+        self._check_target = check_target
+        self._changes = changes
+        self._triggering = triggering
+        self._listing = Listing()
+
+    # ---- defined
+
+    async def create_job(self, definition: JobDefinition) -> Job:
+        """Define a new job. Raises AlreadyExists if the name is taken."""
+        (job,) = await self.create_jobs([definition])
+        if job is None:
+            message = f"job {definition.name!r} exists already; use PUT to replace it, or another name"
+            raise AlreadyExists(message, field="name")
+        return job
+
+    async def create_jobs(self, definitions: Sequence[JobDefinition]) -> list[Job | None]:
+        """Define many new jobs, all checked before any is written. None where the name is taken."""
+        now = self._clock.now()
+        jobs = [self.job_from(definition, now) for definition in definitions]
+        added: list[bool] = []
+        for start in range(0, len(jobs), BATCH_MAX):
+            added += await self._store.add_jobs(jobs[start : start + BATCH_MAX])
+        self._signal.publish("jobs")
+        return [job if new else None for job, new in zip(jobs, added, strict=True)]
+
+    def job_from(self, definition: JobDefinition, now: Instant) -> Job:
+        """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
+        id = uuid7(now, self._entropy(10))
+        return job_from(definition, id=id, now=now, check_target=self._check_target)
+
+    async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
+        """Define the job, or bring the existing one to this content. The second value: whether it is new. Unchanged
+        content changes nothing, and never moves the next fire time."""
+        for _ in range(RACES_MAX):
+            if (await self._store.get_jobs([definition.name]))[0] is None:
+                (created,) = await self.create_jobs([definition])
+                if created is not None:
+                    return created, True
+                continue
+            try:
+                return await self._bring_to(definition.name, lambda job: definition), False
+            except NotFound:
+                continue
+        raise contended(definition.name)
+
+    async def patch_job(self, name: str, changes: Mapping[str, Any]) -> Job:
+        """Apply a JSON merge patch (RFC 7396) to the job's definition."""
+        return await self._bring_to(name, lambda job: patched_definition(job, changes))
+
+    async def _bring_to(self, name: str, content: Callable[[Job], JobDefinition]) -> Job:
+        """Bring the job to this content."""
+
+        async def decide(seen: Seen) -> Plan | None:
+            wanted = self.wanted(seen.job, content(seen.job), seen.now)
+            return None if wanted == seen.job else edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran)
+
+        def reach(job: Job) -> Reach:
+            wanted = self.wanted(job, content(job), self._clock.now())
+            if wanted == job:
+                return Reach.NONE
+            return Reach.AHEAD if wanted.queue == job.queue else Reach.SOME
+
+        return await self._changes.change(name, decide, reach)
+
+    def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
+        """The stored job with this content; an equal one if there is nothing to change."""
+        return with_definition(job, definition, now=now, check_target=self._check_target)
+
+    # ---- looked at
+
+    async def get_job(self, name: str) -> Job:
+        """The job of that name. Raises NotFound."""
+        job = (await self._store.get_jobs([name]))[0]
+        if job is None:
+            raise NotFound(f"there is no job named {name!r}")
+        return job
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        """Jobs by name; at most 200 a page."""
+        return await self._store.list_jobs(where, after, min(limit, PAGE_MAX))
+
+    async def fires(self, name: str, count: int) -> tuple[list[datetime], str]:
+        """The next fire times of a job, and its rule in words. Those of a paused job are none. Raises TooExpensive."""
+        job = await self.get_job(name)
+        _check_count(count)
+        left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
+        found = await self._listing.fires(
+            lambda after, limit: job_fires(job, after, limit), max(self._clock.now(), 0), left
+        )
+        return [to_datetime(fire) for fire in found], trigger_words(job)
+
+    async def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
+        """The fire times that a trigger would yield after an instant (left out: now), and the rule in words. Raises
+        TooExpensive."""
+        start = self._clock.now() if after is None else to_instant(after)
+        if not 0 <= start <= INSTANT_MAX:
+            raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
+        with limited(PLAN_STEPS):
+            trigger: Trigger = parse_trigger(dict(spec)).anchored(start)
+        _check_count(count)
+        found = await self._listing.fires(
+            lambda after, limit: trigger.list_fires(after, INSTANT_MAX, limit), start, count
+        )
+        return [to_datetime(fire) for fire in found], trigger.words()
+
+    # ---- paused and ended
+
+    async def delete_job(self, name: str) -> None:
+        """End the job: pending runs are cancelled, running ones asked to stop; its history stays until pruned."""
+
+        async def decide(seen: Seen) -> Plan:
+            return delete(seen.job, seen.now)
+
+        await self._changes.change(name, decide, lambda job: Reach.SOME, plan_owed=False)
+
+    async def pause_job(self, name: str, reason: str | None = None) -> Job:
+        """No later fire time runs until it is resumed. A paused job stays as it is."""
+
+        async def decide(seen: Seen) -> Plan | None:
+            return pause(seen.job, seen.unfinished, seen.now, reason) if seen.job.enabled else None
+
+        return await self._changes.change(name, decide, lambda job: Reach.AHEAD if job.enabled else Reach.NONE)
+
+    async def resume_job(self, name: str) -> Job:
+        """Go on with the fire times from now on. A job that is not paused stays as it is."""
+
+        async def decide(seen: Seen) -> Plan | None:
+            return None if seen.job.enabled else resume(seen.job, seen.now, seen.ran)
+
+        return await self._changes.change(name, decide, lambda job: Reach.NONE)
+
+    # ---- runs by hand
+
+    async def trigger_job(self, name: str, payload: bytes | None = None, unique_key: str | None = None) -> Run:
+        """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
+        gives the run that was made the first time."""
+        check_size("payload", payload, PAYLOAD_BYTES_MAX)
+        if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
+            return found
+        run = await self._triggering.trigger(name, payload, unique_key)
+        return run or await self._trigger_in_turn(name, payload, unique_key)
+
+    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None) -> Run:
+        """A run of a job whose policy asks for a look at its other runs."""
+        made: list[Run] = []
+
+        async def decide(seen: Seen) -> Plan:
+            taken = await self._taken(seen.job, seen.now)
+            planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
+            made[:] = [replace(run, unique_key=unique_key)]
+            return replace(planned, runs=tuple(made))
+
+        await self._changes.change(name, decide, lambda job: Reach.ALL)
+        (stored,) = await self._store.get_runs([made[0].id])
+        if stored is None and unique_key is not None:
+            stored = await self._store.get_run_by_key(unique_key)
+        return stored or made[0]
+
+    async def _taken(self, job: Job, now: Instant) -> set[Instant]:
+        """The instants from `now` on, without a break, for which the job has a run already."""
+        taken: set[Instant] = set()
+        for start in range(now, now + PAGE_MAX * RACES_MAX, PAGE_MAX):
+            instants = range(start, start + (PAGE_MAX if taken else 1))
+            runs = await self._store.get_runs([run_id_of(job.id, instant) for instant in instants])
+            taken.update(instant for instant, run in zip(instants, runs, strict=True) if run is not None)
+            if None in runs:
+                break
+        return taken
+
+    async def backfill_job(self, name: str, start: datetime, end: datetime) -> Backfill:
+        """Runs for the fire times in [start, end), at most 1,000; fire times that have a run keep theirs. Asked again,
+        it answers with the runs that it made the first time. What it did not get to is said."""
+        first, last = to_instant(start), to_instant(end)
+        if first > last:
+            raise InvalidRequest("end: must not be earlier than start", field="end")
+        asked: list[Instant] = []
+        job_id = ""
+
+        async def decide(seen: Seen) -> Plan:
+            nonlocal job_id
+            end = min(last, seen.now)
+            asked[:] = backfill_fires(seen.job, first, end)
+            job_id = seen.job.id
+            there = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
+            taken = {fire for fire, run in zip(asked, there, strict=True) if run is not None}
+            return plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran)
+
+        job = await self._changes.change(name, decide, lambda job: Reach.ALL if needs_unfinished(job) else Reach.NONE)
+        stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
+        made = [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
+        left = fires_beyond(job, asked, min(last, self._clock.now()))
+        return Backfill(made, left, to_datetime(asked[-1] + 1) if left else None)
+
+
+def trigger_words(job: Job) -> str:
+    """The job's rule in words."""
+    return trigger_of(job).words()
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= FIRES_MAX:
+        raise InvalidRequest(f"count: must be from 0 to {FIRES_MAX}", field="count")

@@ -1,0 +1,113 @@
+"""The one loop that makes the unfinished runs of jobs be as `rules.reconciling` says they must be.
+
+It is run after every change of a job, by everyone who puts runs back to pending, and over what a node that died may
+have left. Runs are read and written in bounded batches, and others have their turn in between. What an outage kept it
+from is remembered, and done by the next call; what is lost with this process is found when a run is claimed, or by the
+sweep for a dead node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from horarium.clock import INSTANT_MIN, Clock, Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import UNFINISHED, Job, Plan, Run, State
+from horarium.operations.signalling import announce
+from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.rules.reconciling import ENDS_OTHERS, look_from, reconcile
+
+ROUNDS_MAX = 50
+"""How often one batch is read and written, where claims and changes meet it all the time."""
+SWEEP_PAGE = 500
+"""Runs that one step of a sweep looks at."""
+
+log = logging.getLogger("horarium")
+
+
+class Reconciler:
+    """Applies `reconcile` to jobs of one namespace."""
+
+    def __init__(self, store: Store, clock: Clock, signal: Signal) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._left: dict[str, None] = {}
+
+    async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
+        """A job was changed (`planned` None: found as it was to be). Raises StoreUnavailable if it can't be done now;
+        then it is done later."""
+        since = look_from(before, after, planned)
+        if since is None:
+            return
+        self._left[after.id] = None
+        await self._hold(after, since)
+        self._left.pop(after.id, None)
+
+    async def after_put_back(self, runs: Sequence[Run]) -> None:
+        """These runs were just written; those of them that are pending were claimed before, or are new. Never raises
+        an outage: what was written is written."""
+        waiting = [run for run in runs if run.state is State.PENDING and run.job_id is not None]
+        if not waiting:
+            return
+        self._left.update((run.job_id or "", None) for run in waiting)
+        try:
+            await self._look(waiting)
+        except StoreUnavailable as error:
+            log.warning("runs that were put back are looked at later: %s", error)
+            return
+        for run in waiting:
+            self._left.pop(run.job_id or "", None)
+
+    async def catch_up(self) -> None:
+        """Do what an outage kept us from."""
+        while self._left:
+            job_id = next(iter(self._left))
+            (job,) = await self._store.get_jobs_by_id([job_id])
+            if job is not None:
+                await self._hold(job, INSTANT_MIN)
+            self._left.pop(job_id, None)
+
+    async def sweep(self, after: str | None) -> str | None:
+        """Look at one page of all that is pending. Where the next page begins; None: that was the last."""
+        page = await self._store.list_runs(RunFilter(states=frozenset({State.PENDING})), after, SWEEP_PAGE)
+        await self._look([run for run in page.items if run.job_id is not None])
+        return page.next_after
+
+    async def _hold(self, job: Job, since: Instant) -> None:
+        """Look at all unfinished runs of a job from that fire time on, page by page."""
+        where = RunFilter(job=job.name, states=UNFINISHED, since=None if since == INSTANT_MIN else since)
+        after: str | None = None
+        while True:
+            page = await self._store.list_runs(where, after, BATCH_MAX)
+            await self._look([run for run in page.items if run.job_id == job.id])
+            if page.next_after is None:
+                return
+            after = page.next_after
+            await asyncio.sleep(0)
+
+    async def _look(self, runs: Sequence[Run]) -> None:
+        """Write what these runs need, until they need no more."""
+        for _ in range(ROUNDS_MAX):
+            plans = await self._plans(runs)
+            if not plans:
+                return
+            await self._store.commit_plans(plans, self._clock.now())
+            announce(self._signal, plans)
+            ids = [run.id for planned in plans for run in (*planned.runs, *(change.run for change in planned.changes))]
+            runs = [run for run in await self._store.get_runs(ids) if run is not None and not run.finished]
+
+    async def _plans(self, runs: Sequence[Run]) -> list[Plan]:
+        if not runs:
+            return []
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(run.job_id or "", []).append(run)
+        jobs = [job for job in await self._store.get_jobs_by_id(list(groups)) if job is not None]
+        whole = [job.id for job in jobs if job.overlap in ENDS_OTHERS and job.deleted_at is None]
+        if whole:
+            groups |= await self._store.unfinished_runs(whole)
+        now = self._clock.now()
+        return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now)) is not None]

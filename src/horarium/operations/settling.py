@@ -1,0 +1,140 @@
+"""The one way in which claimed runs are written: settled, rescued, released.
+
+Every end of an attempt comes through here: the collector with what this process performed, workers with what they
+report, the rescuer, and a poll whose worker has left. It writes, wakes those that wait for the room that became free,
+reports what was settled, and moves runs that were put back to the queue of their jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from horarium.clock import Clock, Instant
+from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
+from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
+from horarium.operations.contention import RACES_MAX, contended
+from horarium.operations.reconciling import Reconciler
+from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.rules.settling import settle, was_left_by
+
+
+class Settlement(Struct, frozen=True):
+    """An outcome, reported under the token of the claim."""
+
+    run_id: str
+    token: int
+    outcome: Outcome
+
+
+Settled = Callable[[Sequence[Run], Mapping[str, Job]], None]
+"""Is called with runs that were written, and the jobs of theirs that are known, by id."""
+
+
+class Settling:
+    """Writes changes of claimed runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        reconciler: Reconciler,
+        settled: Settled = lambda runs, jobs: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._reconciler = reconciler
+        self._settled = settled
+
+    async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        """Write these, and all that follows from it. False: the run was not as the change says."""
+        if not changes:
+            return []
+        written = await self._store.settle_runs(changes, now)
+        done = [change.run for change, did in zip(changes, written, strict=True) if did]
+        self._settled(done, jobs)
+        room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
+        for queue in sorted({run.queue for run in room}):
+            self._signal.publish(f"queue:{queue}")
+        await self._reconciler.after_put_back(done)
+        return written
+
+    async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
+        """Give claimed runs back that were not begun."""
+        now = self._clock.now()
+        outcome = Released(reason)
+        changes = [
+            RunChange(settle(run, jobs.get(run.job_id or ""), outcome, now), run.token, run.state) for run in runs
+        ]
+        await self.write(changes, jobs, now)
+
+    async def settle_one(self, settlement: Settlement) -> Run:
+        """Settle one claimed run. Raises LeaseLost or NotFound, and then nothing was written."""
+        (settled,) = await self.settle([settlement])
+        if isinstance(settled, HorariumError):
+            raise settled
+        return settled
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Run | HorariumError]:
+        """Settle many claimed runs in one go. For each the run as it then is, or the error that applies. A report that
+        is repeated is answered as it was the first time."""
+        answers: dict[int, Run | HorariumError] = {}
+        for start in range(0, len(settlements), BATCH_MAX):
+            todo = dict(enumerate(settlements[start : start + BATCH_MAX], start))
+            for _ in range(RACES_MAX):
+                if not todo:
+                    break
+                await self._settle_round(todo, answers)
+            for index in todo:
+                answers[index] = contended(settlements[index].run_id)
+        return [answers[index] for index in range(len(settlements))]
+
+    async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
+        """Read the runs, decide, write. What was written or refused leaves `todo`; what lost a race stays in it."""
+        runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
+        jobs = await self._jobs_of([run for run in runs if run is not None])
+        now = self._clock.now()
+        changes: dict[int, RunChange] = {}
+        for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
+            answer = answer_to(settlement, run, now)
+            if answer is not None or run is None:
+                answers[index] = answer or NotFound(f"there is no run {settlement.run_id!r}")
+                del todo[index]
+                continue
+            after = settle(run, jobs.get(run.job_id or ""), settlement.outcome, now)
+            changes[index] = RunChange(after, run.token, run.state, held=True)
+        written = await self.write(list(changes.values()), jobs, now)
+        for (index, change), done in zip(changes.items(), written, strict=True):
+            if done:
+                answers[index] = change.run
+                del todo[index]
+
+    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = list({run.job_id for run in runs if run.job_id is not None})
+        if not ids:
+            return {}
+        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+
+
+def answer_to(settlement: Settlement, run: Run | None, now: Instant) -> Run | Conflict | None:
+    """The answer to a report that changes nothing: the run, if it is as this very report left it; else why not. None:
+    the lease holds and it is to be written, or there is no such run."""
+    if run is None:
+        return None
+    held = run.state in CLAIMED and run.token == settlement.token
+    if held and run.lease_expires_at is not None and run.lease_expires_at > now:
+        return None
+    return run if was_left_by(run, settlement.token, settlement.outcome) else lease_lost(run, settlement.token)
+
+
+def lease_lost(run: Run, token: int) -> LeaseLost:
+    """The answer to a worker that reports under this token."""
+    if run.token == token and run.finished:
+        return LeaseLost(f"run {run.id} is {run.state} already; this report changed nothing")
+    return LeaseLost(
+        f"the lease on run {run.id} under token {token} is lost: the run is {run.state} under token {run.token}; "
+        "stop working on it, this report changed nothing"
+    )

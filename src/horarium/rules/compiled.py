@@ -1,0 +1,57 @@
+"""Triggers that were read from their stored form, kept for the next time; bounded by weight, not by number.
+
+A cron takes about a kilobyte, a tree of 256 triggers a hundred times as much, and so do their JSON forms: the bytes of
+JSON are the weight. Threads may ask at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from horarium.clock import Instant
+from horarium.triggers import Trigger, read_stored
+
+BYTES_MAX = 1 << 20
+"""Bytes of JSON of all triggers that are kept: some 10,000 crons; about 12 MiB of memory."""
+
+_Key = tuple[bytes, Instant, str]
+
+
+class CompiledTriggers:
+    """The most recently used triggers, by their JSON form, anchor and seed."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[_Key, Trigger] = OrderedDict()
+        self._lock = Lock()
+        self.weight = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, spec: dict[str, Any], anchor: Instant, seed: str) -> Trigger:
+        """The trigger of a stored JSON form, anchored and seeded."""
+        key = (msgspec.json.encode(spec), anchor, seed)
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        made = read_stored(spec).seeded(seed).anchored(anchor)
+        with self._lock:
+            self._keep(key, made)
+        return made
+
+    def _keep(self, key: _Key, made: Trigger) -> None:
+        if self._kept.setdefault(key, made) is made:
+            self.weight += len(key[0])
+        while self.weight > self._bytes_max:
+            oldest, _ = self._kept.popitem(last=False)
+            self.weight -= len(oldest[0])
+
+
+__all__ = ["BYTES_MAX", "CompiledTriggers"]

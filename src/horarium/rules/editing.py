@@ -1,0 +1,194 @@
+"""What users ask of a job, as plans: run it now, backfill it, pause, resume, change or end it.
+
+Each of these is a plan like the planner's own, written only if the job is still as it was read. The hard thing is what
+was planned ahead and has not begun: an edit or a pause takes it back, as though it had never been planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules.planning import (
+    BACKFILL_RUNS_MAX,
+    CURSOR_AHEAD,
+    Owed,
+    apply_overlap,
+    dropped_range,
+    dropped_run,
+    exhausted,
+    fires_in_window,
+    is_fire_time,
+    next_fire,
+)
+from horarium.rules.reconciling import is_ahead, taken_back
+
+
+def plan_now(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    payload: bytes | None = None,
+    taken: Set[Instant] = frozenset(),
+) -> tuple[Plan, Run]:
+    """A run asked for by hand, under the job's overlap policy. It moves neither the cursor nor the count. The run may
+    come back `skipped`. `taken`: instants close to `now` for which the job has a run already, finished ones too."""
+    fire_at = free_instant(job, now, taken | {run.fire_at for run in unfinished})
+    runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
+    run = replace(runs[0], payload=payload) if runs else dropped_run(job, skipped[0], now, Cause.MANUAL)
+    return Plan(job, (run,), tuple(changes)), run
+
+
+def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
+    """The first instant from `start` on for which the job has no run, and will owe none: a run asked for by hand takes
+    the place of no fire time."""
+    planned = job.enabled and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
+    instant = start
+    while instant in taken or (not planned and is_fire_time(job, instant)):
+        instant += 1
+    return instant
+
+
+def backfill_fires(job: Job, start: Instant, end: Instant) -> list[Instant]:
+    """The fire times in [start, end) within the job's own window, the first 1,000 at most."""
+    return fires_in_window(job, start - 1, end - 1, BACKFILL_RUNS_MAX)
+
+
+def fires_beyond(job: Job, fires: Sequence[Instant], end: Instant) -> int:
+    """How many fire times before `end` one backfill did not get to, beyond those that it did; counted to a limit."""
+    if len(fires) < BACKFILL_RUNS_MAX:
+        return 0
+    rest = dropped_range(job, fires[-1], end - 1, Disposition.MISSED, "")
+    return 0 if rest is None else rest.fires
+
+
+def plan_backfill(
+    job: Job,
+    unfinished: Sequence[Run],
+    start: Instant,
+    end: Instant,
+    now: Instant,
+    taken: Set[Instant] = frozenset(),
+    ran: Sequence[Instant] = (),
+) -> Plan:
+    """Runs for the fire times in [start, end), under the job's overlap policy. `taken`: those that have a row already.
+    What the policy skips is recorded in ranges, and a range must not cover what ran. `end` may not lie after `now`.
+
+    Where the job is paused, this accounts for the pause up to `end`: what lies before `start` is skipped for good,
+    except the fire times in `ran`, which ran.
+    """
+    fires = backfill_fires(job, start, end)
+    owed = [Owed(fire, Cause.BACKFILL) for fire in fires if fire not in taken]
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(taken))
+    passed: tuple[Run, ...] = ()
+    if not job.enabled and end - 1 > job.planned_until:
+        passed = _passed_while_paused(job, start - 1, now, ran)
+        job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
+    dropped = (dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
+    return Plan(job, (*passed, *dropped, *runs), tuple(changes))
+
+
+def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
+    """No fire time after `now` runs. What was planned ahead is withdrawn, as though it had never been planned."""
+    paused = replace(
+        job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
+    )
+    return _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
+
+
+def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
+    """The job with its cursor behind the last run that was claimed ahead of its time. Such a run keeps its row, and a
+    row for the range of fire times that pass while paused must not begin at one that has a row already."""
+    claimed = [run.fire_at for run in unfinished if run.token and is_ahead(run, now)]
+    return replace(paused, planned_until=max((now, *claimed)))
+
+
+def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
+    """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row; `ran`:
+    fire times that have a row already, ascending, which no range may cover."""
+    cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
+    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
+    resumed = replace(resumed, next_fire_at=next_fire(resumed, cursor))
+    return Plan(resumed, _passed_while_paused(job, now, now, ran))
+
+
+def delete(job: Job, now: Instant) -> Plan:
+    """The job ends. What becomes of its runs `reconcile` says; its history stays until pruned."""
+    return Plan(replace(job, deleted_at=now, next_fire_at=None, updated_at=now))
+
+
+def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant] = ()) -> Plan:
+    """Put the owner's fields of `wanted` in place, whether it is paused among them. `job` must have been planned up to
+    `now` under the old rule. `unfinished`: those ahead of `now` at least."""
+    changed = _change_fields(job, replace(wanted, enabled=job.enabled), unfinished, now, ran)
+    if wanted.enabled == job.enabled:
+        return changed
+    if wanted.enabled:
+        resumed = resume(changed.job, now, ran)
+        return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs))
+    # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
+    paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
+    return replace(paused, runs=changed.runs)
+
+
+def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant]) -> Plan:
+    """Only a change of what decides *when* (trigger, window) moves the next fire time. What was planned ahead is
+    withdrawn in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
+    """
+    retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
+    anchor = now if job.trigger != wanted.trigger else job.anchor_at
+    passed = _passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
+    cursor = now if retimed or job.enabled else job.planned_until
+    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor)
+    planned = _withdrawing(changed, unfinished, now, "the job was changed")
+    return replace(planned, runs=passed)
+
+
+def _passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
+    """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
+    if exhausted(job):
+        return ()
+    reason = f"paused: {job.pause_reason or 'by hand'}"
+    apart = [fire for fire in ran if job.planned_until < fire <= until]
+    stretches = zip([job.planned_until, *apart], [*(fire - 1 for fire in apart), until], strict=True)
+    passed = [dropped_range(job, after, last, Disposition.SKIPPED_PAUSED, reason) for after, last in stretches]
+    return tuple(dropped_run(job, range_, now) for range_ in passed if range_ is not None)
+
+
+# ---- what was planned ahead -------------------------------------------------------------------------------------
+
+
+def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str) -> Plan:
+    """The plan that takes back what was planned for after `now` and has not begun, its share of `fires_max` too.
+
+    A run that was never claimed is deleted, as though it had never been planned. One that was claimed ahead of its time
+    is ended instead: if it were deleted and planned again, its tokens would start over, and a stale claim could pass
+    for the present one.
+    """
+    ahead = [run for run in unfinished if is_ahead(run, now)]
+    deleted = tuple(run for run in ahead if run.token == 0 and run.fire_at > job.planned_until)
+    kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
+    ended = tuple(RunChange(taken_back(run, job, now, reason), run.token, run.state) for run in kept)
+    job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
+    return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
+
+
+def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
+    planned there is withdrawn, and what was put off from there is put off from `now`."""
+    planned = _withdrawing(replace(job, planned_until=now), unfinished, now, "the clock had been wrong")
+    late = tuple(
+        RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
+        for run in unfinished
+        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
+        if run.state is State.PENDING
+    )
+    return replace(planned, changes=(*planned.changes, *late))
+
+
+def _decided_at(run: Run) -> Instant:
+    """When it was decided that the run is to wait until `due_at`."""
+    return run.history[-1].at if run.history else run.created_at

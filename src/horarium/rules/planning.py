@@ -1,0 +1,384 @@
+"""From fire times to runs: `plan(job, unfinished, now)` decides, and touches nothing.
+
+Every fire time up to the cursor (`job.planned_until`) is accounted for: it became a run, or a skipped run that says
+why. A plan moves the cursor on and says what becomes of each fire time that it passes. Two nodes that plan the same job
+at about the same time come to the same runs (a run's id is a hash of job and fire time), and the store lets one of
+them through. There is no other coordination: no leader, no lock.
+
+The hard thing is a long absence. A rule may owe millions of fire times, so none of this enumerates them: the newest
+are found by halving, what is dropped becomes one row for the range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.errors import TooExpensive
+from horarium.model import (
+    Cause,
+    Disposition,
+    Event,
+    Job,
+    Plan,
+    Run,
+    RunChange,
+    State,
+    fraction,
+    prune_instant,
+    run_id,
+)
+from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules.compiled import CompiledTriggers
+from horarium.rules.settling import cancel, terminate
+from horarium.triggers import Trigger
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
+
+CATCH_UP_RUNS_MAX = 1_000
+"""Runs that one plan creates for one job at most; of what was missed, the newest are kept."""
+BACKFILL_RUNS_MAX = 1_000
+BUFFERED_RUNS_MAX = 1_000
+"""Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
+MISSED_COUNT_MAX = 20_000
+"""How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
+PROBE_FIRES = 100
+"""Counted first, to see what counting costs."""
+MISFIRE_GRACE = 2 * SECOND
+"""A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
+CURSOR_AHEAD = 60 * SECOND
+"""A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
+LISTED_STEPS = 20_000
+"""Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
+
+PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
+
+_SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
+"""Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
+moment, and the next one waits for it."""
+
+
+_triggers = CompiledTriggers()
+
+
+class Owed(NamedTuple):
+    """A fire time that is to run, and why."""
+
+    fire_at: Instant
+    cause: Cause
+
+
+class Dropped(NamedTuple):
+    """A range of fire times that are not to run."""
+
+    first: Instant
+    last: Instant
+    fires: int
+    disposition: Disposition
+    reason: str
+
+
+def trigger_of(job: Job) -> Trigger:
+    """The job's trigger as a value, anchored and seeded for this job."""
+    return _triggers.get(job.trigger, job.anchor_at, job.name)
+
+
+def needs_unfinished(job: Job) -> bool:
+    """Whether planning this job depends on its unfinished runs."""
+    return job.overlap is not Overlap.ALLOW
+
+
+def next_fire(job: Job, after: Instant) -> Instant | None:
+    """The job's first fire time after `after`, within its own window and count; None for one that is paused."""
+    if not job.enabled or job.deleted_at is not None or exhausted(job):
+        return None
+    return _next_in_window(job, after)
+
+
+def _next_in_window(job: Job, after: Instant) -> Instant | None:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    with bounded(PLAN_STEPS):
+        fire = trigger_of(job).next_fire(start)
+    return None if fire is None or (job.ends_at is not None and fire >= job.ends_at) else fire
+
+
+def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
+    """The next fire times of a job, `count` at most; none of one that is paused, deleted or past its last run."""
+    if not job.enabled or job.deleted_at is not None or exhausted(job):
+        return []
+    return fires_in_window(job, after, INSTANT_MAX - 1, count)
+
+
+def is_fire_time(job: Job, instant: Instant) -> bool:
+    """Whether the job's rule yields this instant, whether it is paused or not."""
+    return bool(fires_in_window(job, instant - 1, instant, 1))
+
+
+def exhausted(job: Job) -> bool:
+    return job.fires_max is not None and job.fires_count >= job.fires_max
+
+
+def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
+    """Whether the job has nothing left to do: its rule yields no fire time after the cursor (within its window and its
+    count, also once it is resumed), and none of its runs is unfinished. One whose rule is too expensive to ask is not.
+    """
+    if unfinished or job.deleted_at is not None or job.next_fire_at is not None:
+        return False
+    if exhausted(job):
+        return True
+    try:
+        return _next_in_window(job, job.planned_until) is None
+    except TooExpensive:
+        return False
+
+
+# ---- the plan ---------------------------------------------------------------------------------------------------
+
+
+def plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int = 0, *, steps: int = LIST_STEPS) -> Plan:
+    """What becomes of every fire time of `job` in (cursor, now], and of those up to `now + ahead` where no policy
+    makes them wait for how earlier runs end. `unfinished`: the job's unfinished runs, if its overlap policy asks.
+
+    Raises TooExpensive where the rule takes more than `steps` to evaluate. PLAN_STEPS take some 10 ms; a planner
+    plans what needs more in a thread, with PLAN_STEPS_MAX, so that it delays no other job."""
+    with limited(steps):
+        return _plan(job, unfinished, now, ahead)
+
+
+def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan:
+    horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
+    owed, dropped = _account(job, now, horizon)
+    owed, beyond = _limit(job, owed)
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
+    dropped = [*dropped, *skipped]
+    moved = replace(
+        job,
+        planned_until=beyond if beyond is not None else horizon,
+        fires_count=job.fires_count + len(runs),
+    )
+    moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
+    return Plan(moved, (*(dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+
+
+def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:
+    """Sort the fire times in (cursor, horizon] into owed and missed, by the catch-up policy."""
+    cursor = job.planned_until
+    first = next_fire(job, cursor)
+    if first is None or first > horizon:
+        return [], []
+    if first > now - MISFIRE_GRACE:
+        return [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, cursor, horizon, CATCH_UP_RUNS_MAX)], []
+    keep_from = _keep_from(job, first, now)
+    late = [fire for fire in _kept(job, keep_from, now) if fire > cursor]
+    owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
+    owed += [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, now, horizon, CATCH_UP_RUNS_MAX)]
+    until = (late[0] - 1) if late else now
+    missed = dropped_range(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
+    return owed, [missed] if missed else []
+
+
+def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
+    """After which instant late fire times are still considered."""
+    window = job.catch_up.window_seconds
+    oldest = first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
+    return max(oldest, now - MISFIRE_GRACE) if job.catch_up.policy is CatchUpPolicy.NONE else oldest
+
+
+def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
+    """The fire times in (after, now] that run: the newest one, or the newest of all, as the policy says."""
+    if job.catch_up.policy is CatchUpPolicy.LATEST:
+        last = _last_in_window(job, after, now)
+        return [] if last is None else [last]
+    return _newest(job, after, now, CATCH_UP_RUNS_MAX)
+
+
+def _last_in_window(job: Job, after: Instant, until: Instant) -> Instant | None:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    end = until if job.ends_at is None else min(until, job.ends_at - 1)
+    with bounded(PLAN_STEPS):
+        return trigger_of(job).last_fire(start, end) if start < end else None
+
+
+def fires_in_window(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    start = after if job.starts_at is None else max(after, job.starts_at - 1)
+    end = until if job.ends_at is None else min(until, job.ends_at - 1)
+    with bounded(LISTED_STEPS):
+        return trigger_of(job).list_fires(start, end, limit) if start < end else []
+
+
+def _newest(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    """The newest `limit` fire times in (after, until], found by widening a span that ends at `until`."""
+    last = _last_in_window(job, after, until)
+    if last is None:
+        return []
+    span = SECOND
+    while last - span > after:
+        found = fires_in_window(job, last - span, last, 2 * limit)
+        if len(found) >= limit:
+            return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, last - span, last, limit)
+        span *= 2
+    found = fires_in_window(job, after, last, 2 * limit)
+    return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, after, last, limit)
+
+
+def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[Instant]:
+    """As `_newest`, where the span holds more than twice the limit: halve it until it does not."""
+    low, high = after, last
+    while True:
+        middle = low + (high - low) // 2
+        found = fires_in_window(job, middle, last, 2 * limit)
+        if limit <= len(found) < 2 * limit:
+            return found[-limit:]
+        if len(found) >= 2 * limit:
+            low = middle
+        else:
+            high = middle
+
+
+def dropped_range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
+    """One row for all fire times in (after, until], or None where there are none."""
+    first = _next_in_window(job, after)
+    if first is None or first > until:
+        return None
+    last = _last_in_window(job, after, until)
+    assert last is not None
+    count, exact = _count(trigger_of(job), first - 1, last)
+    if not exact:
+        reason = f"{reason}; {count} or more fire times"
+    return Dropped(first, last, count, disposition, reason)
+
+
+def _count(trigger: Trigger, after: Instant, until: Instant) -> tuple[int, bool]:
+    """How many fire times lie in (after, until], and whether that is all. What a few cost says how many to count."""
+    with limited(LIST_STEPS) as budget:
+        few = trigger.count_fires(after, until, PROBE_FIRES)
+    if few < PROBE_FIRES:
+        return few, True
+    limit = min(MISSED_COUNT_MAX, max(PROBE_FIRES, MISSED_COUNT_MAX * PROBE_FIRES // max(1, budget.spent)))
+    count = trigger.count_fires(after, until, limit)
+    return count, count < limit
+
+
+def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
+    """Cut what is owed to what one plan may create and what `fires_max` leaves. The second value: where the cursor
+    must stop, if fire times beyond are left for the next plan."""
+    room = CATCH_UP_RUNS_MAX if job.fires_max is None else min(CATCH_UP_RUNS_MAX, job.fires_max - job.fires_count)
+    if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:
+        return owed, None
+    kept = owed[:room]
+    return kept, kept[-1].fire_at if kept else None
+
+
+# ---- overlap ----------------------------------------------------------------------------------------------------
+
+
+def apply_overlap(
+    job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant, apart: Sequence[Instant] = ()
+) -> tuple[list[Run], list[RunChange], list[Dropped]]:
+    """Which of the owed fire times run, in order, given what is not finished. `apart`: fire times that no range of
+    skipped ones may cover, ascending."""
+    if job.overlap is Overlap.ALLOW:
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []
+    runs: list[Run] = []
+    skipped: list[Dropped] = []
+    owed = list(owed)
+    if job.overlap in (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER):
+        skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
+        owed = owed[-1:]
+        changes = _end_others(job, unfinished, now) if owed else []
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped, apart)
+    waiting = len(unfinished)
+    room = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2}.get(job.overlap, BUFFERED_RUNS_MAX)
+    for fire in owed:
+        if waiting >= room:
+            skipped.append(_overlapped(job, fire, f"{waiting} unfinished"))
+        else:
+            runs.append(owed_run(job, fire.fire_at, now, fire.cause))
+            waiting += 1
+    return runs, [], _merged(skipped, apart)
+
+
+def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
+    return Dropped(fire.fire_at, fire.fire_at, 1, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
+
+
+def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunChange]:
+    end = terminate if job.overlap is Overlap.TERMINATE_OTHER else cancel
+    reason = f"overlap: {job.overlap}; the next fire time came"
+    return [
+        RunChange(end(run, job.retention, now, reason), run.token, run.state)
+        for run in unfinished
+        if run.state is not State.CANCELLING or job.overlap is Overlap.TERMINATE_OTHER
+    ]
+
+
+def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
+    """Neighbours of the same kind as one range, unless a fire time in `apart` lies between them."""
+    merged: list[Dropped] = []
+    for range_ in dropped:
+        before = merged[-1] if merged else None
+        alike = before is not None and (before.disposition, before.reason) == (range_.disposition, range_.reason)
+        if before is not None and alike and bisect(apart, before.last) == bisect(apart, range_.first):
+            merged[-1] = before._replace(last=range_.last, fires=before.fires + range_.fires)
+        else:
+            merged.append(range_)
+    return merged
+
+
+# ---- runs -------------------------------------------------------------------------------------------------------
+
+
+def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
+    """The pending run for one fire time."""
+    due_at = fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
+    if cause in (Cause.CATCH_UP, Cause.BACKFILL):
+        due_at = max(due_at, now)
+    elif cause is Cause.MANUAL:
+        due_at = now
+    timeouts = job.timeouts
+    return Run(
+        id=run_id(job.id, fire_at),
+        queue=job.queue,
+        job_id=job.id,
+        job=job.name,
+        fire_at=fire_at,
+        due_at=due_at,
+        created_at=now,
+        priority=job.priority,
+        cause=cause,
+        payload=payload,
+        concurrency_key=job.concurrency.key if job.concurrency else None,
+        concurrency_max=job.concurrency.max if job.concurrency else 0,
+        serial=job.overlap in _SERIAL,
+        lease_seconds=timeouts.heartbeat_seconds,
+        execution_seconds=timeouts.execution_seconds,
+        start_by=None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds),
+    )
+
+
+def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:
+    many = dropped.fires > 1
+    message = f"{dropped.disposition} ({dropped.reason})"
+    if many:
+        message += f": {dropped.fires} fire times up to {to_text(dropped.last)}"
+    return Run(
+        id=run_id(job.id, dropped.first),
+        queue=job.queue,
+        job_id=job.id,
+        job=job.name,
+        fire_at=dropped.first,
+        due_at=dropped.first,
+        created_at=now,
+        state=State.SKIPPED,
+        cause=cause,
+        finished_at=now,
+        disposition=dropped.disposition,
+        error=dropped.reason,
+        fires=dropped.fires,
+        last_fire_at=dropped.last if many else None,
+        prune_at=prune_instant(now, job.retention),
+        history=(Event(now, State.SKIPPED, message),),
+    )

@@ -1,0 +1,148 @@
+"""What must be true of a job's unfinished runs, as the job now is: `reconcile` says what has to be written for it.
+
+- Deleted: nothing goes on. Pending runs are cancelled, running ones asked to stop.
+- Paused: what was planned for after the pause and has not begun is withdrawn.
+- `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
+- Everything that is pending waits in the queue of the job's target.
+
+A claim does not raise a job's version, so a change of a job can lose to a claim: its plan finds a run changed and
+leaves it out. The code that makes the change need not handle that, because the rule is applied again: after every
+change, whenever a run is put back to pending, and to every claimed run before it is handed out (`belongs`). It depends
+on the present state alone, so it can be applied any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MIN, Instant
+from horarium.model import CLAIMED, Disposition, Job, Plan, Run, RunChange, State
+from horarium.policies import Overlap
+from horarium.rules.planning import PLANNED_CAUSES
+from horarium.rules.settling import cancel, noted, terminate
+
+ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
+
+
+def reconcile(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
+    """What has to be written so that these unfinished runs of the job are as they must be; None: they are. Each run is
+    judged for itself, except under a policy that ends others: there `unfinished` has to be all of them."""
+    changes: list[RunChange] = []
+    withdrawals: list[Run] = []
+    moved: list[Run] = []
+    superseded = _superseded(job, unfinished)
+    for run in unfinished:
+        if job.deleted_at is not None or run.id in superseded:
+            changes += _ended(run, job, now)
+        elif _outlives_pause(run, job):
+            if run.token == 0 and run.fire_at > job.planned_until:
+                withdrawals.append(run)
+            else:
+                changes.append(_change(run, taken_back(run, job, now, "the job was paused")))
+        elif is_misplaced(run, job):
+            withdrawals.append(run)
+            moved.append(_moved(run, job, now))
+    if not changes and not withdrawals:
+        return None
+    return Plan(job, tuple(moved), tuple(changes), tuple(withdrawals))
+
+
+def reconciled(planned: Plan, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """The plan, and with it what the job that it leaves asks of those unfinished runs that the plan does not touch."""
+    touched = {run.id for run in planned.withdrawals} | {change.run.id for change in planned.changes}
+    more = reconcile(planned.job, [run for run in unfinished if run.id not in touched], now)
+    if more is None:
+        return planned
+    return replace(
+        planned,
+        runs=(*planned.runs, *more.runs),
+        changes=(*planned.changes, *more.changes),
+        withdrawals=(*planned.withdrawals, *more.withdrawals),
+    )
+
+
+def belongs(run: Run, job: Job) -> bool:
+    """Whether this run, which has just been claimed, may be handed to a worker of its queue."""
+    return job.deleted_at is None and run.queue == job.queue and not _outlives_pause(run, job)
+
+
+def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
+    """From which fire time on the unfinished runs of a job may differ from what they must be after a change of it;
+    None: none of them."""
+    if after.deleted_at is not None or before.queue != after.queue:
+        return INSTANT_MIN
+    if not after.enabled:
+        return after.paused_at
+    ends = planned is not None and planned.changes and after.overlap in ENDS_OTHERS
+    return INSTANT_MIN if ends else None
+
+
+def asks_to_stop(planned: Plan) -> bool:
+    """Whether the plan asks anything to stop that is claimed, or ends it."""
+    return any(change.state in CLAIMED for change in planned.changes)
+
+
+# ---- each rule --------------------------------------------------------------------------------------------------
+
+
+def is_misplaced(run: Run, job: Job) -> bool:
+    """Whether it waits where it would not be delivered as its job now says."""
+    return run.state is State.PENDING and run.queue != job.queue and job.deleted_at is None
+
+
+def is_ahead(run: Run, at: Instant) -> bool:
+    """Whether it was planned for after `at`, and had not begun by then."""
+    return run.fire_at > at and run.cause in PLANNED_CAUSES and not _has_begun(run, at)
+
+
+def taken_back(run: Run, job: Job, now: Instant, reason: str) -> Run:
+    """The run ended as withdrawn, held or not."""
+    return replace(terminate(run, job.retention, now, reason), disposition=Disposition.WITHDRAWN)
+
+
+def _has_begun(run: Run, at: Instant) -> bool:
+    if run.state is State.PENDING:
+        return run.attempt > 0
+    return run.attempt > 1 or run.started_at is None or run.started_at <= at
+
+
+def _outlives_pause(run: Run, job: Job) -> bool:
+    paused_at = job.paused_at
+    return not job.enabled and paused_at is not None and run.created_at <= paused_at and is_ahead(run, paused_at)
+
+
+def _superseded(job: Job, unfinished: Sequence[Run]) -> Set[str]:
+    """Those that the newest run ends. It must have been made under the present policy: since the last edit."""
+    if job.overlap not in ENDS_OTHERS:
+        return frozenset()
+    going_on = [run for run in unfinished if run.state is not State.CANCELLING]
+    newest = max(going_on, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
+    if newest is None or newest.created_at < job.updated_at:
+        return frozenset()
+    return {run.id for run in unfinished if run is not newest}
+
+
+def _ended(run: Run, job: Job, now: Instant) -> list[RunChange]:
+    """The change that ends a run of a deleted job, or one that a newer run ends."""
+    if job.deleted_at is not None:
+        reason = "the job was deleted"
+    else:
+        reason = f"overlap: {job.overlap}; the next fire time came"
+        if job.overlap is Overlap.TERMINATE_OTHER:
+            return [_change(run, terminate(run, job.retention, now, reason))]
+    if run.state is State.CANCELLING:
+        return []
+    return [_change(run, cancel(run, job.retention, now, reason))]
+
+
+def _moved(run: Run, job: Job, now: Instant) -> Run:
+    """The run in its job's queue. A store never changes the queue of a run: it is taken out and put in again as it is,
+    token and all, in one transaction; one that is claimed meanwhile stays where it is."""
+    said = f"moved from {run.queue} to {job.queue}: the job's target was changed"
+    return noted(replace(run, queue=job.queue), now, said)
+
+
+def _change(run: Run, after: Run) -> RunChange:
+    return RunChange(after, run.token, run.state)

@@ -1,0 +1,319 @@
+"""From outcomes to the next state of a run: `settle`, `rescue`, `cancel` and `terminate` decide, and touch nothing.
+
+Each takes the run as it was read and returns it as it is to be. Whether it still is as it was read is checked by the
+store: it writes only if token, state and lease are as the RunChange says.
+
+Attempts are counted when they are claimed, so that a run which kills its worker can't do so for ever.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.errors import StateConflict
+from horarium.model import (
+    CLAIMED,
+    ERROR_CHARS_MAX,
+    HISTORY_MAX,
+    TRACE_CHARS_MAX,
+    TRACES_MAX,
+    Cancelled,
+    Deferred,
+    Disposition,
+    Event,
+    EventKind,
+    Failed,
+    Job,
+    Outcome,
+    Released,
+    Run,
+    RunPolicy,
+    State,
+    Succeeded,
+    fraction,
+    prune_instant,
+)
+from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
+
+RETRY_AFTER_SECONDS_MAX = 24 * 3600
+"""A target may ask for a longer pause than this; it is not given."""
+
+DEFER_MIN = SECOND
+"""How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
+
+STOPPED = "stopped after a cancel was asked"
+TOO_OLD = " (too old for another attempt)"
+
+_DEFAULT = RunPolicy()
+
+
+def retry_of(run: Run, job: Job | None) -> Retry:
+    """The retry policy in force: the job's, or a one-off run's own."""
+    return job.retry if job is not None else (run.policy or _DEFAULT).retry
+
+
+def retention_of(run: Run, job: Job | None) -> Retention:
+    """The retention in force: the job's, or a one-off run's own."""
+    return job.retention if job is not None else (run.policy or _DEFAULT).retention
+
+
+# ---- settle -----------------------------------------------------------------------------------------------------
+
+
+def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
+    """The claimed run after its attempt ended with this outcome. A run of a deleted job gets no further attempt."""
+    if isinstance(outcome, Succeeded):
+        return completed(run, job, outcome, now)
+    return _unless_deleted(run, job, _settled(run, job, outcome, now), now)
+
+
+def _unless_deleted(run: Run, job: Job | None, after: Run, now: Instant) -> Run:
+    if after.state is not State.PENDING or job is None or job.deleted_at is None:
+        return after
+    return _finished(run, State.CANCELLED, Disposition.CANCELLED, "the job was deleted", job.retention, now)
+
+
+def _settled(run: Run, job: Job | None, outcome: Failed | Deferred | Released | Cancelled, now: Instant) -> Run:
+    retention = retention_of(run, job)
+    if run.state is State.CANCELLING or isinstance(outcome, Cancelled):
+        reason = outcome.reason if isinstance(outcome, Cancelled) else STOPPED
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
+    match outcome:
+        case Deferred():
+            return _deferred(run, job, outcome, now)
+        case Released(reason=reason):
+            return _pending(run, run.due_at, clipped(reason), now, run.attempt - 1, EventKind.RELEASED)
+        case Failed():
+            return _traced(_failed(run, job, outcome, now), outcome, now)
+
+
+def _traced(after: Run, failed: Failed, now: Instant) -> Run:
+    """With the traceback at the event of the failure, and only the last few of those before."""
+    if failed.trace is None:
+        return after
+    events = list(after.history)
+    if after.finished:
+        events.append(Event(now, after.state, after.error or "", EventKind.FAILED))
+    trace = clipped(failed.trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
+    events[-1] = replace(events[-1], detail=trace)
+    traced = [index for index, event in enumerate(events) if event.detail is not None]
+    for index in traced[:-TRACES_MAX]:
+        events[index] = replace(events[index], detail=None)
+    return replace(after, history=_clipped_history(tuple(events)))
+
+
+def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Run:
+    """The hot path: one attempt, and it succeeded."""
+    return replace(
+        run,
+        state=State.COMPLETED,
+        finished_at=now,
+        lease_expires_at=None,
+        result=outcome.result,
+        error=None,
+        disposition=Disposition.RAN,
+        prune_at=prune_instant(now, retention_of(run, job)),
+    )
+
+
+def _deferred(run: Run, job: Job | None, outcome: Deferred, now: Instant) -> Run:
+    """Not now. It may be put off again and again, but not faster than once a second, nor beyond the age at which its
+    policy gives up. The limit for starting in time counts from the new instant."""
+    until = min(max(outcome.until, now + DEFER_MIN), INSTANT_MAX)
+    if _too_old(run, job, until):
+        error = clipped(f"deferred to {to_text(until)}, when it would be too old: {outcome.reason}")
+        return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
+    reason = clipped(f"deferred to {to_text(until)}: {outcome.reason}")
+    put_off = None if run.start_by is None else until + run.start_by - run.due_at
+    return _pending(replace(run, start_by=put_off), until, reason, now, run.attempt - 1, EventKind.DEFERRED)
+
+
+def _too_old(run: Run, job: Job | None, due_at: Instant) -> bool:
+    age_max = retry_of(run, job).age_max_seconds
+    return age_max is not None and due_at > run.due_at_first + to_micros(age_max)
+
+
+def _failed(run: Run, job: Job | None, outcome: Failed, now: Instant) -> Run:
+    retry = retry_of(run, job)
+    error = clipped(outcome.error)
+    run = replace(run, result=outcome.result)
+    if not outcome.retryable:
+        return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
+    due_at = now + to_micros(retry_delay_seconds(run, retry, outcome.retry_after_seconds))
+    return _again(run, job, due_at, error, now, EventKind.FAILED)
+
+
+def was_left_by(run: Run, token: int, outcome: Outcome) -> bool:
+    """Whether the run is as this outcome, under this token, left it: the report is a repeated one."""
+    if run.token != token or run.state in CLAIMED:
+        return False
+    if run.state is State.PENDING:
+        put_back = _last_put_back(run)
+        same = not isinstance(outcome, Failed) or run.error == clipped(outcome.error)
+        return same and put_back is not None and put_back.kind is _PUT_BACK_BY.get(type(outcome))
+    match outcome:
+        case Succeeded(result=result):
+            return run.state is State.COMPLETED and run.result == result
+        case Cancelled(reason=reason):
+            return run.state is State.CANCELLED and run.error == clipped(reason)
+        case Failed(error=error) if run.state is State.FAILED:
+            return run.error in (clipped(error), clipped(clipped(error) + TOO_OLD))
+        case _:
+            return run.state is State.CANCELLED and run.error == STOPPED
+
+
+_PUT_BACK_BY: dict[type, EventKind] = {
+    Failed: EventKind.FAILED, Deferred: EventKind.DEFERRED, Released: EventKind.RELEASED,
+}  # fmt: skip
+
+
+def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant, kind: EventKind) -> Run:
+    """Another attempt if the policy has one left, else failed."""
+    retry = retry_of(run, job)
+    too_old = _too_old(run, job, due_at)
+    if run.attempt >= retry.attempts_max or too_old:
+        why = f"{error}{TOO_OLD}" if too_old and run.attempt < retry.attempts_max else error
+        return _finished(run, State.FAILED, Disposition.RAN, why, retention_of(run, job), now)
+    return replace(_pending(run, due_at, f"attempt {run.attempt} failed: {error}", now, run.attempt, kind), error=error)
+
+
+def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | None = None) -> float:
+    """Seconds until the next attempt. What the target asked for is honoured (at most 24 h); else exponential
+    back-off, of which up to half is subtracted by a jitter that depends on run and attempt only."""
+    if retry_after_seconds is not None and not isnan(retry_after_seconds):
+        return min(max(retry_after_seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
+    exponent = min(run.attempt - 1, 64)
+    delay = min(retry.backoff_seconds * retry.backoff_factor**exponent, retry.backoff_max_seconds)
+    return delay * (1 - 0.5 * fraction(run.id, run.attempt))
+
+
+# ---- rescue -----------------------------------------------------------------------------------------------------
+
+
+def rescue(run: Run, job: Job | None, now: Instant) -> Run:
+    """A run whose lease expired, or that was not started in time. A lost attempt counts. The next one begins at once,
+    but after its back-off where the work itself took too long. A run of a deleted job gets no further attempt."""
+    return _unless_deleted(run, job, _rescued(run, job, now), now)
+
+
+def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
+    retention = retention_of(run, job)
+    if run.state is State.PENDING:
+        return _finished(run, State.FAILED, Disposition.NOT_STARTED, "no worker started it in time", retention, now)
+    if run.state is State.CANCELLING:
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, "terminated: it did not stop", retention, now)
+    limit = run.execution_seconds
+    if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
+        due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
+        return _again(
+            run,
+            job,
+            due_at,
+            f"timed out: not done within {limit:g} s; its lease was given up",
+            now,
+            EventKind.TIMED_OUT,
+        )
+    # What claimed a run for a bus is our own node, which is not the one that fell silent.
+    who = f"a worker on {run.queue}" if run.queue.startswith("bus/") else run.worker or "its worker"
+    error = f"lost: no heartbeat from {who} within {run.lease_seconds:g} s"
+    return _again(run, job, now, error, now, EventKind.LOST)
+
+
+def after_silence(run: Run) -> bool:
+    """Whether the attempt before the present one was lost: its worker may still report."""
+    put_back = _last_put_back(run)
+    return run.attempt > 1 and put_back is not None and put_back.kind is EventKind.LOST
+
+
+def _last_put_back(run: Run) -> Event | None:
+    return next((event for event in reversed(run.history) if event.state is State.PENDING), None)
+
+
+def put_forward(run: Run, step: int) -> Run:
+    """The claimed run as it would be had it been claimed by a clock that has stepped forward since."""
+    assert run.lease_expires_at is not None, "a claimed run has a lease"
+    started_at = None if run.started_at is None else run.started_at + step
+    return replace(run, lease_expires_at=run.lease_expires_at + step, started_at=started_at)
+
+
+# ---- cancel -----------------------------------------------------------------------------------------------------
+
+
+def cancel(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
+    """A pending run is cancelled at once. A claimed one is asked to stop and has a grace period for it: its lease is
+    not extended any more. Raises StateConflict for one that is finished."""
+    if run.state is State.PENDING:
+        return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
+    if run.state is State.CANCELLING:
+        return run
+    if run.state is State.RUNNING:
+        assert run.lease_expires_at is not None
+        grace_ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
+        return replace(
+            run,
+            state=State.CANCELLING,
+            lease_expires_at=max(run.lease_expires_at, grace_ends_at),
+            history=_with(run, now, State.CANCELLING, f"cancel asked: {reason}"),
+        )
+    raise StateConflict(f"run {run.id} is {run.state}; only a run that is not finished can be cancelled")
+
+
+def terminate(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
+    """Cancelled at once, even if its worker goes on: the lease is void, and its reports are refused."""
+    return _finished(run, State.CANCELLED, Disposition.CANCELLED, f"terminated: {reason}", retention, now)
+
+
+def noted(run: Run, now: Instant, message: str, kind: EventKind | None = None) -> Run:
+    """The unfinished run with one more line in its history; nothing else changes."""
+    return replace(run, history=_with(run, now, run.state, clipped(message), kind))
+
+
+# ---- shared -----------------------------------------------------------------------------------------------------
+
+
+def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int, kind: EventKind) -> Run:
+    history = run.history
+    if run.state in CLAIMED and run.started_at is not None:
+        history = _with(run, run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker}")
+    history = _clipped_history((*history, Event(now, State.PENDING, message, kind)))
+    return replace(
+        run,
+        state=State.PENDING,
+        due_at=due_at,
+        attempt=attempt,
+        worker=None,
+        lease_expires_at=None,
+        started_at=None,
+        start_by=run.start_by if attempt == 0 else None,
+        history=history,
+    )
+
+
+def _finished(run: Run, state: State, disposition: Disposition, error: str, retention: Retention, now: Instant) -> Run:
+    return replace(
+        run,
+        state=state,
+        finished_at=now,
+        lease_expires_at=None,
+        error=clipped(error),
+        disposition=disposition,
+        prune_at=prune_instant(now, retention),
+    )
+
+
+def _with(run: Run, at: Instant, state: State, message: str, kind: EventKind | None = None) -> tuple[Event, ...]:
+    return _clipped_history((*run.history, Event(at, state, message, kind)))
+
+
+def _clipped_history(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The first events and the last: what began it, and what it came to."""
+    return events if len(events) <= HISTORY_MAX else (*events[:10], *events[-(HISTORY_MAX - 10) :])
+
+
+def clipped(error: str, chars_max: int = ERROR_CHARS_MAX) -> str:
+    """An error text short enough to keep, in characters that every store can keep: no NUL, no lone surrogate."""
+    text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    return text if len(text) <= chars_max else text[: chars_max - 12] + " [truncated]"

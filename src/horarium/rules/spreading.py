@@ -1,0 +1,61 @@
+"""Where jobs that are defined together begin: spread over their interval, not all at one instant.
+
+`every 60 s` without an anchor counts from when its job is defined. Ten thousand such jobs of one import would fire as
+one, every minute, for good. Here each gets an anchor of its own, so that their first fire times, and all later ones,
+lie evenly over the interval. Pure: the same jobs at the same instant give the same anchors. A job that exists keeps the
+one it has, so that importing again moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Job, fraction
+from horarium.rules.planning import next_fire
+from horarium.triggers import Trigger, read_stored
+from horarium.triggers.compose import Between, Except
+from horarium.triggers.interval import Interval
+from horarium.triggers.phrase import Phrase
+
+GOLDEN = 0.618_033_988_749_895
+"""Multiples of the golden ratio, modulo 1, lie evenly however many there are (the three-distance theorem)."""
+
+
+def spread(jobs: Sequence[Job], now: Instant) -> list[Job]:
+    """The jobs, whose triggers were set at `now`; those that count from then begin within one interval, evenly. Jobs of
+    one interval are spread among each other, also if other jobs lie between them."""
+    begun: dict[int, float] = {}
+    moved: list[Job] = []
+    for job in jobs:
+        period = period_of(read_stored(job.trigger), now)
+        if period is None:
+            moved.append(job)
+            continue
+        share = begun.setdefault(period, fraction("spread", job.name))
+        begun[period] = (share + GOLDEN) % 1
+        moved.append(_anchored(job, now - int(share * period)))
+    return moved
+
+
+def period_of(trigger: Trigger, now: Instant) -> int | None:
+    """The microseconds of the interval that counts from when its job is defined; None where the trigger does not."""
+    match trigger:
+        case Interval(anchor=None):
+            return trigger.every
+        case Phrase(anchor=None):
+            return period_of(trigger.compiled(now), now)
+        case Except() | Between():
+            return period_of(trigger.trigger, now)
+    return None
+
+
+def _anchored(job: Job, anchor: Instant) -> Job:
+    """The job counted from `anchor`, if it still fires at all."""
+    moved = replace(job, anchor_at=anchor)
+    if not job.enabled:
+        return moved if next_fire(replace(moved, enabled=True), job.planned_until) is not None else job
+    first = next_fire(moved, job.planned_until)
+    return job if first is None else replace(moved, next_fire_at=first)

@@ -1,0 +1,1 @@
+"""The edge for machines: the server's process, its settings, its log."""

@@ -1,0 +1,350 @@
+"""The settings of a server: one table, checked once at the start.
+
+`Settings` is the table: each field carries its type, default, bounds and help, and its names in the environment and on
+the command line follow from it; `sources` fills it. Secrets and the store's password never appear in a `repr` or in a
+message.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from horarium.errors import InvalidSetting
+
+ENV_PREFIX = "HORARIUM_"
+FILE_SUFFIX = "_file"
+"""A secret `x` may be given as `x_file`, `HORARIUM_X_FILE` or `--x-file`: the name of a file that holds it."""
+MASK = "********"
+
+Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
+ROLES: tuple[Role, ...] = get_args(Role)
+Text = Annotated[str, Meta(min_length=1, max_length=2_048)]
+Key = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=r"^[\x21-\x7e]+$")]
+
+KEY_CHARS_MIN = 16
+"""The shortest API key of a server that other machines reach."""
+HostName = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$", max_length=255)]
+BusUrl = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@-]*=)?[a-z][a-z0-9+]*://", max_length=2_048)]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Every setting of a server. Durations are in seconds."""
+
+    store: Annotated[
+        Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+]*://", max_length=2_048)],
+        Meta(
+            description="URL of the store: memory://, sqlite:///path.db, postgresql://, cockroachdb://, redis:// "
+            "or mongodb://.",
+            extra={"secret": "password", "expected": "a store URL such as sqlite:///horarium.db"},
+        ),
+    ] = "sqlite:///horarium.db"
+    namespace: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")],
+        Meta(
+            description="Namespace within the store; namespaces do not see each other.",
+            extra={"expected": "1 to 63 letters, digits, - or _"},
+        ),
+    ] = "default"
+    host: Annotated[
+        Text, Meta(description="Address on which the API listens. Beyond loopback it needs an API key.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Port on which the API listens; 0 takes any free one.")] = (
+        8080
+    )
+    roles: Annotated[Annotated[tuple[Role, ...], Meta(min_length=1)], Meta(description="What this process does.")] = (
+        ROLES
+    )
+    node_name: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$")] | None,
+        Meta(
+            description="Name of this node, unique among the nodes of a store; left out: host and process id.",
+            extra={"expected": "1 to 200 letters, digits or . _ : @ -"},
+        ),
+    ] = None
+    log_format: Annotated[Literal["text", "json"], Meta(description="How log lines look.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least severe log lines that are written.")
+    ] = "info"
+    api_keys: Annotated[
+        tuple[Key, ...],
+        Meta(
+            description="Keys that open the API, each sent as `Authorization: Bearer KEY`; none: it is open.",
+            extra={
+                "secret": "all",
+                "flag": "--api-key",
+                "expected": "keys of visible ASCII characters, separated by commas",
+            },
+        ),
+    ] = ()
+    signing_secret: Annotated[
+        Text | None,
+        Meta(
+            description="Secret that signs requests to HTTP targets (`whsec_...`); a job's own wins.",
+            extra={"secret": "all", "expected": "whsec_ followed by base64"},
+        ),
+    ] = None
+    allow_private_targets: Annotated[bool, Meta(description="Let HTTP targets be private or loopback addresses.")] = (
+        False
+    )
+    public_url: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
+        Meta(
+            description="Base of the URLs to which endpoints report; left out: http://HOST:PORT.",
+            extra={"expected": "an http:// or https:// URL"},
+        ),
+    ] = None
+    allowed_hosts: Annotated[
+        tuple[HostName, ...],
+        Meta(
+            description="Names under which the server may be addressed, beside loopback names, its own `host` and the "
+            "host of `public_url`; beyond loopback every literal address is allowed too.",
+            extra={
+                "flag": "--allowed-host",
+                "expected": "host names such as jobs.example.com or *.example.com, separated by commas",
+            },
+        ),
+    ] = ()
+    oidc_issuer: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
+        Meta(
+            description="URL of an OpenID Connect issuer, exactly as in `iss`: its access tokens are accepted.",
+            extra={"expected": "an http:// or https:// URL"},
+        ),
+    ] = None
+    oidc_audience: Annotated[
+        Text | None,
+        Meta(description="What `aud` of an access token must hold; `any`: it is not checked."),
+    ] = None
+    oidc_roles_claim: Annotated[
+        Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
+    ] = "roles"
+    oidc_role_map: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[^=]+=(viewer|operator|editor|worker|admin)$")], ...],
+        Meta(
+            description="Which role a value of that claim gives (`VALUE=ROLE`); none: values are the names of roles.",
+            extra={"expected": "VALUE=ROLE, separated by commas; roles: viewer, operator, editor, worker, admin"},
+        ),
+    ] = ()
+    tls_cert: Annotated[
+        Text | None,
+        Meta(
+            description="File with the server's TLS certificate and its chain (PEM); with `tls_key`, HTTPS is served.",
+            extra={"expected": "the name of a PEM file"},
+        ),
+    ] = None
+    tls_key: Annotated[
+        Text | None,
+        Meta(
+            description="File with the private key of `tls_cert` (PEM).",
+            extra={"expected": "the name of a PEM file"},
+        ),
+    ] = None
+    plan_ahead_seconds: Annotated[
+        float, Meta(ge=0, le=86_400, description="How far ahead fire times become pending runs.")
+    ] = 1.0
+    execution_window_seconds: Annotated[
+        float, Meta(ge=0, le=60, description="How long before its instant a run may be claimed and held ready.")
+    ] = 0.0
+    catch_up_per_second: Annotated[
+        int, Meta(ge=1, le=100_000, description="How many missed fire times become due each second after downtime.")
+    ] = 100
+    http_concurrency: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
+    ] = 100
+    handler_concurrency: Annotated[int, Meta(ge=1, le=10_000, description="How many handlers run at one time.")] = 100
+    grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
+        30.0
+    )
+    bus_urls: Annotated[
+        tuple[BusUrl, ...],
+        Meta(
+            description="Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with "
+            "the name that jobs use and an equals sign before it; a URL alone is the bus `default`.",
+            extra={
+                "secret": "password",
+                "flag": "--bus-url",
+                "expected": "URLs such as amqp://rabbit/ or orders=nats://nats:4222, separated by commas",
+            },
+        ),
+    ] = ()
+    uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
+        "auto"
+    )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{s.name}={s.shown(getattr(self, s.name))!r}" for s in table())
+        return f"Settings({shown})"
+
+    @property
+    def buses(self) -> dict[str, str]:
+        """Name and URL of each bus. Raises InvalidSetting for a name that is given twice."""
+        buses: dict[str, str] = {}
+        for given in self.bus_urls:
+            head, mark, tail = given.partition("=")
+            name, url = (head, tail) if mark and "://" not in head else ("default", given)
+            if name in buses:
+                message = f"bus_urls: there are two buses named {name!r}; give each a name, as in NAME=URL"
+                raise InvalidSetting(message, field="bus_urls")
+            buses[name] = url
+        return buses
+
+    def check(self) -> None:
+        """Refuse what is right in itself but wrong together. Raises InvalidSetting."""
+        _ = self.buses
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise InvalidSetting(f"{missing}: is missing; {given} needs it beside it", field=missing)
+        if self.oidc_issuer is not None and self.oidc_audience is None:
+            raise InvalidSetting(
+                "oidc_audience: is missing; say what `aud` of an access token must hold, or `any` to accept every "
+                "token of the issuer",
+                field="oidc_audience",
+            )
+        if "api" in self.roles and not is_loopback(self.host):
+            self._check_keys()
+
+    def _check_keys(self) -> None:
+        if not self.api_keys and self.oidc_issuer is None:
+            raise InvalidSetting(
+                f"host: {self.host!r} lets other machines in, but no API key is set; add --api-key KEY "
+                "(or HORARIUM_API_KEYS), or listen on 127.0.0.1",
+                field="host",
+            )
+        if any(len(key) < KEY_CHARS_MIN for key in self.api_keys):
+            raise InvalidSetting(
+                f"api_keys: a key has fewer than {KEY_CHARS_MIN} characters, and {self.host!r} lets other machines "
+                "in; give a long one, e.g. from `openssl rand -hex 32`",
+                field="api_keys",
+            )
+
+
+class Setting(Struct, frozen=True):
+    """One line of the table."""
+
+    name: str
+    type: Any
+    default: Any
+    env: str
+    flag: str
+    help: str
+    expected: str
+    secret: Literal["", "all", "password"] = ""
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.default, tuple)
+
+    @property
+    def file_name(self) -> str | None:
+        """The name under which this setting is read from a file; None for one that is no secret."""
+        return f"{self.name}{FILE_SUFFIX}" if self.secret else None
+
+    @property
+    def file_flag(self) -> str:
+        """The flag for that file."""
+        return self.flag + FILE_SUFFIX.replace("_", "-")
+
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
+
+    def shown(self, value: Any) -> Any:
+        """The value as anyone may see it: secrets masked."""
+        if value is None or value == ():
+            return value
+        if self.secret == "all":
+            return (MASK,) * len(value) if isinstance(value, tuple) else MASK
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.shown, value))
+        return mask_url(value) if self.secret and isinstance(value, str) else value
+
+
+@cache
+def table() -> tuple[Setting, ...]:
+    """Every setting, in the order in which they are documented."""
+    hints = get_type_hints(Settings, include_extras=True)
+    fields = msgspec.structs.fields(Settings)
+    return tuple(_setting(field.name, field.default, hints[field.name]) for field in fields)
+
+
+def _setting(name: str, default: Any, hint: Any) -> Setting:
+    metas = [part for part in get_args(hint)[1:] if isinstance(part, Meta)]
+    extra = {key: value for meta in metas for key, value in (meta.extra or {}).items()}
+    help = next(meta.description for meta in metas if meta.description)
+    return Setting(
+        name=name,
+        type=hint,
+        default=default,
+        env=ENV_PREFIX + name.upper(),
+        flag=extra.get("flag", "--" + name.replace("_", "-")),
+        help=help,
+        expected=extra.get("expected") or _expected(get_args(hint)[0], metas),
+        secret=extra.get("secret", ""),
+    )
+
+
+def _expected(kind: Any, metas: list[Meta]) -> str:
+    """What a value must be, in words."""
+    if kind is bool:
+        return "true or false"
+    if kind in (int, float):
+        (meta,) = metas
+        return f"a {'whole ' if kind is int else ''}number from {meta.ge} to {meta.le}"
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "one or more of " + ", ".join(ROLES) + ", separated by commas"
+    return "a text that is not empty"
+
+
+# ---- what is shown ----------------------------------------------------------------------------------------------
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on that address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+_PASSWORD = re.compile(r"(://[^/?#:]*:).*(@)")
+_PARAMETER = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+
+
+def mask_url(url: str) -> str:
+    """A URL with its password masked, in any part of it."""
+    return _PARAMETER.sub(rf"\1{MASK}", _PASSWORD.sub(rf"\1{MASK}\2", url))
+
+
+def settings_table() -> str:
+    """The table of settings in Markdown, as it is in docs/settings.md."""
+    lines = ["| setting | default | environment | flag | expected | meaning |", "| --- | --- | --- | --- | --- | --- |"]
+    for s in table():
+        cells = (f"`{s.name}`", _default_text(s), f"`{s.env}`", f"`{s.flag}`", s.expected, s.help)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def files_table() -> str:
+    """The table of secrets that may be read from a file in Markdown, as it is in docs/settings.md."""
+    lines = ["| setting | environment | flag | file that holds |", "| --- | --- | --- | --- |"]
+    for s in table():
+        if s.file_name:
+            cells = (s.file_name, ENV_PREFIX + s.file_name.upper(), s.file_flag, s.name)
+            lines.append("| " + " | ".join(f"`{cell}`" for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _default_text(setting: Setting) -> str:
+    if setting.default is None or setting.default == ():
+        return "none"
+    if setting.is_switch:
+        return f"`{str(setting.default).lower()}`"
+    return f"`{','.join(setting.default)}`" if setting.is_list else f"`{setting.default}`"

@@ -1,0 +1,243 @@
+"""The server process: one node's services and its API in one event loop, from start to orderly stop.
+
+Order matters at the end: waiting workers are answered first, then nothing new is accepted, then what runs is drained,
+then the last outcomes are written, and only then the store is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal as os_signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, StoreRefused
+from horarium.node.backends import make_backend
+from horarium.node.runtime import Options, Runtime
+from horarium.server.config import Settings, is_loopback
+from horarium.server.http import make_server, tls_context
+from horarium.server.logs import configure_logging
+
+if TYPE_CHECKING:
+    from litestar import Litestar
+
+    from horarium.access.tokens import Tokens
+    from horarium.api.hosts import Hosts
+
+STORE_WAIT_SECONDS = 60.0
+"""How long a starting server waits for a store that does not answer yet."""
+BACKLOG = 2048
+OPEN_FILES = 20_000
+"""Enough for as many waiting workers as the API takes, and for the rest."""
+
+log = logging.getLogger("horarium")
+
+
+def run_server(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
+    2 if a setting is wrong."""
+    configure_logging(settings.log_format, settings.log_level)
+    _allow_open_files()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
+            runner.run(_serve(settings))
+    except HorariumError as error:
+        log.error("%s", error)
+        return 2 if isinstance(error, CallerError) else 1
+    return 0
+
+
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if wanted == "off":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if wanted == "on":
+            raise InvalidSetting("uvloop: is on, but uvloop is not installed; pip install 'horarium[uvloop]'") from None
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(settings: Settings) -> None:
+    tls = tls_context(settings.tls_cert, settings.tls_key)
+    listener = _listen(settings.host, settings.port) if "api" in settings.roles else None
+    url = _own_url(settings, listener)
+    backend = make_backend(settings.store, settings.namespace)
+    runtime = Runtime(
+        backend.store,
+        _options(settings, _report_url(settings, url)),
+        clock=backend.clock,
+        signal=backend.signal,
+        parts=backend.parts,
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (os_signal.SIGINT, os_signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: runtime.hurry() if stop.is_set() else stop.set())
+    if not await _open(runtime, stop):
+        return
+    try:
+        await runtime.start()
+        server = make_server(_app(runtime, settings), runtime.telemetry.refused, tls=tls) if listener else None
+        serving = asyncio.create_task(server.serve([listener])) if server and listener else None
+        log.info("horarium %s: %s", settings.node_name or runtime.options.node_name, _greeting(settings, url))
+        await _until(stop, serving)
+        log.info("stopping: what runs is given %g s to finish", settings.grace_seconds)
+        await runtime.stop()
+        if server is not None and serving is not None:
+            server.should_exit = True
+            await serving
+    finally:
+        await runtime.close()
+    log.info("stopped")
+
+
+async def _until(stop: asyncio.Event, serving: asyncio.Task[None] | None) -> None:
+    """Wait for the signal, or for the HTTP server to end by itself."""
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait({waiting, serving} if serving else {waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
+    """Open the store; one that does not answer is tried again for a while, one that refuses the login is not. False:
+    stopped meanwhile."""
+    deadline = runtime.clock.monotonic() + STORE_WAIT_SECONDS
+    pause = 0.2
+    said = False
+    while True:
+        try:
+            await runtime.open()
+        except StoreRefused:
+            raise
+        except Outage as outage:
+            if runtime.clock.monotonic() + pause > deadline:
+                raise
+            if not said:
+                log.warning("the store can't be opened: %s; trying for %g s", outage, STORE_WAIT_SECONDS)
+                said = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+            if stop.is_set():
+                return False
+            pause = min(pause * 2, 5.0)
+        else:
+            return True
+
+
+def _allow_open_files() -> None:
+    """As many open files as the system allows: each waiting worker keeps a connection open, and the usual 1,024 would
+    not do."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or a clear error."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio sets TCP_NODELAY only on sockets that name their protocol.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise Outage(
+            f"host, port: can't listen on {host}:{port}: {error.strerror or error}; is another server running there?",
+            field="port",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _own_url(settings: Settings, listener: socket.socket | None) -> str:
+    port = listener.getsockname()[1] if listener is not None else settings.port
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+
+
+def _report_url(settings: Settings, own_url: str) -> str:
+    """Where endpoints reach our API, as far as is known: 0.0.0.0 can't be called."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    if settings.host in ("0.0.0.0", "::", ""):
+        parts = urlsplit(own_url)
+        return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
+    return own_url
+
+
+def _greeting(settings: Settings, url: str) -> str:
+    roles = ", ".join(settings.roles)
+    return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
+
+
+def _options(settings: Settings, report_url: str) -> Options:
+    return Options(
+        roles=settings.roles,
+        node_name=settings.node_name,
+        allow_private_targets=settings.allow_private_targets,
+        signing_secret=settings.signing_secret,
+        report_url=report_url,
+        report_secret=settings.api_keys[0] if settings.api_keys else None,
+        plan_ahead_seconds=settings.plan_ahead_seconds,
+        execution_window_seconds=settings.execution_window_seconds,
+        catch_up_per_second=settings.catch_up_per_second,
+        http_concurrency=settings.http_concurrency,
+        handler_concurrency=settings.handler_concurrency,
+        grace_seconds=settings.grace_seconds,
+        buses=settings.buses,
+    )
+
+
+def _app(runtime: Runtime, settings: Settings) -> Litestar:
+    from horarium.api.app import create_app
+
+    return create_app(
+        runtime.operations,
+        runtime.claims,
+        health=runtime.health,
+        telemetry=runtime.telemetry,
+        api_keys=settings.api_keys,
+        hosts=server_hosts(settings),
+        tokens=_tokens(runtime, settings),
+    )
+
+
+def _tokens(runtime: Runtime, settings: Settings) -> Tokens | None:
+    """What judges access tokens, if an issuer is set."""
+    from horarium.access.issuer import Issuer
+    from horarium.access.roles import Role
+    from horarium.access.tokens import TokenPolicy, Tokens
+
+    if settings.oidc_issuer is None:
+        return None
+    pairs = (text.rpartition("=") for text in settings.oidc_role_map)
+    policy = TokenPolicy(
+        audience=settings.oidc_audience or "",
+        roles_claim=settings.oidc_roles_claim,
+        role_map={value: Role(role) for value, _, role in pairs},
+    )
+    return Tokens(Issuer(settings.oidc_issuer, runtime.clock), policy, runtime.clock)
+
+
+def server_hosts(settings: Settings) -> Hosts:
+    """The names under which a server with these settings answers."""
+    from horarium.api.hosts import allowed_hosts
+
+    public = urlsplit(settings.public_url).hostname if settings.public_url else None
+    names = [settings.host, *settings.allowed_hosts, *([public] if public else [])]
+    return allowed_hosts(names, addresses=not is_loopback(settings.host))

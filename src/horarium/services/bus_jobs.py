@@ -1,0 +1,55 @@
+"""The jobs that go to one bus, looked up now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from horarium.clock import HOUR, Instant, to_micros
+from horarium.model import BusTarget
+from horarium.ports import PAGE_MAX, JobFilter, Store
+
+LIST_SECONDS = 60.0
+"""How often the jobs of a bus are looked up."""
+LIST_SECONDS_MIN = 5.0
+"""Not more often than this, however often jobs change."""
+FORGET_AFTER = HOUR
+"""How long the reports of a job that was deleted are still taken."""
+
+
+class BusJobs:
+    """The names of the jobs of one bus, those deleted not long ago included."""
+
+    def __init__(self, bus: str, store: Store) -> None:
+        self._bus = bus
+        self._store = store
+        self._seen_at: dict[str, Instant] = {}
+        self._listed_at: Instant | None = None
+        self._changed = False
+
+    def signalled(self) -> None:
+        """A job was defined, changed or deleted."""
+        self._changed = True
+
+    async def look(self, now: Instant) -> Collection[str] | None:
+        """The names; None: it is too early to look again."""
+        if not self._is_due(now):
+            return None
+        self._changed = False
+        after: str | None = None
+        while True:
+            page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
+            for job in page.items:
+                if isinstance(job.target, BusTarget) and job.target.bus == self._bus:
+                    self._seen_at[job.name] = now
+            after = page.next_after
+            if after is None:
+                break
+        self._listed_at = now
+        self._seen_at = {name: at for name, at in self._seen_at.items() if at + FORGET_AFTER > now}
+        return self._seen_at.keys()
+
+    def _is_due(self, now: Instant) -> bool:
+        if self._listed_at is None:
+            return True
+        pause = LIST_SECONDS_MIN if self._changed else LIST_SECONDS
+        return not self._listed_at <= now < self._listed_at + to_micros(pause)

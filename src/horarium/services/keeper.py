@@ -1,0 +1,79 @@
+"""The keeper: keeps the leases of what is performed here, ends what is over its time, passes cancels on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horarium.clock import Clock, Instant
+from horarium.errors import Outage
+from horarium.ports import CANCEL, Topic
+from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
+from horarium.services.clock_watch import ClockWatch
+from horarium.services.leases import Leases
+from horarium.services.performing import Performing
+from horarium.services.service import Service, Wake
+
+
+class Keeper(Service):
+    """The service that keeps leases. `leased` is set by `performing` when there is a lease to look after soon."""
+
+    name = "keeper"
+    topics: tuple[Topic, ...] = (CANCEL,)
+
+    def __init__(self, performing: Sequence[Performing], leases: Leases, leased: Wake, clock: Clock) -> None:
+        self.wake = leased
+        self._performing = tuple(performing)
+        self._leases = leases
+        self._clock = clock
+        self._watch = ClockWatch(clock)
+        self._asked = False
+
+    def signalled(self) -> None:
+        """A cancel was asked, perhaps for a run that was claimed and has not begun: none of these begins before the
+        store has been asked about it."""
+        self._asked = True
+        for one in self._performing:
+            if one.waiting.hold_all():
+                one.room.set()
+
+    async def step(self, now: Instant) -> Instant | None:
+        step = self._watch.look(now)
+        if step > 0:
+            for one in self._performing:
+                await self._leases.put_forward(one.lively(), step, now)
+        if self._asked:
+            self._asked = False
+            try:
+                for one in self._performing:
+                    await self._leases.beat(one.lively())
+            except Outage:
+                self._asked = True
+                raise
+        # The clock may have gone back while we waited: a lease renewed since then would seem to have run out.
+        wakes = [await self._keep(one, min(now, self._clock.now())) for one in self._performing]
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    async def _keep(self, performing: Performing, now: Instant) -> Instant | None:
+        """Renew leases that are a third gone, end attempts that are over time. When to look again."""
+        performing.quiet.tell_rest(now)
+        for attempt in performing.lively():
+            if attempt.deadline is not None and attempt.deadline <= now:
+                attempt.end(Stop.TIMEOUT, now)
+            elif attempt.lease_expires_at <= now:
+                attempt.end(Stop.LOST, now)
+        await self._leases.beat([attempt for attempt in performing.lively() if attempt.wants_beat(now)])
+        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in performing.lively()]
+        return min([*wakes, *self._cancel_again(performing, now)], default=None)
+
+    def _cancel_again(self, performing: Performing, now: Instant) -> list[Instant]:
+        """Cancel those again that were cancelled and still run. Returns when to do so next."""
+        told = [attempt for attempt in performing.attempts.values() if attempt.stop is not None]
+        for attempt in told:
+            if attempt.cancel_again_at <= now:
+                performing.quiet.warning(
+                    now, "run %s of %s: it was cancelled %d s ago (%s), its lease is given up, and it goes on; "
+                    "it is cancelled again, and keeps its place until it ends",
+                    attempt.run.id, attempt.run.queue, CANCEL_AGAIN_SECONDS, attempt.stop and attempt.stop.value,
+                )  # fmt: skip
+                attempt.cancel(now)
+        return [attempt.cancel_again_at for attempt in told]

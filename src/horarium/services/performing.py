@@ -1,0 +1,229 @@
+"""Performing: places, and the attempts that are under way in them.
+
+Each place is a task that takes the next ready run as soon as it is done with one; another place is opened only when the
+present ones wait for something, so that runs that never wait cost no task at all.
+
+The hard part is to stop in time. An attempt ends early for one of three reasons: its time limit, a lost lease (also
+that of a cancel whose grace ran out), or the end of this process. The reason is noted before the task is cancelled, so
+that one is never mistaken for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from horarium.clock import Clock, to_micros
+from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
+from horarium.ports import BATCH_MAX, Assignment, Delivery
+from horarium.services.attempt import Attempt, Stop
+from horarium.services.collector import Collector
+from horarium.services.leases import Leases
+from horarium.services.quiet import QuietLog
+from horarium.services.service import POLL_SECONDS, Wake
+from horarium.services.unstoppable import Unstoppable
+from horarium.services.waiting import Claim, Ready, Waiting
+
+PLACES_MAX = 10_000
+AHEAD_SECONDS = 0.03
+"""Runs are claimed ahead of free places as far as they begin within this, by the present pace: short runs come in large
+batches, and long ones wait in the store, where others can take them."""
+FAIR_RUNS = 200
+"""Runs that one place performs without giving way, where none of them waits for anything."""
+
+INTERRUPTED = Released("interrupted: the node stopped")
+NO_PLACE = "released: every place is taken by work that does not stop"
+
+log = logging.getLogger("horarium")
+
+
+class Pace:
+    """How fast runs are performed, and so how many are claimed ahead of free places."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._performed = 0
+        self._since = 0.0
+        self.ahead = 0
+
+    def performed(self) -> None:
+        """One more run."""
+        self._performed += 1
+
+    def look(self) -> None:
+        """Count what was performed since the last look."""
+        now = self._clock.monotonic()
+        seconds, self._since = now - self._since, now
+        begun = self._performed / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
+        self.ahead = min((self.ahead + int(begun)) // 2, BATCH_MAX)
+        self._performed = 0
+
+
+class Performing:
+    """The places of one dispatcher, and what is in its hands. `room` is set when it can take more, `leased` when there
+    is an attempt that the keeper has to look at sooner than it would."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        leases: Leases,
+        collector: Collector,
+        deliveries: Mapping[str, Delivery],
+        leased: Wake,
+        *,
+        places: int = 100,
+    ) -> None:
+        self.room = Wake()
+        self.places = min(places, PLACES_MAX)
+        self.waiting = Waiting()
+        self.pace = Pace(clock)
+        self.quiet = QuietLog("work that did not stop in time")
+        self.unstoppable = Unstoppable(self.places, clock, self.quiet, self._has_room)
+        self.attempts: dict[Claim, Attempt] = {}
+        self._clock = clock
+        self._leases = leases
+        self._collector = collector
+        self._deliveries = deliveries
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = False
+        self._leased = leased
+
+    @property
+    def free(self) -> int:
+        """How many runs could begin at once, or very soon."""
+        taken = len(self.attempts) + len(self.waiting) + len(self.unstoppable)
+        return self.places + self.pace.ahead - taken
+
+    def taken(self) -> Counter[str]:
+        """How many runs of each queue are in our hands."""
+        taken = Counter(attempt.run.queue for attempt in (*self.attempts.values(), *self.unstoppable))
+        taken.update(ready.run.queue for ready in self.waiting)
+        return taken
+
+    # ---- places
+
+    def begin(self) -> None:
+        """Let what is ready begin, as far as there are places: one more, if there is a run for it."""
+        self._opening = False
+        if self.waiting.ready and len(self._tasks) < self.places - len(self.unstoppable):
+            task = asyncio.get_running_loop().create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._close_place)
+
+    def _close_place(self, task: asyncio.Task[None]) -> None:
+        """A place found nothing more to do. What came in since, while it still counted as one, needs another. One that
+        was cancelled from outside (the event loop ends) does not come back."""
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self.begin()
+
+    def _has_room(self) -> None:
+        self.begin()
+        self.room.set()
+
+    async def _work(self) -> None:
+        """One place: perform runs until there are none."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        performed = 0
+        while self.waiting.ready and len(self._tasks) <= self.places - len(self.unstoppable):
+            ready = self.waiting.next()
+            if self.waiting.ready and not self._opening:
+                self._opening = True
+                loop.call_soon(self.begin)
+            if (ready.run.lease_expires_at or 0) <= self._clock.now():
+                self.waiting.hold(ready)  # or the clock stepped forward: the store is asked
+                continue
+            await self._attempt(ready, task)
+            performed += 1
+            if performed % FAIR_RUNS == 0:
+                await asyncio.sleep(0)
+        self.room.set()
+
+    # ---- attempts
+
+    async def _attempt(self, ready: Ready, task: asyncio.Task[None]) -> None:
+        attempt = Attempt(self._leases, self._goes_on, ready.run, ready.job, task)
+        self.attempts[ready.claim] = attempt
+        if attempt.deadline is not None or attempt.renew_at < self._clock.now() + to_micros(POLL_SECONDS):
+            self._leased.set()
+        try:
+            outcome = await self._perform(attempt, task)
+        finally:
+            attempt.over()
+            del self.attempts[ready.claim]
+            self.pace.performed()
+            if self.waiting.ready <= self.pace.ahead // 2:
+                self.room.set()
+        if outcome is not None:
+            self._collector.add(attempt.run, attempt.job, outcome)
+
+    async def _perform(self, attempt: Attempt, task: asyncio.Task[None]) -> Outcome | None:
+        """One attempt. None: it is not ours to settle."""
+        run = attempt.run
+        try:
+            outcome = await self._deliveries[run.queue].deliver(Assignment(run, attempt.job), attempt)
+            return outcome if attempt.stop is None else _ended_early(attempt, outcome)
+        except asyncio.CancelledError:
+            if attempt.stop is not None:
+                return _ended_early(attempt, INTERRUPTED)
+            if task.cancelling():
+                raise
+            return Failed("cancelled by its own doing")
+        except Exception as error:
+            log.exception("run %s: its target failed", run.id)
+            return Failed(f"{type(error).__name__}: {error}")
+
+    def _goes_on(self, attempt: Attempt, over: asyncio.Future[object]) -> None:
+        """This work goes on, though its attempt is over: it keeps its place until then."""
+        self.unstoppable.add(attempt, over)
+        if self.unstoppable.everywhere:
+            self.give_back(NO_PLACE)
+
+    def lively(self) -> list[Attempt]:
+        """The attempts that were not asked to end."""
+        return [attempt for attempt in self.attempts.values() if attempt.stop is None]
+
+    def cancel_asked(self, run: Run) -> None:
+        """A cancel was asked for this claimed run, in this process: its target sees it at once."""
+        attempt = self.attempts.get((run.id, run.token))
+        if attempt is not None:
+            attempt.ask_to_stop()
+
+    # ---- giving back
+
+    def give_back(self, reason: str) -> None:
+        """Release what was claimed and has not begun."""
+        for run, job in self.waiting.clear():
+            self.release(run, job, reason)
+
+    def release(self, run: Run, job: Job | None, reason: str) -> None:
+        """Release a run that has not begun."""
+        self._collector.add(run, job, Released(reason))
+
+    async def idle(self) -> None:
+        """Return when nothing runs."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def end(self, seconds: float) -> None:
+        """End what runs, and wait for it a little. What goes on all the same is given back."""
+        for attempt in self.lively():
+            attempt.end(Stop.NODE, self._clock.now())
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for attempt in self.attempts.values():
+            if attempt.stop is Stop.NODE:
+                attempt.given_back = True
+                self.release(attempt.run, attempt.job, "interrupted, but it went on: the node stopped")
+
+
+def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
+    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer decides. What was
+    done before this node ended it is done; anything else is not held against the run."""
+    if attempt.stop is not Stop.NODE or attempt.given_back:
+        return None
+    return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED

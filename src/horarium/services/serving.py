@@ -1,0 +1,57 @@
+"""Says in the log which queues no worker serves: runs are due there, and none is claimed.
+
+A look is taken now and then, and only what two looks in a row show is said: between the end of one run and the claim of
+the next there may be none claimed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from horarium.clock import MINUTE, SECOND, Instant
+from horarium.operations.serving import with_unserved
+from horarium.ports import QueueStats, Store, Topic
+from horarium.services.service import Service, Wake
+
+LOOK_EVERY = 30 * SECOND
+SAY_EVERY = 10 * MINUTE
+
+log = logging.getLogger("horarium")
+
+
+class Serving(Service):
+    """Watches that every queue is served."""
+
+    name = "serving"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, store: Store) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._looked_at: Instant | None = None
+        self._seen: frozenset[str] = frozenset()
+        self._said: dict[str, Instant] = {}
+
+    async def step(self, now: Instant) -> Instant | None:
+        if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
+            return self._looked_at + LOOK_EVERY
+        stats = await with_unserved(self._store, await self._store.stats(now), now)
+        unserved = [queue for queue in stats.queues if queue.unserved]
+        for queue in unserved:
+            if queue.queue in self._seen:
+                self._say(queue, now)
+        self._seen = frozenset(queue.queue for queue in unserved)
+        self._said = {queue: at for queue, at in self._said.items() if queue in self._seen}
+        self._looked_at = now
+        return now + LOOK_EVERY
+
+    def _say(self, queue: QueueStats, now: Instant) -> None:
+        said = self._said.get(queue.queue)
+        if queue.oldest_due_at is None or (said is not None and said <= now < said + SAY_EVERY):
+            return
+        self._said[queue.queue] = now
+        age = (now - queue.oldest_due_at) // SECOND
+        log.warning(
+            "no worker serves the queue %s: %d runs are due, the oldest since %d s",
+            queue.queue, queue.due, age, extra={"queue": queue.queue, "due": queue.due, "oldest_due_seconds": age},
+        )  # fmt: skip

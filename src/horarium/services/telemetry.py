@@ -1,0 +1,138 @@
+"""What can be measured, under the names that /metrics shows. Labels are few and bounded: never a job, never a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from horarium.clock import SECOND
+from horarium.model import Disposition, Run, State
+from horarium.ports import Stats
+
+LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+QUEUES_SHOWN_MAX = 100
+
+
+class Telemetry:
+    """Counters of one process. Methods take batches; none of them can fail."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._planned = self._counter("horarium_runs_planned_total", "Runs created, by cause.", ["cause"])
+        self._skipped = self._counter(
+            "horarium_fires_skipped_total", "Fire times that did not run, by disposition.", ["disposition"]
+        )
+        self._claimed = self._counter(
+            "horarium_runs_claimed_total", "Attempts begun by this process, by kind.", ["kind"]
+        )
+        self._settled = self._counter("horarium_attempts_settled_total", "Attempts ended, by outcome.", ["outcome"])
+        self._rescued = self._counter(
+            "horarium_runs_rescued_total", "Runs whose lease expired, by what came of it.", ["state"]
+        )
+        self._lost = self._counter("horarium_leases_lost_total", "Outcomes that came too late to count.", [])
+        self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs forgotten by retention.", [])
+        self._reported = self._counter(
+            "horarium_bus_reports_total", "Messages from workers on a bus, by what came of them.", ["outcome"]
+        )
+        self._refused = self._counter(
+            "horarium_requests_refused_total",
+            "Requests and connections refused before any work, by reason.",
+            ["reason"],
+        )
+        self._lateness = Histogram(
+            "horarium_run_lateness_seconds",
+            "From the instant a run was due to the start of its attempt.",
+            buckets=LATENESS_BUCKETS,
+            registry=self.registry,
+        )
+        self._depth = Gauge(
+            "horarium_queue_runs",
+            "Unfinished runs, by queue and condition.",
+            ["queue", "condition"],
+            registry=self.registry,
+        )
+        self._age = Gauge(
+            "horarium_queue_oldest_due_seconds",
+            "How long the oldest due run has waited.",
+            ["queue"],
+            registry=self.registry,
+        )
+        self._unserved = Gauge(
+            "horarium_queue_unserved",
+            "1 if runs have been due for a minute and no worker claims any.",
+            ["queue"],
+            registry=self.registry,
+        )
+        self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def planned(self, runs: Sequence[Run]) -> None:
+        """A plan was committed."""
+        for run in runs:
+            if run.state is State.PENDING:
+                self._planned.labels(run.cause.value).inc()
+            else:
+                self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
+
+    def claimed(self, runs: Sequence[Run], kind: str) -> None:
+        """Attempts begin."""
+        self._claimed.labels(kind).inc(len(runs))
+        observe = self._lateness.observe
+        for run in runs:
+            if run.started_at is not None:
+                observe(max(run.started_at - run.due_at, 0) / SECOND)
+
+    def settled(self, runs: Sequence[Run]) -> None:
+        """Attempts ended and were written."""
+        counts: dict[State, int] = {}
+        for run in runs:
+            counts[run.state] = counts.get(run.state, 0) + 1
+        for state, count in counts.items():
+            outcome = "retry" if state is State.PENDING else state.value
+            self._settled.labels(outcome).inc(count)
+
+    def rescued(self, runs: Sequence[Run]) -> None:
+        """Leases expired."""
+        for run in runs:
+            self._rescued.labels(run.state.value).inc()
+
+    def lease_lost(self) -> None:
+        """An outcome came too late."""
+        self._lost.inc()
+
+    def reported(self, outcome: str) -> None:
+        """A message came from a worker on a bus: written, duplicate, stale, foreign, malformed, error."""
+        self._reported.labels(outcome).inc()
+
+    def refused(self, reason: str) -> None:
+        """A request or a connection was refused: unauthorized, throttled, host, site, head, slow, malformed,
+        connections."""
+        self._refused.labels(reason).inc()
+
+    def pruned(self, count: int) -> None:
+        """Runs were forgotten."""
+        if count:
+            self._pruned.inc(count)
+
+    def render(self, stats: Stats | None = None, now: int = 0) -> tuple[bytes, str]:
+        """The text that Prometheus scrapes, and its content type."""
+        if stats is not None:
+            self._show(stats, now)
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _show(self, stats: Stats, now: int) -> None:
+        self._jobs.labels("true").set(stats.jobs_enabled)
+        self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
+        self._depth.clear()
+        self._age.clear()
+        self._unserved.clear()
+        for queue in stats.queues[:QUEUES_SHOWN_MAX]:
+            for condition in ("due", "scheduled", "running"):
+                self._depth.labels(queue.queue, condition).set(getattr(queue, condition))
+            waited = 0 if queue.oldest_due_at is None else max(now - queue.oldest_due_at, 0)
+            self._age.labels(queue.queue).set(waited / SECOND)
+            self._unserved.labels(queue.queue).set(queue.unserved)

@@ -1,0 +1,111 @@
+"""Claimed runs that have not begun: those that are ready, and those that are held.
+
+A run is held until its instant comes, or until the store has been asked about its lease. The code that waits for the
+store in between takes single runs out, and only those still here: a run that comes in meanwhile is never lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from horarium.clock import Instant, to_micros
+from horarium.model import Job, Run
+from horarium.rules.settling import put_forward
+
+Claim = tuple[str, int]
+"""A run's id and the token of its claim."""
+
+
+class Ready(NamedTuple):
+    """A claimed run that can be performed."""
+
+    run: Run
+    job: Job | None
+
+    @property
+    def claim(self) -> Claim:
+        return self.run.id, self.run.token
+
+    @property
+    def patience_ends_at(self) -> Instant:
+        """When a third of its lease, or of the time that it may take, is gone: it has waited too long for a place."""
+        run = self.run
+        ends = run.lease_expires_at or 0
+        return ends - min(to_micros(run.lease_seconds), ends - (run.started_at or 0)) * 2 // 3
+
+
+class Waiting:
+    """What was claimed and has not begun."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Ready] = deque()
+        self._held: dict[Claim, Ready] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._held)
+
+    def __iter__(self) -> Iterator[Ready]:
+        yield from self._ready
+        yield from self._held.values()
+
+    @property
+    def ready(self) -> int:
+        """How many can begin at once."""
+        return len(self._ready)
+
+    def add(self, ready: Ready) -> None:
+        """It can begin as soon as there is a place."""
+        self._ready.append(ready)
+
+    def hold(self, ready: Ready) -> None:
+        """It can't begin before the store has been asked about it."""
+        self._held[ready.claim] = ready
+
+    def hold_all(self) -> bool:
+        """Nothing begins before the store has been asked about it. Whether anything waits."""
+        while self._ready:
+            self.hold(self._ready.popleft())
+        return bool(self._held)
+
+    def put_forward(self, step: int) -> list[Run]:
+        """The wall clock stepped forward, and no time has passed: these leases go on as they were. Nothing begins
+        before the store has been asked about it. The runs as they are now."""
+        self.hold_all()
+        self._held = {claim: Ready(put_forward(run, step), job) for claim, (run, job) in self._held.items()}
+        return [ready.run for ready in self._held.values()]
+
+    def take_impatient(self, now: Instant) -> list[Ready]:
+        """Take out what is ready and has waited too long for a place."""
+        impatient = [ready for ready in self._ready if ready.patience_ends_at <= now]
+        for ready in impatient:
+            self._ready.remove(ready)
+        return impatient
+
+    def next(self) -> Ready:
+        """Take the first that is ready."""
+        return self._ready.popleft()
+
+    def due(self, now: Instant) -> list[Ready]:
+        """Of what is held, what is due; it stays held."""
+        return [ready for ready in self._held.values() if ready.run.due_at <= now]
+
+    def release(self, claim: Claim) -> bool:
+        """Hold it no longer. False: it is not held any more."""
+        return self._held.pop(claim, None) is not None
+
+    def next_due_at(self) -> Instant | None:
+        """When the next that is held falls due."""
+        return min((ready.run.due_at for ready in self._held.values()), default=None)
+
+    def patience_ends_at(self) -> Instant | None:
+        """When the first that is ready will have waited too long."""
+        return min((ready.patience_ends_at for ready in self._ready), default=None)
+
+    def clear(self) -> list[Ready]:
+        """Take out everything."""
+        rest = list(self)
+        self._ready.clear()
+        self._held.clear()
+        return rest

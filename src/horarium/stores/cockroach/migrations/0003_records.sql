@@ -1,0 +1,20 @@
+-- What is stored beside jobs and runs, by name. Names and labels are UTF-8 in bytea, whose order is that of code
+-- points; a label is the JSON text of [key, value], `labels` is all of them as a JSON object.
+
+CREATE TABLE IF NOT EXISTS horarium.records (
+    namespace_id int8 NOT NULL,
+    version int8 NOT NULL,
+    name bytea NOT NULL,
+    labels bytea NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name)
+);
+
+CREATE TABLE IF NOT EXISTS horarium.record_labels (
+    namespace_id int8 NOT NULL,
+    name bytea NOT NULL,
+    label bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name, label)
+);
+
+CREATE INDEX IF NOT EXISTS record_labels_by_label ON horarium.record_labels (namespace_id, label, name);

@@ -1,0 +1,90 @@
+"""Lists of runs: how what was found in several walks down the ids becomes one page.
+
+A list is answered from indexes that are sorted by id, one walk for each: pending runs, claimed ones, those that failed,
+and so on. A walk that has to filter looks at a bounded number of runs. One that was broken off there, or that found all
+that the page can hold, knows nothing of what lies below: so the page ends at the highest such place. It may then be
+short, or empty, and still be followed by another.
+
+An id begins with the millisecond of the run's fire time (`model.uuid7`), so bounds on the one are bounds on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import merge
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model import uuid7
+from horarium.ports import RunFilter
+
+SCAN_MAX = 4_000
+"""How many runs one walk looks at for a page."""
+
+MILLISECOND = 1_000
+MILLIS_MAX = (1 << 48) - 1
+
+T = TypeVar("T")
+Id = TypeVar("Id", str, bytes)
+
+
+class Walk(Struct, Generic[Id], frozen=True):
+    """What a walk found: (id, anything else) in descending order; and the id at which it was broken off (None: it came
+    to its end)."""
+
+    found: Sequence[tuple[Id, Any]]
+    broken_off: Id | None = None
+
+
+def joined(walks: Iterable[Walk[Id]], limit: int) -> tuple[list[Any], Id | None]:
+    """The page of walks that looked for `limit` + 1 runs each: what else was found with each id, and below which id the
+    next page begins (None: there is none)."""
+    walks = list(walks)
+    frontiers = [frontier for walk in walks if (frontier := _known_down_to(walk, limit)) is not None]
+    frontier = max(frontiers, default=None)
+    found = list(merge(*(walk.found for walk in walks), key=_first, reverse=True))
+    known = found if frontier is None else [one for one in found if one[0] >= frontier]
+    page = [value for _, value in known[:limit]]
+    if limit <= 0:
+        return [], None
+    return page, known[limit - 1][0] if len(known) > limit else frontier
+
+
+def _known_down_to(walk: Walk[Id], limit: int) -> Id | None:
+    return walk.found[-1][0] if len(walk.found) > limit else walk.broken_off
+
+
+def _first(pair: tuple[Id, Any]) -> Id:
+    return pair[0]
+
+
+def id_bounds(where: RunFilter, after: str | None) -> tuple[str | None, str | None]:
+    """Which ids runs of this filter can have: from the first one (None: any) to below the second."""
+    lowest = None if where.since is None else lowest_id(where.since // MILLISECOND)
+    beyond = None if where.until is None else lowest_id_after(max(where.until - 1, 0))
+    if beyond is None or after is None:
+        return lowest, beyond if after is None else after
+    return lowest, min(beyond, after)
+
+
+def lowest_id(millis: int) -> str:
+    """The lowest id that a run with this fire time can have."""
+    return uuid7(min(max(millis, 0), MILLIS_MAX) * MILLISECOND, bytes(10))
+
+
+def lowest_id_after(fire_at: Instant) -> str:
+    """The lowest id that a run of a later millisecond can have."""
+    return lowest_id(fire_at // MILLISECOND + 1)
+
+
+def ahead_after(planned_until: Instant, job_id: str) -> str:
+    """Where a page of jobs whose cursors lie ahead goes on."""
+    return f"{planned_until}/{job_id}"
+
+
+def ahead_cursor(after: str) -> tuple[Instant, str]:
+    """The same, read."""
+    planned_until, _, job_id = after.partition("/")
+    return int(planned_until), job_id

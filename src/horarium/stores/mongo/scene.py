@@ -1,0 +1,115 @@
+"""What changes, withdrawals and additions do to runs, computed in memory inside a transaction, then written.
+
+What is stored is read in the transaction's snapshot; a concurrent write makes it start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Run, RunChange, State
+from horarium.model.records import Record
+from horarium.stores.mongo import queries
+from horarium.stores.mongo.connect import delete_many, new_mark, replace_one
+from horarium.stores.mongo.records import add_records
+from horarium.stores.mongo.rows import CHANGING, load_runs, run_document
+from horarium.stores.mongo.session import Session
+
+
+async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run], within: Any) -> Scene:
+    """The stored runs that are `named`, or that may be in the way of those to be `added`."""
+    found = await session.find(queries.get_runs(session, (run.id for run in [*added, *named])), within=within)
+    scene = Scene(load_runs(session, found))
+    if keys := sorted({run.unique_key for run in added if run.unique_key is not None}):
+        holders = await session.find(queries.run_by_key(session, keys), within=within)
+        scene.keys.update({run.unique_key: run.id for run in load_runs(session, holders) if run.unique_key is not None})
+    owned = [run for run in added if run.job_id is not None]
+    if owned:
+        fires = [run.fire_at for run in owned]
+        query = queries.runs_by_fire(session, (run.job_id or "" for run in owned), min(fires), max(fires))
+        for document in await session.find(query, within=within):
+            scene.fires[document["job_id"], int(document["fire_at"])] = document["_id"][len(session.prefix) :]
+    return scene
+
+
+async def write_scene(session: Session, scene: Scene, within: Any) -> None:
+    """What goes, what stays, what comes; and the records."""
+    gone, kept, new = scene.outcome()
+    mark = new_mark()
+    writes = [
+        replace_one({"_id": session.key(run.id)}, run_document(session, run, mark)) for run in sorted(kept, key=_id_of)
+    ]
+    if gone:
+        writes.insert(0, delete_many({"_id": {"$in": session.keys(gone)}}))
+    if writes:
+        await session.runs.bulk_write(writes, session=within)
+    if new:
+        await session.runs.insert_many([run_document(session, run, mark) for run in new], session=within)
+    await add_records(session, scene.records, within)
+
+
+def _id_of(run: Run) -> str:
+    return run.id
+
+
+class Scene:
+    """Some stored runs, and what becomes of them. `keys` and `fires`: which id holds a unique key, a fire time."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._before = {run.id: run for run in runs}
+        self._now = dict(self._before)
+        self.keys = {run.unique_key: run.id for run in runs if run.unique_key is not None}
+        self.fires = {(run.job_id, run.fire_at): run.id for run in runs if run.job_id is not None}
+        self.records: list[Record] = []
+
+    def change(self, change: RunChange, now: Instant) -> bool:
+        """Write a change, and what it brings along, unless its run has moved on."""
+        stored = self._now.get(change.run.id)
+        if stored is None or not _unmoved(stored, change, now):
+            return False
+        self._now[stored.id] = replace(stored, **{name: getattr(change.run, name) for name in CHANGING})
+        for run in change.follow_ups:
+            self.add(run)
+        self.records += change.records
+        return True
+
+    def withdraw(self, read: Run) -> None:
+        """Delete a run that is still pending under the token that was read."""
+        run = self._now.get(read.id)
+        if run is None or run.state is not State.PENDING or run.token != read.token:
+            return
+        del self._now[run.id]
+        if run.unique_key is not None:
+            del self.keys[run.unique_key]
+        if run.job_id is not None:
+            del self.fires[run.job_id, run.fire_at]
+
+    def add(self, run: Run) -> bool:
+        """Insert a run, unless its id, its unique key or its fire time is taken."""
+        if run.id in self._now or run.unique_key in self.keys or (run.job_id, run.fire_at) in self.fires:
+            return False
+        self._now[run.id] = run
+        if run.unique_key is not None:
+            self.keys[run.unique_key] = run.id
+        if run.job_id is not None:
+            self.fires[run.job_id, run.fire_at] = run.id
+        return True
+
+    def outcome(self) -> tuple[list[str], list[Run], list[Run]]:
+        """The ids of deleted runs, the changed runs, and the new ones."""
+        gone = [run_id for run_id in self._before if run_id not in self._now]
+        kept = [run for run in self._now.values() if run.id in self._before and run is not self._before[run.id]]
+        new = [run for run in self._now.values() if run.id not in self._before]
+        return gone, kept, new
+
+
+def _unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
+    if stored.token != change.token or stored.state is not change.state:
+        return False
+    if change.held is None:
+        return True
+    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held

@@ -1,0 +1,134 @@
+"""Lists of runs: which indexes hold what a filter asks for, and the walks down them.
+
+Everything else that lists need (how walks become a page, why a page may be short) is in `stores.listing`. What is
+finished has a table of its own, and there each state an index that holds nothing else, but `completed`: that is most of
+history, and is filtered from all of the namespace, the queue or the job. What is unfinished is walked through as it
+comes, unless a queue or a job has but little of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from horarium.clock import Instant
+from horarium.model import CLAIMED, UNFINISHED, Run, State
+from horarium.ports import Page, RunFilter
+from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
+from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after
+from horarium.stores.postgres.rows import is_storable, storable
+from horarium.stores.postgres.runs import load
+from horarium.stores.postgres.session import Session
+
+HIGHEST_ID = b"\xff" * 17
+UUID_BYTES, MILLIS_BYTES = 16, 6
+LATEST = (1 << 63) - 1
+
+
+class _Scope(Struct, frozen=True):
+    """All runs of a namespace, a queue or a job: how the names of its statements end, and its number."""
+
+    ending: str
+    number: int
+
+
+async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+    queue_id = None
+    if where.queue is not None:
+        found = await session.rows("queue_numbers", session.namespace_id, storable([where.queue]))
+        if not found:
+            return Page(())
+        queue_id = found[0][0]
+    listing = _Listing(session, where, queue_id, after, limit)
+    rows, below = joined([walk async for walk in listing.walks()], limit)
+    return Page(tuple(await load(session, rows)), None if below is None else decode_id(below))
+
+
+class _Listing:
+    """One list: what its statements are given, and which ones it takes."""
+
+    def __init__(self, session: Session, where: RunFilter, queue_id: int | None, after: str | None, limit: int) -> None:
+        self._session, self._where, self._queue_id, self._limit = session, where, queue_id, limit
+        lowest, below = id_bounds(where, after)
+        self._lowest = b"" if lowest is None else encode_id(lowest)
+        self._below = HIGHEST_ID if below is None else encode_id(below)
+
+    async def walks(self) -> AsyncIterator[Walk[bytes]]:
+        states = self._where.states
+        for scope in await self._scopes():
+            if len(states) in (0, len(State)):
+                yield await self._unfinished(scope, None)
+                yield await self._walk(f"list_finished_runs{scope.ending}", scope.number, None)
+                continue
+            for state in states:
+                yield await self._walk_of_state(scope, state)
+
+    async def _scopes(self) -> list[_Scope]:
+        session, job = self._session, self._where.job
+        if job is not None:
+            owners = await session.rows("owners_named", session.namespace_id, job) if is_storable(job) else []
+            return [_Scope("_of_owner", row[0]) for row in owners]
+        if self._queue_id is not None:
+            return [_Scope("_of_queue", self._queue_id)]
+        return [_Scope("", session.namespace_id)]
+
+    async def _walk_of_state(self, scope: _Scope, state: State) -> Walk[bytes]:
+        if state in UNFINISHED:
+            return await self._unfinished(scope, state)
+        kind = "finished" if state is State.COMPLETED else "ended"
+        return await self._walk(f"list_{kind}_runs{scope.ending}", scope.number, state)
+
+    async def _unfinished(self, scope: _Scope, state: State | None) -> Walk[bytes]:
+        if scope.ending == "_of_owner":
+            return await self._by_fire(scope.number, state)
+        if state in CLAIMED:
+            return await self._walk("list_claimed_runs", self._session.namespace_id, state)
+        if scope.ending == "_of_queue":
+            few = await self._few_of_queue(state)
+            if few is not None:
+                return few
+        return await self._walk("list_unfinished_runs", self._session.namespace_id, state)
+
+    async def _walk(self, name: str, number: int, state: State | None) -> Walk[bytes]:
+        rows = await self._session.rows(name, *self._values(number, state))
+        cut = len(rows) <= self._limit and rows and rows[-1]["place"] == SCAN_MAX
+        return Walk(_matching(rows), rows[-1]["id"] if cut else None)
+
+    async def _few_of_queue(self, state: State | None) -> Walk[bytes] | None:
+        """All that is unfinished in the queue; None if that is too much."""
+        values = *self._values(self._session.namespace_id, state), self._session.namespace_id
+        rows = await self._session.rows("list_unfinished_runs_of_queue", *values)
+        if rows and rows[0]["place"] > SCAN_MAX:
+            return None
+        return Walk(sorted(_matching(rows), key=_id_of, reverse=True)[: self._limit + 1])
+
+    async def _by_fire(self, number: int, state: State | None) -> Walk[bytes]:
+        values = *self._values(number, state), _last_fire_below(self._below)
+        rows = await self._session.rows("list_unfinished_runs_of_owner", *values)
+        ends = [row["fire_at"] for row in rows if row["place"] == SCAN_MAX]
+        frontier = encode_id(lowest_id_after(ends[0])) if ends else None
+        found = sorted(_matching(rows), key=_id_of, reverse=True)
+        known = [pair for pair in found if frontier is None or pair[0] >= frontier]
+        return Walk(known[: self._limit + 1], frontier)
+
+    def _values(self, number: int, state: State | None) -> tuple[Any, ...]:
+        state_number = None if state is None else STATE_NUMBERS[state]
+        bounds = self._below, self._lowest, SCAN_MAX, self._limit + 1
+        return number, *bounds, self._queue_id, state_number, self._where.since, self._where.until
+
+
+def _matching(rows: Sequence[Any]) -> list[tuple[bytes, Any]]:
+    return [(row["id"], row) for row in rows if row["matches"]]
+
+
+def _id_of(pair: tuple[bytes, Any]) -> bytes:
+    return pair[0]
+
+
+def _last_fire_below(below: bytes) -> Instant:
+    """The highest fire time that an id below this one can have."""
+    if len(below) != UUID_BYTES:
+        return LATEST
+    return (int.from_bytes(below[:MILLIS_BYTES], "big") + 1) * MILLISECOND - 1

@@ -1,0 +1,151 @@
+"""Wake-ups: a dictionary of callbacks within one process, and what every way of carrying them between processes shares.
+
+Nothing is queued for a listener: a wake-up that no listener waits for is lost, which does no harm, since a listener
+looks for work before it waits. They only cut latency; everything stays correct with all of them dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from horarium.errors import HorariumError, Outage
+
+POLL_SECONDS = 0.1
+RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 5.0
+WAITING_MAX = 1_000
+"""Topics that wait to be sent, at most; more are dropped."""
+CANCEL_SECONDS = 0.2
+
+
+class LocalSignal:
+    """The Signal of one process. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[str, list[Callable[[], None]]] = {}
+
+    def publish(self, topic: str) -> None:
+        self.wake(topic)
+
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        wakes = self._wakes.setdefault(topic, [])
+        wakes.append(wake)
+
+        def unsubscribe() -> None:
+            if wake in wakes:
+                wakes.remove(wake)
+            if not wakes and self._wakes.get(topic) is wakes:
+                del self._wakes[topic]
+
+        return unsubscribe
+
+    def wake(self, topic: str) -> None:
+        """Wake the subscribers of this process."""
+        for wake in tuple(self._wakes.get(topic, ())):
+            wake()
+
+    def wake_all(self) -> None:
+        """Wake all subscribers: something changed, and it is not known what."""
+        for topic in tuple(self._wakes):
+            self.wake(topic)
+
+
+class PolledSignal(LocalSignal):
+    """A LocalSignal that also asks, ten times a second, whether another process wrote: for stores that can't notify,
+    but where asking costs almost nothing (a SQLite file: one pragma)."""
+
+    def __init__(self, changed: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__()
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to ask."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._ask())
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _ask(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            with suppress(Outage):
+                if await self._changed():
+                    self.wake_all()
+
+
+class SharedSignal(LocalSignal, ABC):
+    """A LocalSignal whose publications other processes hear too. One task listens, one sends, each over a connection of
+    its own, so publishing never waits, and what comes up meanwhile goes out together, a topic once. A task that fails
+    starts again, more slowly while it goes on failing; what it was about to send is dropped. An adapter says how, in
+    `_listen` (which calls `_listens` once it hears) and `_send` (which sends `_topics` until it fails); both raise a
+    HorariumError when they are cut off, and set `went_well` once something got through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listening = asyncio.Event()
+        """Set while publications of other processes are heard."""
+        self._waiting: dict[str, None] = {}
+        self._sendable = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def publish(self, topic: str) -> None:
+        self.wake(topic)
+        if self._tasks and len(self._waiting) < WAITING_MAX:
+            self._waiting[topic] = None
+            self._sendable.set()
+
+    async def start(self) -> None:
+        """Begin to listen and to send, and go on through every outage until `stop`. Returns at once."""
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = {loop.create_task(self._again(work)) for work in (self._listen, self._send)}
+
+    async def stop(self) -> None:
+        """Disconnect. May be called twice."""
+        tasks, self._tasks = self._tasks, set()
+        while tasks:
+            # Once may not do: a driver in the middle of connecting may take a cancellation for a failure.
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    async def _again(self, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        pause = RECONNECT_SECONDS_MIN
+        while True:
+            went_well = asyncio.Event()
+            with suppress(HorariumError):
+                await work(went_well)
+            if work == self._listen:
+                self.listening.clear()
+            pause = RECONNECT_SECONDS_MIN if went_well.is_set() else min(2 * pause, RECONNECT_SECONDS_MAX)
+            await asyncio.sleep(pause)
+
+    @abstractmethod
+    async def _listen(self, went_well: asyncio.Event) -> None:
+        """Hear what others publish, until cut off."""
+
+    @abstractmethod
+    async def _send(self, went_well: asyncio.Event) -> None:
+        """Send what is published here, until cut off."""
+
+    def _listens(self, went_well: asyncio.Event) -> None:
+        """Listening has begun, perhaps again: what was sent before is lost, so all subscribers are woken."""
+        went_well.set()
+        self.listening.set()
+        self.wake_all()
+
+    async def _topics(self) -> list[str]:
+        """What is to be sent: waits until there is something."""
+        while not self._waiting:
+            await self._sendable.wait()
+            self._sendable.clear()
+        topics, self._waiting = list(self._waiting), {}
+        return topics

@@ -1,0 +1,44 @@
+"""Runs added in a transaction of the caller's own: a store can do it or can't, says so, and both are tested."""
+
+from __future__ import annotations
+
+from horarium.ports import Store, TransactionalStore
+from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
+from horarium.testing.values import a_run
+
+
+class RolledBack(Exception):
+    """Ends a transaction so that nothing of it stays."""
+
+
+class TransactionContract(StoreUnderTest):
+    """`ports.TransactionalStore`. Say by `transaction` whether your store is one."""
+
+    async def test_a_store_adds_runs_in_a_transaction_of_the_caller_if_it_says_so_and_only_then(
+        self, store: Store
+    ) -> None:
+        assert isinstance(store, TransactionalStore) == (self.transaction(store) is not None)
+
+    async def test_runs_of_a_transaction_exist_once_it_commits(self, stores: Stores, store: Store) -> None:
+        begun = self.transaction(store)
+        if begun is None or not isinstance(store, TransactionalStore):
+            return
+        other, runs = await stores.another(), [a_run(1), a_run(2)]
+        async with begun as connection:
+            assert await store.add_runs_in(connection, runs) == [True, True]
+            assert await store.add_runs_in(connection, [a_run(2), a_run(3)]) == [False, True]
+            assert (await take(other)).runs == ()
+        assert sorted(ids((await take(other)).runs)) == sorted(a_run(number).id for number in (1, 2, 3))
+
+    async def test_runs_of_a_transaction_that_is_rolled_back_never_were(self, store: Store) -> None:
+        begun = self.transaction(store)
+        if begun is None or not isinstance(store, TransactionalStore):
+            return
+        try:
+            async with begun as connection:
+                assert await store.add_runs_in(connection, [a_run(1)]) == [True]
+                raise RolledBack
+        except RolledBack:
+            pass
+        assert await store.get_runs([a_run(1).id]) == [None]
+        assert await store.add_runs([a_run(1)]) == [True]

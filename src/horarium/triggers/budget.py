@@ -1,0 +1,91 @@
+"""What an evaluation may cost: a count of steps, not of time, so that the same question always gets the same answer.
+
+A step is about one question to a plain trigger (2 to 5 microseconds). Triggers made of triggers spend steps as they
+search; a plain trigger answers by arithmetic and spends one for each fire time that it lists. Where no budget is set,
+nothing is counted. A budget is carried in the context, so foreign triggers that hold ours are bounded too.
+
+    with limited(STEPS):
+        trigger.next_fire(now)      # raises TooExpensive beyond STEPS
+
+An inner budget never exceeds what is left of the outer one, and what it spends is spent there too. What a trigger works
+out once and keeps (the days of a `CronSet`) is paid when it is worked out, so the first answer costs the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from horarium.errors import TooExpensive
+
+FIRE_STEPS: Final = 2_000
+"""For one fire time, or a piece of a list: up to about 5 ms on the event loop."""
+PLAN_STEPS: Final = 5_000
+"""For the definition or the plan of one job, on the event loop."""
+LIST_STEPS: Final = 50_000
+"""For a whole list of fire times, made in pieces."""
+PLAN_STEPS_MAX: Final = 500_000
+"""For the plan of one job, in a thread: a hundred times what a definition may cost. Halving asks for 40 fire times."""
+
+
+class Budget:
+    """Steps that are left. Not for several threads at once."""
+
+    __slots__ = ("given", "left")
+
+    def __init__(self, steps: int) -> None:
+        self.given = steps
+        self.left = steps
+
+    @property
+    def spent(self) -> int:
+        return self.given - self.left
+
+    def spend(self, steps: int) -> None:
+        """Raises TooExpensive where fewer than `steps` are left."""
+        self.left -= steps
+        if self.left < 0:
+            raise TooExpensive(
+                "the rule is too expensive to evaluate: too many of its fire times are excluded or coincide;"
+                " hide long stretches with windows, dates or weekdays, or use fewer triggers",
+                field="trigger",
+            )
+
+
+_current: ContextVar[Budget | None] = ContextVar("horarium_trigger_budget", default=None)
+
+
+@contextmanager
+def limited(steps: int) -> Iterator[Budget]:
+    """Evaluations within raise TooExpensive once they have spent `steps`, or what is left of an outer budget."""
+    outer = _current.get()
+    budget = Budget(steps if outer is None else max(0, min(steps, outer.left)))
+    token = _current.set(budget)
+    try:
+        yield budget
+    finally:
+        _current.reset(token)
+        if outer is not None:
+            outer.left -= budget.spent
+
+
+@contextmanager
+def bounded(steps: int) -> Iterator[None]:
+    """As `limited` where no budget is in force; else that one holds."""
+    if _current.get() is not None:
+        yield
+        return
+    with limited(steps):
+        yield
+
+
+def spend(steps: int = 1) -> None:
+    """Count steps against the budget in force, if there is one."""
+    budget = _current.get()
+    if budget is not None:
+        budget.spend(steps)
+
+
+__all__ = ["FIRE_STEPS", "LIST_STEPS", "PLAN_STEPS", "PLAN_STEPS_MAX", "Budget", "bounded", "limited", "spend"]

@@ -1,0 +1,137 @@
+"""Lists of days in phrases: `mondays and thursdays`, `mon-fri`, `1st and 15th`, `last business day of each quarter`."""
+
+from __future__ import annotations
+
+from horarium.triggers.phrase_reader import WEEKDAY_GROUPS
+from horarium.triggers.phrase_times import TimeReader
+from horarium.triggers.phrase_words import (
+    DAY_NAMES,
+    DAY_PLURALS,
+    MONTH_NAMES,
+    RANGE_WORDS,
+    UNITS,
+    WEEKEND,
+    WORKDAYS,
+    Token,
+)
+
+
+class DayReader(TimeReader):
+    """Reads weekdays, days of the month, and of which months."""
+
+    def _is_date(self) -> bool:
+        """`24th of december`: a date, where `last friday of march` is a rule."""
+        first, second, third = self._peek(), self._peek(1), self._peek(2)
+        if second.text == "of" and third.text == "next" and self._peek(3).text == "month":
+            return True
+        return second.text in MONTH_NAMES or (
+            second.text == "of" and third.text in MONTH_NAMES and first.kind == "ordinal"
+        )
+
+    def _weekdays(self) -> None:
+        self._once_only("list of weekdays", self._peek())
+        self._weekday(self.parts.weekdays)
+        while self._lists_on(self._is_weekday):
+            self._weekday(self.parts.weekdays)
+
+    def _weekday(self, into: set[int]) -> None:
+        token = self._take()
+        first = DAY_NAMES.get(token.text, DAY_PLURALS.get(token.text))
+        if first is not None:
+            self.parts.recurring = self.parts.recurring or token.text in DAY_PLURALS
+            into |= self._days_from(first)
+        elif token.text in WEEKDAY_GROUPS:
+            self.parts.recurring = True
+            into |= WEEKEND if token.text.startswith("weekend") else WORKDAYS
+        elif token.text in ("business", "working") and self._accept("day", "days"):
+            self.parts.recurring = True
+            into |= WORKDAYS
+        else:
+            self._fail(token, "expected a weekday")
+
+    def _days_from(self, first: int) -> set[int]:
+        """`monday`, or `monday to friday`."""
+        last = DAY_NAMES.get(self._peek(1).text, DAY_PLURALS.get(self._peek(1).text))
+        if last is None or self._peek().text not in RANGE_WORDS:
+            return {first}
+        self._at += 2
+        self.parts.recurring = True
+        return {(first + n) % 7 for n in range((last - first) % 7 + 1)}
+
+    def _ordinals(self, token: Token) -> None:
+        """`first and third monday of the month`, `1st and 15th`, `last day of every quarter`."""
+        self._accept("the")
+        start = self._peek()
+        found = self._ordinal_range()
+        while self._lists_on(lambda candidate: self._ordinal(candidate) is not None):
+            found += self._ordinal_range()
+        noun = self._peek()
+        self._once_only("list of days", noun)
+        self.parts.recurring = True
+        if noun.text in DAY_NAMES:
+            self._take()
+            self._nth_weekday(start, found, DAY_NAMES[noun.text])
+        elif noun.text in ("weekday", "workday", "working", "business"):
+            self._take()
+            if noun.text in ("working", "business") and not self._accept("day", "weekday"):
+                self._fail(self._peek(), "expected day")
+            if max(found) > 20:
+                self._refuse(start, "expected the first to the 20th, or the last: every month has those")
+            self.parts.workdays |= set(found)
+        else:
+            self._accept("day", "days")
+            if max(found) > 31:
+                self._refuse(start, "expected a day from 1st to 31st")
+            self.parts.month_days |= set(found)
+        self._accept_of()
+
+    def _ordinal_range(self) -> list[int]:
+        """`1st`, or `1st to 5th`."""
+        start = self._peek()
+        first = self._take_ordinal()
+        if self._peek().text not in RANGE_WORDS or self._ordinal(self._peek(1)) is None:
+            return [first]
+        self._at += 1
+        last = self._take_ordinal()
+        if not 1 <= first < last:
+            self._refuse(start, "the range of days runs backwards")
+        return list(range(first, last + 1))
+
+    def _nth_weekday(self, start: Token, found: list[int], weekday: int) -> None:
+        if max(found) > 5:
+            self._refuse(start, "expected first to fifth, or last")
+        if found == [2] and self._peek().text not in ("of", "in"):
+            self._refuse(start, "ambiguous: write 'every other ...' or 'every second ... of the month'")
+        self.parts.nth |= {(which, weekday) for which in found}
+
+    def _accept_of(self) -> None:
+        if self._accept("of"):
+            self._of(self._peek())
+
+    def _of(self, token: Token) -> None:
+        """`of the month`, `of every quarter`, `of march and june`."""
+        if self._peek().text in MONTH_NAMES:
+            self._months(self._peek())
+            return
+        stepped = self._accept("every", "each")
+        if not stepped:
+            self._accept("the", "a")
+        step = 1
+        if stepped and self._accept("other"):
+            step = 2
+        elif stepped and self._number(self._peek()):
+            number = self._take()
+            step = self._bounded(number, self._number(number) or 0)
+        noun = self._take()
+        if UNITS.get(noun.text) not in ("month", "quarter", "year"):
+            self._fail(noun, "expected month, quarter, year or the name of a month")
+        if self.parts.unit is None:
+            self.parts.unit, self.parts.step = UNITS[noun.text], step
+        elif self.parts.unit != UNITS[noun.text] or step != 1:
+            self._refuse(noun, f"the phrase already recurs every {self.parts.unit}")
+
+    def _months(self, token: Token) -> None:
+        self._once_only("list of months", token)
+        self.parts.months.add(MONTH_NAMES[self._take().text])
+        while self._lists_on(lambda candidate: candidate.text in MONTH_NAMES):
+            self.parts.months.add(MONTH_NAMES[self._take().text])

@@ -1,0 +1,166 @@
+"""Rhythms in phrases: `every 15 minutes`, `every other tuesday`, `twice a day`, `10 times`, `at half past`."""
+
+from __future__ import annotations
+
+from horarium.triggers.phrase_days import DayReader
+from horarium.triggers.phrase_words import ADVERBS, DAY_NAMES, DAY_PARTS, MONTH_NAMES, TIMES, UNITS, Token
+
+TIMES_MAX = 1_000
+"""`every 5 minutes, 10 times`."""
+
+
+class RhythmReader(DayReader):
+    """Reads how often."""
+
+    def _every(self, token: Token) -> None:
+        first = self._peek()
+        if first.text in DAY_PARTS:
+            self._once_only("rhythm", token)
+            self.parts.recurring = True
+            return
+        if first.text in MONTH_NAMES:
+            self._once_only("rhythm", token)
+            self._every_month(self._take())
+        elif self._is_weekday(first):
+            self._once_only("rhythm", token)
+            self.parts.recurring = True
+            self._weekdays()
+        elif first.text in TIMES or first.kind == "time":
+            self.parts.recurring = True
+            self._times(first)
+        elif self._ordinal(first) is not None and not self._counts_units():
+            self._ordinals(token)
+        else:
+            self._finer_rhythm()
+            self._once_only("rhythm", token)
+            self._rhythm()
+
+    def _adverb(self, token: Token) -> None:
+        self._once_only("rhythm", token)
+        self.parts.unit = ADVERBS[token.text]
+
+    def _finer_rhythm(self) -> None:
+        """`every day from 9 to 18 every 30 minutes`: the finer rhythm is meant."""
+        unit = UNITS.get(self._peek(1).text, UNITS.get(self._peek().text))
+        if (self.parts.unit, self.parts.step) == ("day", 1) and unit in ("hour", "minute", "second"):
+            self._seen.discard("rhythm")
+
+    def _counts_units(self) -> bool:
+        """`every third day`, `every second`: an ordinal that counts units, unless `of` makes it a day of something."""
+        first, second, third = self._peek(), self._peek(1), self._peek(2)
+        if first.text == "last":
+            return False
+        if first.text == "second" and second.text not in UNITS and self._ordinal(second) is None:
+            return second.text not in DAY_NAMES and second.text != "of"
+        return second.text in UNITS and third.text not in ("of", "in")
+
+    def _rhythm(self) -> None:
+        """`15 minutes`, `other tuesday`, `half hour`, `third day`, `week`."""
+        first = self._take()
+        if first.text in ("half", "quarter") and self._peek().text in ("hour", "an"):
+            self._accept("an")
+            self._accept("hour")
+            self.parts.unit, self.parts.step = "minute", 30 if first.text == "half" else 15
+            return
+        if first.text == "other":
+            self.parts.step = 2
+        elif first.text in UNITS and not (first.text == "second" and self._peek().text in UNITS):
+            self.parts.unit = UNITS[first.text]
+            return
+        elif self._number(first) is not None or self._ordinal(first) is not None:
+            self.parts.step = self._bounded(first, self._number(first) or self._ordinal(first) or 0)
+        else:
+            self._fail(first, "expected a number, a unit such as minutes or a weekday after 'every'")
+        self._rhythm_unit(first)
+
+    def _rhythm_unit(self, first: Token) -> None:
+        token = self._peek()
+        if token.text in UNITS:
+            self.parts.unit = UNITS[self._take().text]
+        elif first.text == "other" and (token.text in DAY_NAMES or token.text in ("weekend", "weekday")):
+            if token.text == "weekday":
+                self._refuse(
+                    token, "every other weekday is ambiguous: name the days, e.g. every monday, wednesday and friday"
+                )
+            self.parts.unit = "week"
+            self._weekdays()
+        else:
+            self._fail(token, "expected a unit: seconds, minutes, hours, days, weeks, months, quarters or years")
+
+    def _every_month(self, token: Token) -> None:
+        self.parts.unit = "year"
+        self.parts.months.add(MONTH_NAMES[token.text])
+        day = self._day_number(self._peek())
+        if day is not None:
+            self._take()
+            self.parts.month_days.add(day)
+
+    def _times_a(self, token: Token) -> None:
+        if token.text not in ("once", "twice", "thrice") and not self._divides_a_unit():
+            self._limit(token)
+            return
+        self._once_only("rhythm", token)
+        count = {"once": 1, "twice": 2, "thrice": 3}.get(token.text) or self._number(token)
+        self._accept("times")
+        if count == 1 and self._peek().text in ("every", "each") and self._peek(1).text not in UNITS:
+            self._at += 1
+            self._rhythm()
+            return
+        adverb = ADVERBS.get(self._peek().text)
+        if adverb is None and not self._accept("a", "an", "per", "each", "every"):
+            self._fail(self._peek(), "expected e.g. a day")
+        unit = adverb or UNITS.get(self._peek().text)
+        last = self._take()
+        if unit is None or count is None:
+            self._fail(last, "expected day, hour, week, month or year")
+        if count == 1:
+            self.parts.unit = unit
+        elif unit == "day" and 24 % count == 0:
+            self.parts.unit = "day"
+            self._times_a_day = (token, count)
+        elif unit == "hour" and 60 % count == 0:
+            self.parts.unit, self.parts.step = "minute", 60 // count
+        else:
+            self._refuse(token, f"{count} times a {unit} does not divide evenly: name the times or days")
+
+    def _divides_a_unit(self) -> bool:
+        """`3 times a day`, where `3 times` by itself is a limit."""
+        after = self._peek(1).text
+        return after in ("a", "an", "per", "each", "every") or after in ADVERBS
+
+    def _limit(self, token: Token) -> None:
+        """`10 times`."""
+        self._once_only("number of times or length", token)
+        self._accept("times")
+        count = self._number(token) or 0
+        if not 1 <= count <= TIMES_MAX:
+            self._refuse(token, f"expected 1 to {TIMES_MAX} times")
+        self.parts.count = count
+
+    def _past_the_hour(self) -> bool:
+        """`half past`, `a quarter to the hour`, `minute 15`, `15 minutes past the hour`."""
+        start = 1 if self._peek().text == "a" else 0
+        first, second = self._peek(start), self._peek(start + 1)
+        if first.text in ("half", "quarter") and second.text in ("past", "to"):
+            minute = 30 if first.text == "half" else 15 if second.text == "past" else 45
+        elif first.text == "minute" and second.kind == "number":
+            first, minute = second, int(second.text)
+        elif first.kind == "number" and second.text in ("past", "minutes"):
+            minute = int(first.text)
+        else:
+            return False
+        self._at += start + 2
+        self._accept("past", "after")
+        self._hour_word()
+        self._minute_past(first, minute)
+        return True
+
+    def _hour_word(self) -> None:
+        self._accept("the", "every", "each")
+        self._accept("hour")
+
+    def _minute_past(self, token: Token, minute: int) -> None:
+        self._once_only("time of day", token)
+        if minute > 59:
+            self._refuse(token, "expected a minute from 0 to 59")
+        self.parts.minute_past = minute

@@ -1,0 +1,196 @@
+"""A job as its owner writes it (JSON, YAML, keyword arguments), and how it becomes a `Job`.
+
+`job_from` and `with_definition` check a definition and make the job; `definition_of` goes the other way. What a reader
+is shown is in `views`. Nothing here touches a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, Instant, to_instant
+from horarium.errors import InvalidJob, InvalidTrigger
+from horarium.model import (
+    JITTER_SECONDS_MAX,
+    LABELS_MAX,
+    PAYLOAD_BYTES_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    Job,
+    Name,
+    Target,
+)
+from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.rules.planning import next_fire, trigger_of
+from horarium.triggers import parse_trigger
+from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.words import say_patterns
+from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.masking import keep_secrets, shown_target
+from horarium.wire.views import moment
+
+LabelText = Annotated[str, Meta(max_length=200)]
+LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$")]
+Labels = Annotated[dict[LabelName, LabelText], Meta(max_length=LABELS_MAX)]
+Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+Moment = Annotated[datetime, Meta(tz=True)]
+JitterSeconds = Annotated[float, Meta(ge=0, le=JITTER_SECONDS_MAX)]
+FiresMax = Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job as its owner writes it. `enabled` left out means: as it is, or true for a new job."""
+
+    name: Name
+    trigger: dict[str, Any]
+    target: Target
+    enabled: bool | UnsetType = UNSET
+    labels: Labels = {}
+    catch_up: CatchUp = CatchUp()
+    overlap: Overlap = Overlap.ALLOW
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    priority: Priority = 0
+    concurrency: Concurrency | None = None
+    jitter_seconds: JitterSeconds = 0.0
+    starts_at: Moment | None = None
+    ends_at: Moment | None = None
+    fires_max: FiresMax | None = None
+    retention: Retention = Retention()
+
+
+TargetCheck = Callable[[Target], None]
+"""Raises InvalidJob for a target that may not be used here (an address that is not allowed, a bad secret)."""
+
+
+# ---- definition -> job ------------------------------------------------------------------------------------------
+
+
+def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
+    """A definition from plain data. Raises InvalidJob that names each field that is wrong and what was expected."""
+    try:
+        return msgspec.convert(fields, JobDefinition, strict=True)
+    except msgspec.ValidationError as error:
+        faults = find_faults(fields, JobDefinition) or [fault_of(error)]
+        raise InvalidJob(say_faults(faults), field=faults[0].field or None) from None
+
+
+def invalid_job(message: str) -> InvalidJob:
+    """msgspec's message (`Expected ... - at `$.path``) as our error, with the path as its field."""
+    text, _, path = say_patterns(message).partition(" - at `")
+    field = path.rstrip("`").removeprefix("$").lstrip(".") or None
+    return InvalidJob(f"{field}: {text}" if field else text, field=field)
+
+
+@limited(PLAN_STEPS)
+def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
+    """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
+    keep_secrets(definition.target, None)
+    job = _shape(definition, id=id, now=now)
+    check_target(job.target)
+    _check_sizes(job)
+    _check_window(job)
+    first = next_fire(replace(job, enabled=True), now)
+    if first is None:
+        raise InvalidTrigger(_never(job), field="trigger")
+    return replace(job, next_fire_at=first if job.enabled else None)
+
+
+@limited(PLAN_STEPS)
+def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_target: TargetCheck) -> Job:
+    """The stored job with its owner's fields replaced; unchanged content gives an equal job back."""
+    enabled = job.enabled if definition.enabled is UNSET else definition.enabled
+    target = keep_secrets(definition.target, job.target)
+    shaped = _shape(msgspec.structs.replace(definition, enabled=enabled, target=target), id=job.id, now=now)
+    ours = {field: getattr(job, field) for field in _OURS}
+    revised = replace(shaped, **ours)
+    if revised == job:
+        return job
+    check_target(revised.target)
+    _check_sizes(revised)
+    _check_window(revised)
+    if (revised.trigger, revised.starts_at, revised.ends_at) != (job.trigger, job.starts_at, job.ends_at):
+        anchored = replace(revised, anchor_at=now, enabled=True, planned_until=now)
+        if next_fire(replace(anchored, fires_max=None), now) is None:
+            raise InvalidTrigger(_never(revised), field="trigger")
+    return revised
+
+
+_OURS = (
+    "anchor_at", "planned_until", "next_fire_at", "fires_count", "paused_at", "pause_reason", "created_at",
+    "updated_at", "deleted_at", "version",
+)  # fmt: skip
+
+
+def _shape(definition: JobDefinition, *, id: str, now: Instant) -> Job:
+    trigger = parse_trigger(definition.trigger)
+    enabled = definition.enabled is UNSET or definition.enabled
+    return Job(
+        name=definition.name,
+        trigger=trigger.spec(),
+        target=definition.target,
+        enabled=enabled,
+        labels=definition.labels,
+        catch_up=definition.catch_up,
+        overlap=definition.overlap,
+        retry=definition.retry,
+        timeouts=definition.timeouts,
+        priority=definition.priority,
+        concurrency=definition.concurrency,
+        jitter_seconds=definition.jitter_seconds,
+        starts_at=_instant(definition.starts_at, "starts_at"),
+        ends_at=_instant(definition.ends_at, "ends_at"),
+        fires_max=definition.fires_max,
+        retention=definition.retention,
+        id=id,
+        anchor_at=now,
+        planned_until=now,
+        created_at=now,
+        updated_at=now,
+        paused_at=None if enabled else now,
+    )
+
+
+def _instant(moment: datetime | None, field: str) -> Instant | None:
+    if moment is None:
+        return None
+    instant = to_instant(moment)
+    if not 0 <= instant <= INSTANT_MAX:
+        raise InvalidJob(f"{field}: {moment.isoformat()} lies outside of the years 1970 to 2200", field=field)
+    return instant
+
+
+def _check_sizes(job: Job) -> None:
+    for field in ("trigger", "target"):
+        size = len(msgspec.json.encode(getattr(job, field)))
+        if size > PAYLOAD_BYTES_MAX:
+            raise InvalidJob(f"{field}: {size:,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
+
+
+def _check_window(job: Job) -> None:
+    if job.starts_at is not None and job.ends_at is not None and job.starts_at >= job.ends_at:
+        raise InvalidJob("ends_at: must be later than starts_at", field="ends_at")
+
+
+def _never(job: Job) -> str:
+    window = " within starts_at and ends_at" if job.starts_at is not None or job.ends_at is not None else ""
+    return f"trigger: {trigger_of(job).words()!r} has no fire time in the future{window}; give a rule that fires"
+
+
+def definition_of(job: Job) -> JobDefinition:
+    """What its owner would write to get this job (secrets masked)."""
+    return JobDefinition(
+        **{field: getattr(job, field) for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE},
+        target=shown_target(job.target),
+        starts_at=moment(job.starts_at),
+        ends_at=moment(job.ends_at),
+    )
+
+
+_SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})

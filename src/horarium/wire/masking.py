@@ -1,0 +1,188 @@
+"""What of a target is secret: shown as asterisks, which keep what is stored when they are sent back.
+
+Owns which fields, headers, query parameters and variables count as secret. Three rules make a mask safe. It is never
+stored in the place of what it hides: where nothing is stored that it could hide, it is refused. It keeps a secret
+only where the secret already goes: with another scheme, host or port, or another command or queue, the secret must be
+given again, or a caller who may change a job could have its secrets sent to themselves. And a text that is masked in
+part is kept whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.errors import InvalidJob
+from horarium.model import HttpTarget, QueueTarget, Target
+
+SECRET_SHOWN = "********"
+"""What is shown in place of a secret. Sent back in an update, it keeps the secret that is stored."""
+
+SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "api-key", "apikey")
+"""A header whose name holds one of these is secret."""
+
+_PARAMETER_WORDS = r"token|secret|passw|pwd|signature|api[-_]?key|credential|^key$|^sig$|^auth"
+_VARIABLE_WORDS = re.compile(rf"{_PARAMETER_WORDS}|auth|private|_key$|_pass$|cookie", re.IGNORECASE)
+_QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
+_PASSWORD = re.compile(r"(://[^/?#:@\s]*:)[^/@\s]+(@)")
+_IS_COMMAND = b'"command"'
+_PROBE = "\0"
+"""Put where a text has asterisks: what is left of it once the text is shown was part of no secret."""
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether a header's value is never shown."""
+    return any(word in name.lower() for word in SECRET_WORDS)
+
+
+# ---- shown ------------------------------------------------------------------------------------------------------
+
+
+def shown_target(target: Target) -> Target:
+    """A target without its secrets."""
+    if isinstance(target, HttpTarget):
+        headers = {name: SECRET_SHOWN if is_secret_header(name) else text for name, text in target.headers.items()}
+        return replace(
+            target,
+            headers=headers,
+            signing_secret=target.signing_secret and SECRET_SHOWN,
+            url=shown_url(target.url),
+            cancel_url=target.cancel_url and shown_url(target.cancel_url),
+        )
+    if isinstance(target, QueueTarget):
+        return replace(target, payload=shown_payload(target.payload))
+    return target
+
+
+def shown_url(url: str) -> str:
+    """A URL without the values of parameters that are named like secrets."""
+
+    def shown(found: re.Match[str]) -> str:
+        mark, name, _ = found.groups()
+        is_secret = re.search(_PARAMETER_WORDS, name, re.IGNORECASE)
+        return f"{mark}{name}={SECRET_SHOWN}" if is_secret else found[0]
+
+    return _QUERY.sub(shown, url)
+
+
+def shown_payload(payload: Any) -> Any:
+    """The payload of a command without the secrets among its variables; any other payload as it is."""
+    if not _is_command(payload):
+        return payload
+    return {**payload, "env": {name: _shown_variable(name, text) for name, text in payload["env"].items()}}
+
+
+def shown_json(payload: bytes | None) -> bytes | None:
+    """The same for a payload as JSON."""
+    if payload is None or _IS_COMMAND not in payload:
+        return payload
+    return msgspec.json.encode(shown_payload(msgspec.json.decode(payload)))
+
+
+def _is_command(payload: Any) -> bool:
+    return isinstance(payload, dict) and "command" in payload and isinstance(payload.get("env"), dict)
+
+
+def _shown_variable(name: str, text: Any) -> Any:
+    """Secret by its name, or a URL with a password."""
+    if not isinstance(text, str) or not text:
+        return text
+    return SECRET_SHOWN if _VARIABLE_WORDS.search(name) else _PASSWORD.sub(rf"\1{SECRET_SHOWN}\2", text)
+
+
+# ---- kept -------------------------------------------------------------------------------------------------------
+
+
+def keep_secrets(target: Target, stored: Target | None) -> Target:
+    """The target with the stored secrets in place of their masks. Raises InvalidJob for a mask of nothing, and for one
+    whose secret would go elsewhere."""
+    if isinstance(target, HttpTarget):
+        return _keep_http(target, stored if isinstance(stored, HttpTarget) else None)
+    if isinstance(target, QueueTarget):
+        return _keep_queue(target, stored if isinstance(stored, QueueTarget) else None)
+    return target
+
+
+def _keep_http(target: HttpTarget, stored: HttpTarget | None) -> HttpTarget:
+    url = _keep_text("target.url", target.url, stored and stored.url, shown_url)
+    cancel_url = target.cancel_url and _keep_text(
+        "target.cancel_url", target.cancel_url, stored and stored.cancel_url, shown_url
+    )
+    wanted = replace(target, url=url, cancel_url=cancel_url)
+    masked = [name for name, text in target.headers.items() if text == SECRET_SHOWN and is_secret_header(name)]
+    if not masked and target.signing_secret != SECRET_SHOWN:
+        return wanted
+    field = "target.headers" if masked else "target.signing_secret"
+    if stored is None:
+        raise _nothing(field, masked[0] if masked else None)
+    if not _goes_where_it_went(wanted, stored):
+        raise InvalidJob(
+            f"{field}: the secret is masked, and the target's scheme, host or port are others than those it was given "
+            "for; give it again",
+            field=field,
+        )
+    values = {name.lower(): text for name, text in stored.headers.items()}
+    for name in masked:
+        if name.lower() not in values:
+            raise _nothing("target.headers", name)
+    headers = {name: values[name.lower()] if name in masked else text for name, text in target.headers.items()}
+    secret = stored.signing_secret if target.signing_secret == SECRET_SHOWN else target.signing_secret
+    return replace(wanted, headers=headers, signing_secret=secret)
+
+
+def _goes_where_it_went(target: HttpTarget, stored: HttpTarget) -> bool:
+    known = {_origin(stored.url), _origin(stored.cancel_url or stored.url)}
+    return _origin(target.url) == _origin(stored.url) and _origin(target.cancel_url or target.url) in known
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | str:
+    """Scheme, host and port; the URL itself where it has none that can be read."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+
+
+def _keep_queue(target: QueueTarget, stored: QueueTarget | None) -> QueueTarget:
+    payload = target.payload
+    if not _is_command(payload) or SECRET_SHOWN not in str(list(payload["env"].values())):
+        return target
+    known = stored.payload if stored is not None and _is_command(stored.payload) else {"env": {}}
+    if stored is not None and (stored.queue, known.get("command")) != (target.queue, payload["command"]):
+        raise InvalidJob(
+            "target.payload.env: a secret is masked, and the command or its queue are others than those it was given "
+            "for; give it again",
+            field="target.payload.env",
+        )
+    env = {name: _keep_variable(name, text, known["env"].get(name)) for name, text in payload["env"].items()}
+    return replace(target, payload={**payload, "env": env})
+
+
+def _keep_variable(name: str, text: Any, stored: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    return _keep_text(f"target.payload.env.{name}", text, stored, lambda value: _shown_variable(name, value))
+
+
+def _keep_text(field: str, text: str, stored: Any, shown: Callable[[str], str]) -> str:
+    """The stored text where this one is how it is shown; this one where no secret in it is masked."""
+    if shown(text.replace(SECRET_SHOWN, _PROBE)).count(_PROBE) == text.count(SECRET_SHOWN):
+        return text
+    if not isinstance(stored, str) or shown(stored) != text:
+        raise InvalidJob(f"{field}: a secret is masked, and no secret is stored for it; give it", field=field)
+    return stored
+
+
+def _nothing(field: str, header: str | None) -> InvalidJob:
+    what = f"{header!r} is masked" if header else "it is masked"
+    return InvalidJob(
+        f"{field}: {what}, as exports are, and nothing is stored; put the secret in its place", field=field
+    )

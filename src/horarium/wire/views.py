@@ -1,0 +1,248 @@
+"""What a reader is shown of jobs, runs and nodes: instants are aware datetimes (RFC 3339 in JSON), secrets are masked.
+
+The API, the command line, the client and the library show these and nothing else. Policies and targets leave their
+defaults out where they are stored; in a view every default is written out, so that what is shown can be read without
+knowing them, and sent back as it is.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from horarium.clock import Instant, to_datetime
+from horarium.model import (
+    BusTarget,
+    Cause,
+    Disposition,
+    Event,
+    HandlerTarget,
+    HttpTarget,
+    Job,
+    Node,
+    QueueTarget,
+    Run,
+    State,
+    Target,
+    timeline,
+)
+from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.rules.planning import trigger_of
+from horarium.wire.masking import shown_json, shown_target
+
+S = TypeVar("S", bound=Struct)
+
+
+class JobView(Struct, kw_only=True):
+    """A job as it is shown: the definition, and its state."""
+
+    name: str
+    trigger: dict[str, Any]
+    target: Target
+    enabled: bool
+    labels: dict[str, str]
+    catch_up: CatchUp
+    overlap: Overlap
+    retry: Retry
+    timeouts: Timeouts
+    priority: int
+    concurrency: Concurrency | None
+    jitter_seconds: float
+    starts_at: datetime | None
+    ends_at: datetime | None
+    fires_max: int | None
+    retention: Retention
+    id: str
+    version: int
+    words: str
+    next_fire_at: datetime | None
+    fires_count: int
+    paused_at: datetime | None
+    pause_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class EventView(Struct):
+    """One line of a run's history. `detail`: of a failed attempt, the end of its traceback; left out of all others."""
+
+    at: datetime
+    state: State
+    message: str
+    detail: str | UnsetType = UNSET
+
+
+class LeaseView(Struct):
+    """A claim: its fencing token, and until when it lasts."""
+
+    token: int
+    expires_at: datetime
+
+
+class RunView(Struct, kw_only=True):
+    """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
+    `idempotency_key` is the same for every attempt."""
+
+    id: str
+    job: str | None
+    queue: str
+    fire_at: datetime
+    due_at: datetime
+    state: State
+    attempt: int
+    attempts_max: int | UnsetType = UNSET
+    priority: int
+    cause: Cause
+    disposition: Disposition | None
+    fires: int
+    last_fire_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    error: str | None
+    result: Any
+    progress: Any
+    payload: Any
+    idempotency_key: str
+    history: list[EventView]
+    lease: LeaseView | UnsetType = UNSET
+
+
+class NodeView(Struct, kw_only=True):
+    """One process of ours."""
+
+    name: str
+    roles: list[str]
+    started_at: datetime
+    beat_at: datetime
+    host: str
+    pid: int
+    version: str
+    stopped_at: datetime | None
+
+
+def moment(instant: Instant | None) -> datetime | None:
+    """An instant, or the lack of one, as a datetime."""
+    return None if instant is None else to_datetime(instant)
+
+
+def job_view(job: Job) -> JobView:
+    """A job as it is shown, every default written out."""
+    shared = {field: getattr(job, field) for field in _JOB_SHARED}
+    view = JobView(
+        **shared,
+        target=shown_target(job.target),
+        words=trigger_of(job).words(),
+        starts_at=moment(job.starts_at),
+        ends_at=moment(job.ends_at),
+        next_fire_at=moment(job.next_fire_at),
+        paused_at=moment(job.paused_at),
+        created_at=to_datetime(job.created_at),
+        updated_at=to_datetime(job.updated_at),
+    )
+    return in_full(view)
+
+
+_JOB_SHARED = (
+    "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
+    "jitter_seconds", "fires_max", "retention", "id", "version", "fires_count", "pause_reason",
+)  # fmt: skip
+
+
+_FULL: dict[type[Struct], Any] = {
+    kind: msgspec.defstruct(kind.__name__, [], bases=(kind,), frozen=True, omit_defaults=False)
+    for kind in (CatchUp, Retry, Timeouts, Retention, Concurrency, HttpTarget, HandlerTarget, QueueTarget, BusTarget)
+}
+
+
+def in_full(view: JobView) -> JobView:
+    """The same view, with no default left out of its JSON."""
+    view.target = _spelt(view.target)
+    view.catch_up = _spelt(view.catch_up)
+    view.retry = _spelt(view.retry)
+    view.timeouts = _spelt(view.timeouts)
+    view.retention = _spelt(view.retention)
+    if view.concurrency is not None:
+        view.concurrency = _spelt(view.concurrency)
+    return view
+
+
+def _spelt(value: S) -> S:
+    full: S = _FULL.get(type(value), type(value))(*msgspec.structs.astuple(value))
+    return full
+
+
+def run_view(run: Run) -> RunView:
+    """A run as it is shown."""
+    return RunView(
+        id=run.id,
+        job=run.job,
+        queue=run.queue,
+        fire_at=to_datetime(run.fire_at),
+        due_at=to_datetime(run.due_at),
+        state=run.state,
+        attempt=run.attempt,
+        priority=run.priority,
+        cause=run.cause,
+        disposition=run.disposition,
+        fires=run.fires,
+        last_fire_at=moment(run.last_fire_at),
+        created_at=to_datetime(run.created_at),
+        started_at=moment(run.started_at),
+        finished_at=moment(run.finished_at),
+        worker=run.worker,
+        error=run.error,
+        result=_json(run.result),
+        progress=_json(run.progress),
+        payload=_json(shown_json(run.payload)),
+        idempotency_key=run.id,
+        history=[event_view(event) for event in timeline(run)],
+    )
+
+
+def event_view(event: Event) -> EventView:
+    """A line of a run's history as it is shown."""
+    return EventView(to_datetime(event.at), event.state, event.message, event.detail or UNSET)
+
+
+def claimed_view(run: Run, job: Job | None) -> RunView:
+    """A run as its worker gets it: with the lease, and with the payload in force."""
+    view = run_view(run)
+    assert run.lease_expires_at is not None
+    view.lease = LeaseView(run.token, to_datetime(run.lease_expires_at))
+    view.attempts_max = (job.retry if job else run.policy.retry if run.policy else Retry()).attempts_max
+    view.payload = _json(run.payload) if run.payload is not None or job is None else payload_of(job.target)
+    return view
+
+
+def payload_of(target: Target) -> Any:
+    """The payload that a target carries for the worker."""
+    match target:
+        case HandlerTarget(args=args):
+            return args
+        case QueueTarget(payload=payload) | BusTarget(payload=payload):
+            return payload
+        case HttpTarget(body=body):
+            return body
+
+
+def node_view(node: Node) -> NodeView:
+    """A node as it is shown."""
+    return NodeView(
+        name=node.name,
+        roles=list(node.roles),
+        started_at=to_datetime(node.started_at),
+        beat_at=to_datetime(node.beat_at),
+        host=node.host,
+        pid=node.pid,
+        version=node.version,
+        stopped_at=moment(node.stopped_at),
+    )
+
+
+def _json(text: bytes | None) -> Any:
+    return None if text is None else msgspec.Raw(text)

@@ -1,0 +1,45 @@
+"""Roles are unions of scopes; queues bind what the role worker gives, and nothing else."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from horarium.access.roles import LOCAL, SCOPES, Role, Scope, principal
+
+EXPECTED = {
+    Role.VIEWER: {"jobs:read", "runs:read"},
+    Role.OPERATOR: {"jobs:read", "runs:read", "runs:write"},
+    Role.EDITOR: {"jobs:read", "runs:read", "runs:write", "jobs:write"},
+    Role.WORKER: {"work"},
+    Role.ADMIN: {"jobs:read", "jobs:write", "runs:read", "runs:write", "work", "admin"},
+}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_each_role_has_its_scopes(role: Role) -> None:
+    assert principal("x", "x", "key", [role]).scopes == EXPECTED[role]
+
+
+def test_several_roles_are_their_union() -> None:
+    for one, other in combinations(Role, 2):
+        assert principal("x", "x", "key", [one, other]).scopes == SCOPES[one] | SCOPES[other]
+
+
+def test_scopes_of_a_token_come_on_top() -> None:
+    assert principal("x", "x", "oidc", [Role.VIEWER], scopes=[Scope.WORK]).scopes == EXPECTED[Role.VIEWER] | {"work"}
+
+
+def test_queues_bind_workers_alone() -> None:
+    bound = principal("x", "x", "key", [Role.WORKER, Role.EDITOR], queues=["a"])
+    assert (bound.may_serve("a"), bound.may_serve("b")) == (True, False)
+    free = principal("x", "x", "key", [Role.WORKER, Role.ADMIN], queues=["a"])
+    assert (free.queues, free.may_serve("b")) == (None, True)
+    assert principal("x", "x", "key", [Role.WORKER]).may_serve("b")
+    assert not principal("x", "x", "key", [Role.EDITOR]).may_serve("a")
+
+
+def test_what_is_missing_is_named() -> None:
+    assert principal("x", "x", "key", [Role.VIEWER]).missing(Scope.ADMIN) == [Scope.ADMIN]
+    assert LOCAL.missing(Scope.ADMIN) == []

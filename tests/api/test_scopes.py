@@ -1,0 +1,134 @@
+"""Each route with each role, and with none: the table is made of the route table, so no route is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horarium.access.keys import REMEMBERED_SECONDS
+from horarium.access.roles import SCOPES, Role, Scope
+from horarium.testing.values import NOW
+
+from .conftest import Api
+
+ADMIN = {"authorization": "Bearer first-key-1234"}
+NO_SCOPE = {"/api/v1/me"}
+
+
+def routes(api: Api) -> list[tuple[str, str, Scope | None]]:
+    """Method, path and scope of everything under /api."""
+    found = []
+    for route in api.app.routes:
+        for handler in getattr(route, "route_handlers", ()) if route.path.startswith("/api/") else ():
+            path, scope = route.path.replace(":str", ""), handler.opt.get("scope")
+            found += [(method, path, scope) for method in handler.http_methods - {"HEAD", "OPTIONS"}]
+    return found
+
+
+async def a_key(api: Api, **fields: Any) -> dict[str, str]:
+    """A key as an admin makes it, as a header."""
+    reply = await api.post("/keys", {"name": "key", "roles": ["viewer"], **fields}, headers=ADMIN)
+    assert reply.status == 201, reply.body
+    return {"authorization": f"Bearer {reply.json['key']}"}
+
+
+async def test_every_route_declares_its_scope(locked_api: Api) -> None:
+    found = routes(locked_api)
+    assert len(found) > 25
+    assert {path for _, path, scope in found if scope is None} == NO_SCOPE
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_each_route_is_open_to_the_roles_that_have_its_scope(locked_api: Api, role: Role) -> None:
+    key = await a_key(locked_api, roles=[role])
+    for method, path, scope in routes(locked_api):
+        # Nothing of that name exists, and the body is no JSON: the scope is judged first.
+        url = "/" + path.replace("{name}", "none").replace("{id}", "0-0")
+        reply = await locked_api.send(method, url, b"{", headers=key)
+        if scope is None or scope in SCOPES[role]:
+            assert reply.status not in (401, 403), (method, path)
+        else:
+            assert (reply.status, reply.code, reply.json["missing_scopes"]) == (403, "forbidden", [scope]), path
+            challenge = reply.headers["www-authenticate"]
+            assert challenge == f'Bearer realm="horarium", error="insufficient_scope", scope="{scope}"'
+
+
+async def test_without_a_key_no_route_is_open(locked_api: Api) -> None:
+    for method, path, _ in routes(locked_api):
+        reply = await locked_api.send(method, "/" + path.replace("{name}", "none").replace("{id}", "0-0"), b"{")
+        assert (reply.status, reply.code) == (401, "unauthorized")
+
+
+async def test_who_asks_is_told(locked_api: Api, api: Api) -> None:
+    key = await a_key(locked_api, name="ci", roles=["worker", "viewer"], queues=["images"])
+    assert (await locked_api.get("/me", headers=key)).json == {
+        "subject": "ci", "name": "ci", "kind": "key", "roles": ["viewer", "worker"],
+        "scopes": ["jobs:read", "runs:read", "work"], "queues": ["images"],
+    }  # fmt: skip
+    assert (await locked_api.get("/me", headers=ADMIN)).json["roles"] == ["admin"]
+    local = (await api.get("/me")).json
+    assert (local["kind"], local["roles"], local["queues"]) == ("local", ["admin"], None)
+
+
+async def test_a_named_key_counts_where_none_is_needed(api: Api) -> None:
+    reply = await api.post("/keys", {"name": "low", "roles": ["viewer"]})
+    key = {"authorization": f"Bearer {reply.json['key']}"}
+    assert (await api.get("/jobs", headers=key)).status == 200
+    assert (await api.post("/keys", {"name": "x", "roles": ["admin"]}, headers=key)).code == "forbidden"
+    assert (await api.get("/jobs", headers={"authorization": "Bearer hk_wrong"})).code == "unauthorized"
+
+
+async def test_a_worker_touches_its_queues_alone(locked_api: Api) -> None:
+    key = await a_key(locked_api, roles=["worker"], queues=["other"])
+    run = await locked_api.add_run(1)
+    (claimed,) = (await locked_api.store.claim_runs(["pull/work"], 1, "w", NOW, NOW)).runs
+
+    async def post(path: str, body: Any) -> str:
+        reply = await locked_api.post(path, body, headers=key)
+        assert reply.status == 403
+        return reply.code
+
+    token = claimed.token
+    for queues in (["work"], ["pull/work"], ["other", "work"], ["handler/work"]):
+        assert await post("/runs/claim", {"queues": queues, "worker": "w"}) == "forbidden"
+    assert await post(f"/runs/{run.id}/heartbeat", {"token": token}) == "forbidden"
+    assert await post(f"/runs/{run.id}/complete", {"token": token}) == "forbidden"
+    assert await post(f"/runs/{run.id}/fail", {"token": token, "error": "x"}) == "forbidden"
+    assert await post("/runs/settle", [{"id": run.id, "token": token, "outcome": "completed"}]) == "forbidden"
+    asked = {"queues": ["other"], "worker": "w"}
+    assert (await locked_api.post("/runs/claim", asked, headers=key)).status == 204
+
+
+async def test_a_key_that_is_revoked_opens_nothing(locked_api: Api) -> None:
+    key = await a_key(locked_api, name="ci")
+    assert (await locked_api.get("/jobs", headers=key)).status == 200
+    assert (await locked_api.send("DELETE", "/keys/ci", headers=ADMIN)).status == 204
+    locked_api.clock.advance(REMEMBERED_SECONDS)
+    assert (await locked_api.get("/jobs", headers=key)).status == 401
+    assert (await locked_api.send("DELETE", "/keys/ci", headers=ADMIN)).code == "not_found"
+
+
+async def test_a_key_is_shown_once_and_listed_without_its_secret(locked_api: Api) -> None:
+    key = await a_key(locked_api, name="ci", expires_at="2027-02-01T00:00:00Z")
+    page = await locked_api.get("/keys?limit=1", headers=ADMIN)
+    (item,) = page.json["items"]
+    assert (item["name"], item["roles"], item["expires_at"]) == ("ci", ["viewer"], "2027-02-01T00:00:00Z")
+    assert key["authorization"].partition(" ")[2] not in page.body.decode()
+    assert (await locked_api.post("/keys", {"name": "ci", "roles": ["admin"]}, headers=ADMIN)).code == "already_exists"
+
+
+async def test_the_audit_tells_who_made_and_revoked_a_key(locked_api: Api) -> None:
+    admin = await a_key(locked_api, name="boss", roles=["admin"])
+    locked_api.clock.advance(1)
+    await locked_api.post("/keys", {"name": "ci", "roles": ["viewer"]}, headers=admin)
+    locked_api.clock.advance(1)
+    await locked_api.send("DELETE", "/keys/ci", headers=admin)
+    lines = (await locked_api.get("/audit?object=key/ci", headers=ADMIN)).json["items"]
+    told = [(line["actor"], line["kind"], line["action"], line["outcome"]) for line in lines]
+    assert told == [("boss", "key", "key.revoke", "done"), ("boss", "key", "key.create", "done")]
+    assert lines[1]["after"]["roles"] == ["viewer"]
+    assert "hk_" not in str(lines)
+    first = (await locked_api.get("/audit?limit=1", headers=ADMIN)).json
+    rest = (await locked_api.get(f"/audit?cursor={first['next_cursor']}", headers=ADMIN)).json
+    assert [line["object"] for line in (*first["items"], *rest["items"])] == ["key/ci", "key/ci", "key/boss"]

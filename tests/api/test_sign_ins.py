@@ -1,0 +1,145 @@
+"""Sign-ins that fail are logged, counted, and slowed down for their address."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from horarium.api.problems import TooManyFailures
+from horarium.api.sign_ins import (
+    ADDRESSES_MAX,
+    FREE_FAILURES,
+    LOG_AGAIN_SECONDS,
+    WAIT_SECONDS_MAX,
+    WAITING_MAX,
+    SignIns,
+    origin_of,
+)
+from horarium.testing.clock import ManualClock
+from horarium.testing.values import NOW
+
+from .conftest import Api
+
+GUESS = {"authorization": "Bearer canary-key-9999"}
+
+
+class Pauses:
+    """Notes how long each caller would wait, and lets none of them wait."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def fail(sign_ins: SignIns, times: int, address: str = "192.0.2.1", *, guess: bool = True) -> None:
+    for _ in range(times):
+        sign_ins.failed(address, "GET /x", "wrong", guess=guess)
+
+
+async def test_a_few_failures_cost_nothing_and_more_cost_more() -> None:
+    pauses = Pauses()
+    sign_ins = SignIns(ManualClock(NOW), pauses)
+    fail(sign_ins, FREE_FAILURES)
+    await sign_ins.slow_down("192.0.2.1", b"key")
+    assert pauses.seconds == []
+    for failures in (1, 1, 1_000):
+        fail(sign_ins, failures)
+        await sign_ins.slow_down("192.0.2.1", b"key")
+    first, second, most = pauses.seconds
+    assert 0 < first < second < most == WAIT_SECONDS_MAX
+
+
+async def test_others_do_not_wait_nor_does_a_key_that_was_right_before() -> None:
+    pauses = Pauses()
+    sign_ins = SignIns(ManualClock(NOW), pauses)
+    sign_ins.succeeded("192.0.2.1", b"known")
+    fail(sign_ins, FREE_FAILURES + 100)
+    await sign_ins.slow_down("192.0.2.1", b"known")
+    await sign_ins.slow_down("192.0.2.2", b"new")
+    assert pauses.seconds == []
+
+
+async def test_failures_fade() -> None:
+    clock = ManualClock(NOW)
+    sign_ins = SignIns(clock)
+    fail(sign_ins, FREE_FAILURES + 10)
+    assert sign_ins.wait_seconds("192.0.2.1") > 0
+    clock.advance(10)
+    assert sign_ins.wait_seconds("192.0.2.1") == 0
+
+
+async def test_a_request_without_a_key_is_no_guess() -> None:
+    sign_ins = SignIns(ManualClock(NOW))
+    fail(sign_ins, FREE_FAILURES * 10, guess=False)
+    assert sign_ins.wait_seconds("192.0.2.1") == 0
+
+
+async def test_no_more_than_so_many_wait() -> None:
+    import asyncio
+
+    held = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        await held.wait()
+
+    sign_ins = SignIns(ManualClock(NOW), pause)
+    fail(sign_ins, FREE_FAILURES + 1)
+    waiting = [asyncio.create_task(sign_ins.slow_down("192.0.2.1", b"k")) for _ in range(WAITING_MAX)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyFailures):
+        await sign_ins.slow_down("192.0.2.1", b"k")
+    held.set()
+    await asyncio.gather(*waiting)
+
+
+def test_addresses_are_forgotten_where_there_are_too_many() -> None:
+    sign_ins = SignIns(ManualClock(NOW))
+    fail(sign_ins, FREE_FAILURES + 1, "first")
+    for number in range(ADDRESSES_MAX):
+        fail(sign_ins, 1, f"other-{number}")
+    assert sign_ins.wait_seconds("first") == 0
+
+
+def test_an_ipv6_host_counts_with_its_whole_network() -> None:
+    assert origin_of("2001:db8::1") == origin_of("2001:db8::ffff:1") != origin_of("2001:db8:0:1::1")
+    assert origin_of("192.0.2.1") != origin_of("192.0.2.2")
+
+
+def test_the_log_has_a_line_a_minute_for_an_address(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(NOW)
+    sign_ins = SignIns(clock)
+    with caplog.at_level(logging.WARNING):
+        fail(sign_ins, 4_500)
+        fail(sign_ins, 1, "192.0.2.2")
+        assert len(caplog.messages) == 2
+        clock.advance(LOG_AGAIN_SECONDS)
+        fail(sign_ins, 1)
+    assert "4499 more" in caplog.messages[-1]
+
+
+async def test_a_wrong_key_is_told_apart_from_a_missing_one(locked_api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    missing = await locked_api.get("/jobs")
+    wrong = await locked_api.get("/jobs", headers=GUESS)
+    assert missing.code == wrong.code == "unauthorized"
+    assert "no API key" in missing.json["detail"]
+    assert "none of this server's" in wrong.json["detail"]
+    assert "invalid_token" in wrong.headers["www-authenticate"]
+    assert "invalid_token" not in missing.headers["www-authenticate"]
+    assert "127.0.0.1: GET /api/v1/jobs" in caplog.text
+    assert "canary" not in caplog.text
+    assert 'refused_total{reason="unauthorized"} 2.0' in locked_api.telemetry.render()[0].decode()
+
+
+async def test_the_reason_of_an_outage_is_for_those_with_a_key(locked_api: Api, api: Api) -> None:
+    for each in (locked_api, api):
+        each.health.ill("store", "no connection to db.internal:5432/horarium")
+    open_answer = await locked_api.get("//readyz")
+    assert open_answer.status == 503
+    assert list(open_answer.json["problems"]) == ["store"]
+    assert "db.internal" not in open_answer.body.decode()
+    known = await locked_api.get("//readyz", headers={"authorization": "Bearer first-key-1234"})
+    assert "db.internal" in known.body.decode()
+    assert "db.internal" in (await api.get("//readyz")).body.decode()

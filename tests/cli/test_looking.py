@@ -1,0 +1,121 @@
+"""Looking at a server: status, ids by their beginning, help, completion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from horarium.cli import cli
+from horarium.client import Client
+from tests.servers.live import live_server
+
+Call = Callable[..., Result]
+EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with live_server() as server, Client(server.url) as client:
+        target = {"type": "queue", "queue": "shell", "payload": {"command": ["pg_dump", "-Fc", "a b"], "cwd": "/srv"}}
+        client.create_job({"name": "dump", "trigger": EVERY_HOUR, "target": target})
+        yield server.url
+
+
+@pytest.fixture
+def call(url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("HORARIUM_URL", url)
+
+    def run(*args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, args)
+        assert result.exit_code == status, (result.output, result.stderr)
+        return result
+
+    return run
+
+
+def test_a_run_is_named_by_the_beginning_of_its_id(call: Call, url: str) -> None:
+    with Client(url) as client:
+        run = client.trigger_job("dump")
+    for given in (run.id, run.id[:23], run.id[:23].replace("-", ""), run.id[:23].upper(), f"{run.id[:20]}..."):
+        assert json.loads(call("run", "show", given, "--json").stdout)["id"] == run.id
+
+
+def test_a_beginning_that_fits_several_runs_is_refused_with_their_ids(call: Call, url: str) -> None:
+    with Client(url) as client:
+        runs = [client.trigger_job("dump").id for _ in range(2)]
+    refused = call("run", "show", runs[0][:4], status=2).stderr
+    assert all(id in refused for id in runs)
+
+
+def test_a_beginning_that_fits_no_run_is_not_found(call: Call) -> None:
+    assert "there is no run whose id begins with 'ffffffff'" in call("run", "show", "ffffffff", status=1).stderr
+
+
+def test_runs_of_a_job_that_is_not_there_are_an_error(call: Call) -> None:
+    assert "there is no job named 'typo'" in call("run", "list", "--job", "typo", status=1).stderr
+
+
+def test_a_job_shows_its_command_as_one_types_it(call: Call) -> None:
+    shown = call("job", "show", "dump").stdout
+    assert "pg_dump -Fc 'a b'" in shown
+    assert '{"cwd":"/srv"}' in shown
+
+
+def test_the_history_of_a_run_can_not_steer_the_terminal(call: Call, url: str) -> None:
+    with Client(url) as client:
+        trigger = {"type": "once", "at": "2100-01-01T00:00:00Z"}
+        target = {"type": "queue", "queue": "hostile"}
+        client.create_job({"name": "hostile", "trigger": trigger, "target": target, "retry": {"attempts_max": 1}})
+        client.trigger_job("hostile")
+        (run,) = client.claim(["hostile"], 1, "w", 10)
+        assert run.lease
+        client.fail(run.id, run.lease.token, "\x1b[2Jhello\x1b]52;c;cHduZWQ=\x07\r\nfake")
+    shown = call("run", "show", run.id).stdout + call("run", "list", "--job", "hostile").stdout
+    shown += call("run", "show", run.id, "--json").stdout
+    assert not {"\x1b", "\x07", "\r"} & set(shown)
+    assert "hello" in shown
+
+
+def test_status_says_whether_all_is_well(call: Call) -> None:
+    shown = call("status").stdout
+    assert " is ready\n" in shown
+    assert "pull/shell" in shown
+    assert "failed within the last hour" in shown
+    found = json.loads(call("status", "--json").stdout)
+    assert (found["ready"], found["problems"]) == (True, {})
+    assert {"nodes", "stats", "failed"} <= found.keys()
+
+
+def test_status_of_no_server_fails_with_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORARIUM_URL", "http://127.0.0.1:9")
+    assert "127.0.0.1:9" in call("status", status=1).stderr
+
+
+def test_help_and_json_may_come_first(call: Call) -> None:
+    assert call("help", "job", "add").stdout == call("job", "add", "--help").stdout
+    assert call("--json", "job", "list").stdout == call("job", "list", "--json").stdout
+
+
+def test_help_has_its_flags_in_groups(call: Call) -> None:
+    shown = call("job", "add", "--help").stdout
+    titles = ["Trigger (one of them):", "Target (one of them):", "What is sent:", "Policies:", "Server and output:"]
+    assert sorted(titles, key=shown.index) == titles
+    assert shown.index(titles[0]) < shown.index("--cron EXPRESSION") < shown.index(titles[1])
+
+
+def test_a_flag_that_does_not_fit_the_target_is_named(call: Call) -> None:
+    refused = call("job", "add", "x", "--every", "5m", "--queue", "q", "--header", "A:b", status=2).stderr
+    assert "--header belongs to --http" in refused
+
+
+def test_what_the_server_refuses_is_told_with_its_flag(call: Call) -> None:
+    refused = call("job", "add", "x", "--every", "5m", "--queue", "q", "--attempts", "5000", status=1).stderr
+    assert "(--attempts)" in refused
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_completion_script(call: Call, shell: str) -> None:
+    assert "_HORARIUM_COMPLETE" in call("completion", shell).stdout

@@ -1,0 +1,267 @@
+"""What must be true of a job's unfinished runs: the rule as a table, and the loop that applies it when things die."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.errors import StoreUnavailable
+from horarium.model import (
+    Cause,
+    Disposition,
+    Failed,
+    Job,
+    Node,
+    Plan,
+    QueueTarget,
+    Run,
+    RunChange,
+    State,
+)
+from horarium.operations.settling import Settlement
+from horarium.policies import Overlap
+from horarium.ports import Claimed
+from horarium.rules.editing import pause, resume
+from horarium.rules.planning import owed_run
+from horarium.rules.reconciling import belongs, reconcile
+from horarium.services.sweeper import DEAD_AFTER, LOOK_EVERY, Sweeper
+from horarium.stores.memory import MemoryStore
+from tests.core.planned import EACH, skipped
+from tests.core.planned import a_job as a_planned_job
+from tests.core.test_operations import World
+
+NOW = 1_767_571_200 * SECOND
+
+
+def a_job(**changes: Any) -> Job:
+    fields: dict[str, Any] = {
+        "name": "job", "id": "id", "trigger": {"type": "interval", "every_seconds": 10},
+        "target": QueueTarget(queue="q"), "planned_until": NOW, "created_at": NOW - DAY, "updated_at": NOW - DAY,
+    }  # fmt: skip
+    return Job(**(fields | changes))
+
+
+def a_run(state: State = State.PENDING, fire_at: Instant = NOW, **changes: Any) -> Run:
+    claimed = state in (State.RUNNING, State.CANCELLING)
+    held = {"token": 1, "attempt": 1, "started_at": fire_at, "lease_expires_at": fire_at + MINUTE} if claimed else {}
+    run = owed_run(a_job(), fire_at, NOW - MINUTE, Cause.SCHEDULE)
+    return replace(run, **({"state": state} | held | changes))
+
+
+def ends(planned: Plan | None) -> list[State]:
+    return [] if planned is None else [change.run.state for change in planned.changes]
+
+
+# ---- the rule ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_as_it_was_asks_nothing_of_its_runs() -> None:
+    assert reconcile(a_job(), [a_run(), a_run(State.RUNNING), a_run(State.CANCELLING)], NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "after"),
+    [(State.PENDING, [State.CANCELLED]), (State.RUNNING, [State.CANCELLING]), (State.CANCELLING, [])],
+)
+def test_nothing_of_a_deleted_job_goes_on(state: State, after: list[State]) -> None:
+    assert ends(reconcile(a_job(deleted_at=NOW), [a_run(state)], NOW)) == after
+
+
+def test_what_waits_moves_to_the_queue_of_its_job_as_it_is() -> None:
+    run = a_run(token=3, attempt=2, queue="pull/old")
+    planned = reconcile(a_job(), [run, a_run(State.RUNNING, queue="pull/old")], NOW)
+    assert planned is not None
+    (moved,) = planned.runs
+    assert (planned.withdrawals, moved.queue) == ((run,), "pull/q")
+    assert (moved.id, moved.token, moved.attempt) == (run.id, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "withdrawn"),
+    [
+        ({"fire_at": NOW + SECOND}, True),
+        ({"fire_at": NOW}, False),
+        ({"fire_at": NOW + SECOND, "cause": Cause.MANUAL}, False),
+        ({"fire_at": NOW + SECOND, "attempt": 1}, False),
+        ({"fire_at": NOW + SECOND, "created_at": NOW + 1}, False),
+    ],
+)
+def test_of_a_paused_job_what_was_planned_ahead_and_has_not_begun_is_withdrawn(
+    changes: dict[str, Any], withdrawn: bool
+) -> None:
+    run = a_run(**changes)
+    planned = reconcile(a_job(enabled=False, paused_at=NOW), [run], NOW + 5 * SECOND)
+    assert (planned is not None and planned.withdrawals == (run,)) is withdrawn
+
+
+def test_what_was_claimed_ahead_of_a_pause_is_ended_and_keeps_its_row() -> None:
+    run = a_run(State.RUNNING, NOW + SECOND)
+    planned = reconcile(a_job(enabled=False, paused_at=NOW), [run], NOW)
+    assert planned is not None
+    assert [change.run.disposition for change in planned.changes] == [Disposition.WITHDRAWN]
+    assert not belongs(run, a_job(enabled=False, paused_at=NOW))
+
+
+@pytest.mark.parametrize(
+    ("overlap", "after"),
+    [
+        (Overlap.CANCEL_OTHER, [State.CANCELLED, State.CANCELLING]),
+        (Overlap.TERMINATE_OTHER, [State.CANCELLED, State.CANCELLED]),
+        (Overlap.BUFFER_ALL, []),
+    ],
+)
+def test_where_a_run_ends_others_only_the_newest_goes_on(overlap: Overlap, after: list[State]) -> None:
+    others = [a_run(fire_at=NOW - 2), a_run(State.RUNNING, NOW - 1)]
+    newest = a_run(fire_at=NOW, created_at=NOW)
+    assert ends(reconcile(a_job(overlap=overlap), [*others, newest], NOW)) == after
+
+
+def test_a_policy_that_ends_others_does_nothing_to_what_was_there_when_it_was_set() -> None:
+    job = a_job(overlap=Overlap.CANCEL_OTHER, updated_at=NOW)
+    assert reconcile(job, [a_run(fire_at=NOW - 2), a_run(fire_at=NOW - 1)], NOW) is None
+
+
+# ---- nodes that die ---------------------------------------------------------------------------------------------
+
+
+class Dies(MemoryStore):
+    """Claims all that is pending just before a plan is written; after that write, the node is dead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.armed = False
+        self.claimed: tuple[Run, ...] = ()
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        if not self.armed:
+            return await super().commit_plans(plans, now)
+        self.armed = False
+        self.claimed = (await self.claim_runs(["pull/q"], 100, "w", now, now)).runs
+        await super().commit_plans(plans, now)
+        raise StoreUnavailable("the node is gone")
+
+
+async def a_run_claimed_while_its_job_changes(world: World, change: Awaitable[Any]) -> Run:
+    """As the node that made the change left it."""
+    store = world.store
+    assert isinstance(store, Dies)
+    store.armed = True
+    with pytest.raises(StoreUnavailable):
+        await change
+    (run,) = store.claimed
+    return run
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World(Dies())
+    await world.put()
+    await world.operations.jobs.trigger_job("job")
+    return world
+
+
+async def test_a_run_claimed_while_its_job_is_deleted_fails_for_good(world: World) -> None:
+    run = await a_run_claimed_while_its_job_changes(world, world.operations.jobs.delete_job("job"))
+    assert run.state is State.RUNNING
+    settled = await world.operations.settling.settle_one(Settlement(run.id, run.token, Failed("no")))
+    assert (settled.state, settled.error) == (State.CANCELLED, "the job was deleted")
+
+
+async def put_back_by_hand(world: World, run: Run) -> None:
+    """As a node would that knows nothing of what became of the job."""
+    pending = replace(run, state=State.PENDING, lease_expires_at=None, started_at=None, attempt=0)
+    assert await world.store.settle_runs([RunChange(pending, run.token, run.state)], world.clock.now()) == [True]
+
+
+Change = Callable[[World], Awaitable[Any]]
+
+
+async def to_another_queue(world: World) -> Any:
+    return await world.operations.jobs.patch_job("job", {"target": {"queue": "other"}})
+
+
+async def deleted(world: World) -> Any:
+    return await world.operations.jobs.delete_job("job")
+
+
+async def claim_from(world: World, queue: str) -> Claimed:
+    now = world.clock.now()
+    return await world.operations.claiming.claim([queue], 10, "w", now, now)
+
+
+@pytest.mark.parametrize(("change", "state"), [(deleted, State.CANCELLED), (to_another_queue, State.PENDING)])
+async def test_what_was_left_where_it_was_is_not_handed_out(world: World, change: Change, state: State) -> None:
+    run = await a_run_claimed_while_its_job_changes(world, change(world))
+    await put_back_by_hand(world, run)
+    assert (await claim_from(world, "pull/q")).runs == ()
+    assert (await world.operations.runs.get_run(run.id)).state is state
+    assert len((await claim_from(world, "pull/other")).runs) == (state is State.PENDING)
+
+
+@pytest.mark.parametrize(("change", "state"), [(deleted, State.CANCELLED), (to_another_queue, State.PENDING)])
+async def test_what_was_left_in_a_queue_that_nobody_serves_is_found_once_the_node_is_known_to_be_dead(
+    world: World, change: Change, state: State
+) -> None:
+    sweeper = Sweeper(world.store, world.operations.reconciler)
+    now = world.clock.now()
+    await world.store.beat_node(Node(name="n", roles=(), started_at=now, beat_at=now))
+    while (await sweeper.step(world.clock.now()) or 0) < now + LOOK_EVERY:
+        world.clock.advance(0.1)
+    run = await a_run_claimed_while_its_job_changes(world, change(world))
+    await put_back_by_hand(world, run)
+    world.clock.advance((DEAD_AFTER + LOOK_EVERY) / SECOND)
+    await sweeper.step(world.clock.now())
+    found = await world.operations.runs.get_run(run.id)
+    assert (found.state, found.queue) == (state, "pull/other" if state is State.PENDING else "pull/q")
+
+
+class LosesTouch(MemoryStore):
+    """Jobs can't be read for a while."""
+
+    down = False
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        if self.down:
+            raise StoreUnavailable("down")
+        return await super().get_jobs_by_id(ids)
+
+
+async def test_a_look_that_an_outage_prevented_is_made_up_for() -> None:
+    store = LosesTouch()
+    world = World(store)
+    await world.put()
+    await world.operations.jobs.trigger_job("job")
+    (run,) = (await world.claim()).runs
+    pending = replace(run, state=State.PENDING, lease_expires_at=None, started_at=None)
+    await world.store.commit_plans(
+        [Plan(replace(await world.operations.jobs.get_job("job"), deleted_at=NOW))], world.clock.now()
+    )
+    store.down = True
+    change = RunChange(pending, run.token, run.state)
+    assert await world.operations.settling.write([change], {}, world.clock.now()) == [True]
+    assert (await world.operations.runs.get_run(run.id)).state is State.PENDING
+    store.down = False
+    await world.operations.reconciler.catch_up()
+    assert (await world.operations.runs.get_run(run.id)).state is State.CANCELLED
+
+
+async def test_a_job_with_more_runs_than_one_batch_ends_them_all() -> None:
+    world = World()
+    await world.put()
+    job = await world.operations.jobs.get_job("job")
+    runs = [owed_run(job, NOW + number, NOW, Cause.MANUAL) for number in range(2_500)]
+    for start in range(0, 2_500, 500):
+        await world.store.add_runs(runs[start : start + 500])
+    await world.operations.jobs.delete_job("job")
+    assert (await world.store.unfinished_runs([job.id]))[job.id] == []
+
+
+def test_what_ran_in_spite_of_a_pause_stays_out_of_the_ranges_that_were_skipped() -> None:
+    paused = pause(a_planned_job(), [], NOW, "holiday")
+    planned = resume(paused.job, NOW + 4 * EACH + SECOND, [NOW + 2 * EACH])
+    ranges = [(Disposition.SKIPPED_PAUSED, NOW + EACH, 1), (Disposition.SKIPPED_PAUSED, NOW + 3 * EACH, 2)]
+    assert skipped(planned) == ranges

@@ -1,0 +1,133 @@
+"""The end of the node: what runs is finished, or given back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from horarium import RunContext, Scheduler
+from horarium.model import State
+from tests.handlers.conftest import ended
+from tests.handlers.limits import said
+from tests.waiting import until
+
+
+async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Scheduler) -> None:
+    go_on = threading.Event()
+    begun: list[str] = []
+
+    @scheduler.handler()
+    def work(run: RunContext) -> str:
+        begun.append(run.id)
+        go_on.wait(30)
+        return "done"
+
+    ids = await scheduler.enqueue_many("work", [{}] * 20)
+    await scheduler.start()
+    await until(lambda: len(begun) == 4)
+    stopping = asyncio.create_task(scheduler.stop())
+    again = asyncio.create_task(scheduler.stop())
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await stopping
+    await again
+    runs = [await scheduler.get_run(run_id) for run_id in ids]
+    assert sorted(run.state for run in runs) == ["completed"] * 4 + ["pending"] * 16
+    assert all(run.attempt == 0 for run in runs if run.state is State.PENDING)
+    await scheduler.start()
+    for run in runs:
+        assert (await ended(scheduler, run)).attempt == 1
+
+
+@pytest.mark.parametrize("kind", ["async", "stubborn", "thread"])
+async def test_what_outlasts_the_grace_is_given_back_with_its_attempt(scheduler: Scheduler, kind: str) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    if kind == "thread":
+
+        @scheduler.handler("work")
+        def work(run: RunContext) -> str:
+            begun.set()
+            release.wait(60)
+            return "done"
+    else:
+
+        @scheduler.handler("work")
+        async def perform(run: RunContext) -> str:
+            begun.set()
+            while not release.is_set():
+                try:
+                    await asyncio.sleep(0.02)
+                except asyncio.CancelledError:
+                    if kind == "async":
+                        raise
+            return "done"
+
+    await scheduler.start()
+    run = await scheduler.enqueue("work", retry={"attempts_max": 1})
+    await until(begun.is_set)
+    await scheduler.stop(grace_seconds=0.1)
+    run = await scheduler.get_run(run.id)
+    assert (run.state, run.attempt) == (State.PENDING, 0)
+    assert "interrupted" in said(run)
+    release.set()
+    await scheduler.start()
+    assert (await ended(scheduler, run)).state is State.COMPLETED
+
+
+async def test_a_thread_that_returns_once_it_hears_of_the_end_is_begun_again(scheduler: Scheduler) -> None:
+    begun = threading.Event()
+
+    @scheduler.handler()
+    def work(run: RunContext) -> str:
+        begun.set()
+        return f"stopped early: {run.cancelled.wait(30)}"
+
+    await scheduler.start()
+    run = await scheduler.enqueue("work")
+    await until(begun.is_set)
+    await scheduler.stop(grace_seconds=0)
+    run = await scheduler.get_run(run.id)
+    assert (run.state, run.attempt, run.result) == (State.PENDING, 0, None)
+
+
+async def test_a_thread_that_finishes_in_the_last_moment_has_finished(scheduler: Scheduler) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    @scheduler.handler()
+    def work(run: RunContext) -> str:
+        begun.set()
+        end.wait(30)
+        return "done"
+
+    await scheduler.start()
+    run = await scheduler.enqueue("work")
+    await until(begun.is_set)
+    asyncio.get_running_loop().call_later(0.3, end.set)
+    await scheduler.stop(grace_seconds=0)
+    run = await scheduler.get_run(run.id)
+    assert (run.state, run.result) == (State.COMPLETED, b'"done"')
+
+
+async def test_a_second_request_ends_the_grace(scheduler: Scheduler) -> None:
+    begun = asyncio.Event()
+
+    @scheduler.handler()
+    async def work(run: RunContext) -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    run = await scheduler.enqueue("work")
+    running = asyncio.create_task(scheduler.run_until_asked())
+    await begun.wait()
+    scheduler.ask_to_stop()
+    await asyncio.sleep(0.05)
+    assert not running.done(), "the grace is 30 s"
+    before = time.monotonic()
+    scheduler.ask_to_stop()
+    await running
+    assert time.monotonic() - before < 25
+    assert (await scheduler.get_run(run.id)).state is State.PENDING

@@ -1,0 +1,136 @@
+"""Failures are seen in the log, with their tracebacks in the run; nothing that a handler raises ends its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from horarium import RunContext, Scheduler, every
+from horarium.model import State
+from tests.handlers.conftest import done, ended
+
+RAISED = [
+    BaseException("base"),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    BaseExceptionGroup("many", [BaseException("one")]),
+]
+
+
+@pytest.fixture
+async def scheduler_of_endpoints() -> AsyncIterator[Scheduler]:
+    async with Scheduler("memory://", allow_private_targets=True) as scheduler:
+        await scheduler.start()
+        yield scheduler
+
+
+def levels(caplog: pytest.LogCaptureFixture, run_id: str) -> list[tuple[str, int, int]]:
+    """What the log has of a run: its job, the level and the attempt of each line."""
+    records = [record for record in caplog.records if getattr(record, "run", None) == run_id]
+    return [(record.__dict__["job"], record.levelno, record.__dict__["attempt"]) for record in records]
+
+
+def deep() -> None:
+    raise LookupError("kaput")
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_whatever_a_handler_raises_is_a_failure_at_once_and_its_worker_goes_on(
+    scheduler: Scheduler, error: BaseException, kind: str
+) -> None:
+    if kind == "async":
+
+        @scheduler.handler("raises")
+        async def raises(run: RunContext) -> None:
+            raise error
+
+    else:
+
+        @scheduler.handler("raises")
+        def raises_too(run: RunContext) -> None:
+            raise error
+
+    @scheduler.handler("well")
+    async def well(run: RunContext) -> int:
+        return 1
+
+    await scheduler.start()
+    run = await done(scheduler, "raises", timeouts={"heartbeat_seconds": 30})
+    assert run.state is State.FAILED
+    assert type(error).__name__ in (run.error or "")
+    assert (await done(scheduler, "well")).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_each_failed_attempt_is_in_the_log_and_the_last_one_with_its_traceback(
+    scheduler: Scheduler, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if kind == "async":
+
+        @scheduler.handler("breaks")
+        async def breaks(run: RunContext) -> None:
+            deep()
+
+    else:
+
+        @scheduler.handler("breaks")
+        def breaks_too(run: RunContext) -> None:
+            deep()
+
+    await scheduler.start()
+    run = await ended(scheduler, await scheduler.enqueue("breaks", retry={"attempts_max": 2, "backoff_seconds": 0}))
+    records = [record for record in caplog.records if getattr(record, "run", None) == run.id]
+    assert [(record.levelno, record.__dict__["attempt"]) for record in records] == [
+        (logging.WARNING, 1), (logging.ERROR, 2),
+    ]  # fmt: skip
+    assert "in deep" in records[1].getMessage()
+    assert "in deep" not in records[0].getMessage()
+
+
+async def test_an_endpoint_that_fails_is_in_the_log_like_a_handler(
+    scheduler_of_endpoints: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = scheduler_of_endpoints
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        await scheduler.add_job("web", every("1h"), http=url, retry={"attempts_max": 2, "backoff_seconds": 0})
+        run = await ended(scheduler, await scheduler.trigger_job("web"))
+    assert levels(caplog, run.id) == [("web", logging.WARNING, 1), ("web", logging.ERROR, 2)]
+    assert "500" in caplog.text
+
+
+async def test_tracebacks_are_kept_with_the_attempts(scheduler: Scheduler) -> None:
+    @scheduler.handler()
+    async def breaks(run: RunContext) -> None:
+        deep()
+
+    await scheduler.start()
+    run = await ended(scheduler, await scheduler.enqueue("breaks", retry={"attempts_max": 5, "backoff_seconds": 0}))
+    details = [event.detail for event in run.history if isinstance(event.detail, str)]
+    assert len(details) == 3, "the last three"
+    assert all("in deep" in detail and "LookupError: kaput" in detail for detail in details)
+    assert "_in_thread" not in details[0]
+    assert run.history[-1].state is State.FAILED
+
+
+async def test_a_result_that_json_does_not_have_is_refused_and_not_made_null(scheduler: Scheduler) -> None:
+    @scheduler.handler()
+    async def measures(run: RunContext) -> object:
+        return {"values": [1.0, float("nan")], "none": None}
+
+    await scheduler.start()
+    run = await done(scheduler, "measures")
+    assert (run.state, run.error) == (
+        State.FAILED, "its result can't be written as JSON: it['values'][1] is not a finite number",
+    )  # fmt: skip

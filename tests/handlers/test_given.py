@@ -1,0 +1,145 @@
+"""What a program gave and can't be meant: said at once, with the nearest word or what is allowed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from horarium import RunContext, Scheduler, SyncScheduler, WrongArguments, cron, every
+from horarium.errors import InvalidJob, InvalidRequest, InvalidSetting, InvalidTrigger, UnknownArgument
+from horarium.library.fields import JobFields, SchedulerOptions
+from horarium.library.scheduler import LIBRARY_ROLES
+from horarium.node.runtime import ROLES, Options
+from horarium.wire.definitions import JobDefinition
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[Scheduler]:
+    async with Scheduler("memory://") as scheduler:
+        yield scheduler
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"handler_concurency": 3}, r"handler_concurency: there is no such argument \(did you mean 'handler_concurre"),
+        ({"handler_concurrency": "3"}, "handler_concurrency: expected int, got str"),
+        ({"handler_concurrency": 0}, "handler_concurrency: must be from 1 to 10,000, not 0"),
+        ({"grace_seconds": "30s"}, "grace_seconds: expected float, got str"),
+        ({"roles": "planner"}, "roles: expected array, got str"),
+        ({"roles": ["planer"]}, r"roles\[0\]: expected one of .*not 'planer' \(did you mean 'planner'\?\)"),
+        ({"namespce": "x"}, "did you mean 'namespace'"),
+        ({"frobnicate": 1}, "frobnicate: there is no such argument; known: store, namespace, program, clock, roles"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Scheduler, SyncScheduler])
+def test_an_option_that_can_not_be_meant(kind: Callable[..., Any], options: dict[str, Any], words: str) -> None:
+    with pytest.raises((UnknownArgument, InvalidSetting), match=words):
+        kind("memory://", **options)
+
+
+def test_an_unknown_argument_is_a_type_error_too() -> None:
+    with pytest.raises(TypeError, match="nod_name"):
+        Scheduler("memory://", nod_name="x")  # type: ignore[call-arg]
+    assert issubclass(UnknownArgument, ValueError)
+
+
+def test_the_options_are_those_of_a_node() -> None:
+    known = set(inspect.signature(Options.__init__).parameters) - {"self"}
+    assert set(SchedulerOptions.__annotations__) == known
+    assert set(LIBRARY_ROLES) == set(ROLES) - {"api"}
+
+
+def test_the_fields_of_a_job_are_those_of_a_definition() -> None:
+    assert {*JobFields.__annotations__, "name", "trigger", "target"} == set(JobDefinition.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"overlap": "forbid"}, "overlap: expected one of allow, skip, buffer_one, buffer_all, cancel_other, termi"),
+        ({"retry": {"attempts": 3}}, r"retry.attempts: there is no such field \(did you mean 'attempts_max'\?\)"),
+        ({"timeouts": {"execution": 3}}, "did you mean 'execution_seconds'"),
+        ({"retries": 3}, r"retries: there is no such argument \(did you mean 'retry'\?\)"),
+        ({"priority": 10**30}, "priority: expected int <= 1000"),
+        ({"catch_up": "newest"}, "catch_up.policy: expected one of none, latest, all, not 'newest'"),
+        ({"retry": object()}, "retry: a object can't be kept in a job"),
+        ({"fires_max": 0, "jitter_seconds": -1}, "jitter_seconds: expected float >= 0.0; fires_max: expected int >= 1"),
+        ({"handler": None}, "give exactly one of handler, http, queue, bus and target"),
+    ],
+)
+async def test_a_field_of_a_job_that_can_not_be_meant(scheduler: Scheduler, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidJob, match=words) as caught:
+        await scheduler.add_job("j", every("5m"), **{"handler": "h", **fields})
+    assert caught.value.field in {*fields, *str(caught.value).split(": ")[0].split(), "target"}
+    assert (await scheduler.list_jobs()).items == ()
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ("*/5 * * * *", r"'\*/5 \* \* \* \*' is a bare text; .*: cron\('\*/5 \* \* \* \*'\)"),
+        ("@daily", r"cron\('@daily'\)"),
+        ("FREQ=DAILY", r"rrule\('FREQ=DAILY'\)"),
+        ("5m", r"every\('5m'\)"),
+        ("2030-01-01T00:00:00Z", r"at\('2030"),
+        ("every tuesday at noon", r"when\('every tuesday at noon'\)"),
+        ("now and then", r"cron\(\.\.\.\), rrule\(\.\.\.\)"),
+        (timedelta(minutes=5), r"every\(timedelta"),
+        (datetime(2030, 1, 1, tzinfo=UTC), r"at\(datetime"),
+        (300, r"expected cron\(\.\.\.\), .* not 300"),
+        (None, "not None"),
+    ],
+)
+async def test_a_trigger_that_is_none_says_how_to_write_it(scheduler: Scheduler, trigger: Any, words: str) -> None:
+    with pytest.raises(InvalidTrigger, match=words) as caught:
+        await scheduler.add_job("j", trigger, handler="h")
+    assert caught.value.field == "trigger"
+    with pytest.raises(InvalidTrigger, match=words):
+        scheduler.job(trigger)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "words"),
+    [
+        (cron, {"hour": 3}, r'there is no argument \'hour\'; give an expression: cron\("0 3 \* \* \*"\)'),
+        (cron, {"minute": "*/5"}, r'cron\("\*/5 \* \* \* \*"\)'),
+        (cron, {"hour": 7, "minute": 30, "day_of_week": "mon"}, r'cron\("30 7 \* \* mon"\)'),
+        (cron, {"day": 1}, r'cron\("0 0 1 \* \*"\)'),
+        (cron, {"day_of_week": "fri"}, r'cron\("0 0 \* \* fri"\)'),
+        (cron, {"month": 6}, r'cron\("0 0 1 6 \*"\)'),
+        (cron, {"second": "*/10"}, r'cron\("\*/10 \* \* \* \* \*"\)'),
+        (cron, {"expression": "0 3 * * *", "tz": "UTC"}, "there is no argument 'tz'; known: expression, timezone"),
+        (cron, {"expression": "0 3 * * *", "timezon": "UTC"}, "did you mean 'timezone'"),
+        (every, {"minutes": 5}, r'there is no argument \'minutes\'; give a duration: every\("5m"\)'),
+        (every, {"hours": 1, "minutes": 30}, r'every\("1h30m"\)'),
+        (every, {"seconds": 1.5}, r"every\(timedelta\(seconds=1.5\)\)"),
+        (every, {"duration": "5m", "ancho": None}, "did you mean 'anchor'"),
+    ],
+)
+def test_arguments_of_other_schedulers_are_answered_with_ours(
+    make: Callable[..., Any], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UnknownArgument, match=words):
+        make(**given)
+
+
+async def test_a_handler_may_be_given_by_its_function(scheduler: Scheduler) -> None:
+    @scheduler.handler("report")
+    async def make_report(run: RunContext, month: int) -> None: ...
+
+    async def other(run: RunContext) -> None: ...
+
+    job = await scheduler.add_job("monthly", cron("0 3 1 * *"), handler=make_report, args={"month": 1})
+    assert job.queue == "handler/report"
+    assert (await scheduler.enqueue(make_report, {"month": 2})).queue == "handler/report"
+    with pytest.raises(WrongArguments, match="month"):
+        await scheduler.enqueue(make_report, {"mont": 2})
+    with pytest.raises(InvalidJob, match=r"handler: the function other is not registered; put @scheduler\.handler"):
+        await scheduler.add_job("j", every("5m"), handler=other)
+    with pytest.raises(InvalidRequest, match="the function other is not registered"):
+        await scheduler.enqueue(other)

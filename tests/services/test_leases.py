@@ -1,0 +1,164 @@
+"""The keeper and the attempts: leases, and limits of time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from horarium.clock import SECOND
+from horarium.errors import LeaseLost
+from horarium.model import Outcome, State, Succeeded
+from horarium.ports import Assignment, Control
+from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
+from tests.services.conftest import START, Setting
+from tests.services.node import Node, Work, taken_away
+from tests.waiting import until
+
+
+async def test_the_keeper_renews_a_lease_that_is_a_third_gone(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=30)
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    assert await node.keeper.step(setting.now) == START + 10 * SECOND
+    setting.clock.advance(10)
+    await node.keeper.step(setting.now)
+    assert (await setting.run()).lease_expires_at == START + 40 * SECOND
+
+
+async def test_the_keeper_renews_at_once_when_the_clock_went_back(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=30)
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    setting.clock.step(-3_600)
+    await node.keeper.step(setting.now)
+    assert (await setting.run()).lease_expires_at == START - 3_600 * SECOND + 30 * SECOND
+
+
+async def test_an_attempt_ends_at_its_time_limit_and_is_left_to_the_rescuer(setting: Setting) -> None:
+    await setting.add_run(execution_seconds=5)
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    setting.clock.advance(5)
+    await node.keeper.step(setting.now)
+    await until(lambda: not node.performing.attempts)
+    assert node.collector.waiting == 0
+
+
+async def test_work_that_ignores_its_end_keeps_nobody_busy(setting: Setting) -> None:
+    release = asyncio.Event()
+
+    async def perform(assignment: Assignment, control: Control) -> Outcome | None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return Succeeded()
+
+    await setting.add_run(execution_seconds=5)
+    node = Node(setting, Work(perform))
+    await node.claim()
+    await until(lambda: bool(node.performing.attempts))
+    setting.clock.advance(5)
+    assert await node.keeper.step(setting.now) == setting.now + CANCEL_AGAIN_SECONDS * SECOND
+    release.set()
+    await until(lambda: not node.performing.attempts)
+
+
+async def test_work_that_swallows_its_cancellation_is_cancelled_again(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    swallowed: list[int] = []
+
+    async def perform(assignment: Assignment, control: Control) -> Outcome | None:
+        while len(swallowed) < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.append(setting.now)
+        return Succeeded()
+
+    await setting.add_run(execution_seconds=5)
+    node = Node(setting, Work(perform))
+    await node.claim()
+    await until(lambda: bool(node.performing.attempts))
+    setting.clock.advance(5)
+    await node.keeper.step(setting.now)
+    await until(lambda: len(swallowed) == 1)
+    setting.clock.advance(CANCEL_AGAIN_SECONDS - 1)
+    await node.keeper.step(setting.now)
+    assert len(swallowed) == 1
+    setting.clock.advance(1)
+    await node.keeper.step(setting.now)
+    await until(lambda: not node.performing.attempts)
+    assert "it was cancelled 5 s ago (timeout), its lease is given up, and it goes on" in caplog.text
+    assert node.collector.waiting == 0
+
+
+async def test_an_attempt_whose_lease_was_lost_is_ended_and_not_settled(setting: Setting) -> None:
+    await setting.add_run()
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    run = await setting.run()
+    await setting.store.settle_runs([taken_away(run)], setting.now)
+    await node.leases.beat(node.performing.lively())
+    await until(lambda: not node.performing.attempts)
+    assert node.collector.waiting == 0
+
+
+@pytest.mark.parametrize("ends_at_once", [True, False])
+async def test_work_that_finds_its_lease_lost_leaves_the_next_run_alone(setting: Setting, ends_at_once: bool) -> None:
+    """The place that performed the first takes the second: the end of the one must not strike the other."""
+    cancelled: list[str] = []
+
+    async def perform(assignment: Assignment, control: Control) -> Outcome | None:
+        try:
+            if assignment.run.id == "first":
+                setting.clock.advance(2)
+                with pytest.raises(LeaseLost):
+                    await control.heartbeat()
+                if ends_at_once:
+                    return Succeeded()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            cancelled.append(assignment.run.id)
+            raise
+        return Succeeded()
+
+    await setting.add_run("first", lease_seconds=1)
+    await setting.add_run("second", lease_seconds=100)
+    work = Work(perform)
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: len(work.begun) == 2 and not node.performing.attempts)
+    await node.settle()
+    assert cancelled == ([] if ends_at_once else ["first"])
+    assert await setting.state("second") is State.COMPLETED
+
+
+async def test_the_next_attempt_may_begin_where_the_lost_one_is_still_ending(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=1)
+    work = Work()
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    run = await setting.run()
+    await setting.store.settle_runs([taken_away(run)], setting.now)
+    await node.claim()
+    await until(lambda: len(work.begun) == 2)
+    assert sorted(node.performing.attempts) == [("run", 1), ("run", 2)]
+    node.performing.attempts["run", 1].end(Stop.LOST, setting.now)
+    await until(lambda: list(node.performing.attempts) == [("run", 2)])
+    work.go_on.set()
+    await node.settle()
+    assert await setting.state() is State.COMPLETED

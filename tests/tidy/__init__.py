@@ -1,0 +1,1 @@
+"""What we would otherwise have to remember: sizes, dead code, layers, words."""

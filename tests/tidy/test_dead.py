@@ -1,0 +1,89 @@
+"""Nothing is there that nothing uses, and nothing is written by hand that has a name."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tests.tidy.source import ALL, OURS, PACKAGE, WORD, Module
+
+FOR_OTHERS = {
+    "error_seconds": "how sure a clock is, for what watches it",
+    "new_secret": "documented: programs make their signing secrets with it",
+    "settings_table": "docs/settings.md holds it, and a test compares them",
+    "capture_signals": "overrides uvicorn's",
+    "to_asgi_response": "overrides Litestar's",
+    "format_commands": "overrides click's",
+    "format_options": "overrides click's",
+    "data_received": "overrides asyncio's",
+    "_unsupported_upgrade_warning": "overrides uvicorn's",
+    "files_table": "docs/settings.md holds it, and a test compares them",
+    "is_finished": "the rule by which operations show a job as finished",
+    "emit": "overrides logging's",
+    "_process_events": "overrides asyncio's",
+    "_write_to_self": "overrides asyncio's",
+    "teardown": "overrides Hypothesis's",
+}
+"""Names in the package that nothing in the package uses."""
+RULES_OF = ("testing/contract/machine.py", "testing/contract/belonging.py")
+"""Hypothesis calls what is decorated there."""
+NOT_YET_CONNECTED = frozenset({"Tokens", "new_token", "may_serve"})
+"""Parts of `access/` that the edges do not use yet. To be emptied."""
+FETCHING_ONE = re.compile(r"\.(fetchval|fetchrow)\(")
+"""asyncpg prepares such a statement by itself, which a pooler in front of PostgreSQL can't keep."""
+
+
+def test_every_constant_function_and_class_is_used() -> None:
+    words = Counter(WORD.findall("\n".join(_texts())))
+    unused = {
+        f"{module.name}: {name}"
+        for module in OURS
+        if not module.name.endswith(RULES_OF)
+        for name in _names(module)
+        if words[name] < 2
+        and not name.startswith(("__", "test_"))
+        and name not in FOR_OTHERS
+        and name not in NOT_YET_CONNECTED
+    }
+    assert unused == set()
+
+
+def test_what_is_kept_for_others_is_there() -> None:
+    there = {name for module in OURS for name in _names(module)}
+    assert set(FOR_OTHERS) <= there
+
+
+def test_a_constant_of_a_test_is_used() -> None:
+    words = Counter(WORD.findall("\n".join(module.text for module in ALL)))
+    unused = {
+        f"{module.name}: {name}"
+        for module in ALL
+        if module not in OURS
+        for name in module.constants()
+        if words[name] < 2 and name not in {"pytestmark", "__all__"}
+    }
+    assert unused == set()
+
+
+def test_seconds_become_microseconds_in_one_place() -> None:
+    by_hand = re.compile(r"\* 1_000_000\b|\* 10\*\*6\b|\* 1e6\b")
+    assert {
+        module.name for module in OURS if by_hand.search(module.text) and module.path != PACKAGE / "clock.py"
+    } == set()
+
+
+def test_no_statement_is_prepared_behind_our_back() -> None:
+    found = {module.name for module in OURS if "stores" in module.name and FETCHING_ONE.search(module.text)}
+    assert found == set()
+
+
+def _texts() -> list[str]:
+    return [path.read_text() for path in PACKAGE.rglob("*") if path.suffix in {".py", ".sql", ".lua"}]
+
+
+def _names(module: Module) -> set[str]:
+    return {
+        *module.constants(),
+        *(node.name for node in module.functions),
+        *(node.name for node in module.classes),
+    }

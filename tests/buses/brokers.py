@@ -11,6 +11,7 @@ import aio_pika
 import aio_pika.abc
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio import Redis as RedisClient
 from redis.asyncio.retry import Retry
@@ -26,6 +27,7 @@ from horarium.testing.bus_contract import Broker
 from tests.servers.nats import Nats
 from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import Redis
+from tests.waiting import until
 
 KINDS = ("action", "status", "heartbeat")
 
@@ -204,9 +206,14 @@ class NatsWorkers:
         stream = await self.stream()
         durable = f"worker-{job}".replace(".", "-")
         config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
-        pulled = await stream.pull_subscribe(
-            _subject(job, "action"), durable=durable, stream="scheduler-actions", config=config
-        )
+
+        async def subscribe() -> Any:
+            return await stream.pull_subscribe(
+                _subject(job, "action"), durable=durable, stream="scheduler-actions", config=config
+            )
+
+        # A worker may be there before the scheduler has made its streams.
+        pulled = await until(subscribe, what="the stream of actions", ignoring=NotFoundError)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):

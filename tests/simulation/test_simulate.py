@@ -17,6 +17,7 @@ from horarium.model import Plan, RunChange
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
+from tests.waiting import PATIENCE
 
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_300)
@@ -45,7 +46,7 @@ def test_the_trace_does_not_depend_on_the_order_of_hashes() -> None:
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         ).stdout
         for hash_seed in ("1", "2")

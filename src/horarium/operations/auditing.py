@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from horarium.access import audit
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
@@ -32,16 +34,18 @@ def told(action: str, object: str, now: Instant, *, before: Any = None, after: A
 
 
 def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -> Records:
-    """The same for a job: as it was, and as it is to be."""
+    """The same for a job: as it was, and as it is to be (its version that which was read, as in a plan)."""
     job = after or before
     if who_acts() is None or job is None:
         return ()
+    if before is not None and after is not None:
+        after = None if after.deleted_at is not None else replace(after, version=before.version + 1)
     return told(
         action,
         f"job/{job.name}",
         now,
         before=None if before is None else job_view(before),
-        after=None if after is None or after.deleted_at is not None else job_view(after),
+        after=None if after is None else job_view(after),
     )
 
 

@@ -23,10 +23,9 @@ from horarium.model import Cause, Job, Run
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
-from horarium.policies import Overlap
 from horarium.ports import Signal, Store
 from horarium.rules.editing import free_instant
-from horarium.rules.planning import owed_run
+from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.reconciling import belongs
 
 GROUP_MAX = 500
@@ -96,7 +95,7 @@ class Triggering:
             job = jobs[asked.name]
             if job is None:
                 _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
-            elif job.overlap is not Overlap.ALLOW:
+            elif needs_unfinished(job):
                 _succeed(asked, None)
             else:
                 runs.append((asked, self._run(job, asked)))

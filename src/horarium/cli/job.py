@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from horarium.cli.fields import JSON, body_of, pairs
+from horarium.cli.follows import follows_text
 from horarium.cli.output import Column, beside, print_fields, print_json, print_json_list, print_table, say
 from horarium.cli.shell import Lazy, connect, server_options
 
@@ -157,6 +158,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("target", target_text(job)),
             *target_details(job),
             *((name, getattr(job, name)) for name in (*shown, *policies)),
+            ("on", follows_text(job.on)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
         ]

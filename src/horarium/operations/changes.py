@@ -20,6 +20,7 @@ from horarium.errors import NotFound
 from horarium.model import UNFINISHED, Job, Plan, Run
 from horarium.model import run_id as run_id_of
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
@@ -59,12 +60,21 @@ ReachOf = Callable[[Job], Reach]
 class Changes:
     """Changes jobs of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        reconciler: Reconciler,
+        following: Following,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._signal = signal
         self._entropy = entropy
         self._reconciler = reconciler
+        self._following = following
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(self, name: str, decide: Decide, reach: ReachOf, *, plan_owed: bool = True) -> Job:
@@ -90,7 +100,7 @@ class Changes:
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
-            planned = reconciled(planned, seen.unfinished, now)
+            planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
             if (await self._store.commit_plans([planned], now))[0]:
                 self._signal.publish("jobs")
                 announce(self._signal, [planned])
@@ -102,7 +112,7 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = plan(job, unfinished, now)
+            owed = await self._following.plan(plan(job, unfinished, now), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])

@@ -14,6 +14,7 @@ from horarium.model import Node, Run
 from horarium.operations.changes import Changes
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.following import Following
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
 from horarium.operations.reconciling import Reconciler
@@ -44,13 +45,14 @@ class Operations:
         self.store = store
         self.clock = clock
         self.signal = signal
-        self.reconciler = Reconciler(store, clock, signal)
-        self.settling = Settling(store, clock, signal, self.reconciler, settled)
+        self.following = Following(store)
+        self.reconciler = Reconciler(store, clock, signal, self.following)
+        self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
         self.claiming = Claiming(store, self.settling)
-        changes = Changes(store, clock, signal, entropy, self.reconciler)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, self.following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.following)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:

@@ -190,23 +190,29 @@ class JobOperations:
 
     # ---- runs by hand
 
-    async def trigger_job(self, name: str, payload: bytes | None = None, unique_key: str | None = None) -> Run:
+    async def trigger_job(
+        self,
+        name: str,
+        payload: bytes | None = None,
+        unique_key: str | None = None,
+        cause: Cause = Cause.MANUAL,
+    ) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
         gives the run that was made the first time."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
         if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
             return found
-        run = await self._triggering.trigger(name, payload, unique_key)
-        return run or await self._trigger_in_turn(name, payload, unique_key)
+        run = await self._triggering.trigger(name, payload, unique_key, cause)
+        return run or await self._trigger_in_turn(name, payload, unique_key, cause)
 
-    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None) -> Run:
+    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None, cause: Cause) -> Run:
         """A run of a job whose policy asks for a look at its other runs."""
         made: list[Run] = []
 
         async def decide(seen: Seen) -> Plan:
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
-            made[:] = [replace(run, unique_key=unique_key)]
+            made[:] = [replace(run, unique_key=unique_key, cause=cause)]
             return replace(planned, runs=tuple(made))
 
         await self._changes.change(name, decide, lambda job: Reach.ALL)

@@ -41,6 +41,7 @@ class Asked(NamedTuple):
     name: str
     payload: bytes | None
     unique_key: str | None
+    cause: Cause
     answer: asyncio.Future[Run | None]
 
 
@@ -57,9 +58,11 @@ class Triggering:
         self._writing: asyncio.Task[None] | None = None
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
-    async def trigger(self, name: str, payload: bytes | None, unique_key: str | None) -> Run | None:
+    async def trigger(
+        self, name: str, payload: bytes | None, unique_key: str | None, cause: Cause = Cause.MANUAL
+    ) -> Run | None:
         """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound."""
-        asked = Asked(name, payload, unique_key, asyncio.get_running_loop().create_future())
+        asked = Asked(name, payload, unique_key, cause, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
@@ -111,7 +114,7 @@ class Triggering:
     def _run(self, job: Job, asked: Asked) -> Run:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
-        return replace(run, unique_key=asked.unique_key)
+        return replace(run, unique_key=asked.unique_key, cause=asked.cause)
 
     def _instant(self, job: Job, now: Instant) -> Instant:
         """One that no run of this job made here has; another process may have taken it, then the next try is later."""

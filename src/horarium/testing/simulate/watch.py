@@ -13,10 +13,11 @@ from collections.abc import Callable
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
 from horarium.stores.memory.space import Space
+from horarium.testing.simulate.follow_ups import FollowUps
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "deleted_at",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "on", "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
 SKEW_MAX = 2 * SECOND
@@ -251,6 +252,7 @@ class WatchedSpace(Space):
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.books = books
+        self.follow_ups = FollowUps(books.fail)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
@@ -261,6 +263,7 @@ class WatchedSpace(Space):
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
     def apply(self, change: RunChange, now: Instant) -> bool:
@@ -274,6 +277,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Plan, RunChange
+from horarium.operations.following import Following
+from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
@@ -158,3 +160,37 @@ def assert_caught(make_store: Callable[..., MemoryStore]) -> None:
         return False
 
     assert any(caught(seed) for seed in SEEDS_FOR_A_MUTANT)
+
+
+class LosesFollowUps(MemoryStore):
+    """Writes an end without what follows from it."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs([replace(change, follow_ups=()) for change in changes], now)
+
+
+def test_an_end_without_what_follows_is_caught() -> None:
+    assert_caught(LosesFollowUps)
+
+
+@pytest.mark.parametrize("forgetful", ["changes", "plans"])
+def test_a_way_of_writing_that_forgets_what_follows_is_caught(monkeypatch: pytest.MonkeyPatch, forgetful: str) -> None:
+    async def as_it_is(self: Any, given: Sequence[Any], *rest: Any) -> list[Any]:
+        return list(given)
+
+    monkeypatch.setattr(Following, forgetful, as_it_is)
+    assert_caught(MemoryStore)
+
+
+def test_a_follow_up_that_forgets_its_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = rules.follow
+
+    def keyless(job: Any, change: RunChange, now: Instant, earlier: Any = ()) -> RunChange:
+        after = follow(job, change, now, earlier)
+        again = tuple(
+            replace(run, id=run.id[:-4] + "0000", unique_key=f"{run.unique_key}?") for run in after.follow_ups
+        )
+        return replace(after, follow_ups=(*after.follow_ups, *again))
+
+    monkeypatch.setattr("horarium.operations.following.follow", keyless)
+    assert_caught(MemoryStore)

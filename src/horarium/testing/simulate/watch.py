@@ -14,10 +14,11 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
 from horarium.stores.memory.space import Space
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
+from horarium.testing.simulate.follow_ups import FollowUps
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
     "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
@@ -255,6 +256,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.beside = WatchedBeside(self.witness)
+        self.follow_ups = FollowUps(books.fail)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
@@ -267,6 +269,7 @@ class WatchedSpace(Space):
         if added:
             self.books.added(run)
             self.witness.run_added(run)
+            self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
     def apply(self, change: RunChange, now: Instant) -> bool:
@@ -281,6 +284,7 @@ class WatchedSpace(Space):
         super().put_run(run)
         self.books.changed(old, run)
         self.witness.run_changed(old, run)
+        self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

@@ -24,6 +24,7 @@ from horarium.model import Cancelled, Cause, Deferred, Failed, Outcome, Released
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.policies import Overlap
+from horarium.testing.simulate.follow_ups import ON
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import Books
 from horarium.wire.definitions import JobDefinition, definition_of, read_definition
@@ -73,6 +74,7 @@ def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
         "jitter_seconds": chance.choice((0, 0, 0, 1.5)),
         "priority": chance.choice((0, 0, 5)),
         "retention": {"finished_seconds": chance.choice((None, None, 5))},
+        "on": ON.get(name, {}),
     }
     if chance.random() < 0.3:
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}

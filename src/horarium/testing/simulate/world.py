@@ -162,6 +162,7 @@ class World:
             if self.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.exact, self.fail)
                 self._space.witness.check(self.fail)
+                self._space.follow_ups.check(self.exact)
         finally:
             await self._end(workers)
         return fires

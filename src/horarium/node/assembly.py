@@ -28,6 +28,7 @@ from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
 from horarium.services.performing import Performing
@@ -137,7 +138,7 @@ class Assembly:
         if "pruner" in options.roles:
             services.append(shared.pruner)
         if "api" in options.roles:
-            services.append(shared.claims)
+            services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services
 
     # ---- dispatchers

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from horarium.errors import InvalidSetting
 from horarium.ports import Bus
+from horarium.services.job_meters import JOBS_MAX_DEFAULT
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 CONCURRENCY_MAX = 10_000
@@ -35,6 +36,7 @@ class Options:
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
+    metrics_jobs_max: int = JOBS_MAX_DEFAULT
     buses: Mapping[str, str | Bus] | None = None
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ class Runtime:
         self.clock = clock or SystemClock()
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(options.metrics_jobs_max, version())
         self.health = Health()
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)

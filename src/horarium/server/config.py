@@ -161,6 +161,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
         30.0
     )
+    metrics_jobs_max: Annotated[
+        int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
+    ] = 1_000
     bus_urls: Annotated[
         tuple[BusUrl, ...],
         Meta(

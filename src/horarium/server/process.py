@@ -199,6 +199,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        metrics_jobs_max=settings.metrics_jobs_max,
         buses=settings.buses,
     )
 

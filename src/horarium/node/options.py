@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horarium.errors import InvalidSetting
+from horarium.operations.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
 from horarium.services.job_meters import JOBS_MAX_DEFAULT
 
@@ -37,6 +38,9 @@ class Options:
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
     metrics_jobs_max: int = JOBS_MAX_DEFAULT
+    run_log_seconds: float = LOG_SECONDS_DEFAULT
+    run_log_bytes_max: int = LOG_BYTES_TOTAL_DEFAULT
+    capture_logging: bool = False
     buses: Mapping[str, str | Bus] | None = None
 
     def __post_init__(self) -> None:

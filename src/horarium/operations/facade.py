@@ -16,6 +16,7 @@ from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
+from horarium.operations.logs import Logs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
@@ -51,6 +52,7 @@ class Operations:
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
+        self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:

@@ -44,6 +44,10 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    metrics_jobs_max: int
+    run_log_seconds: float
+    run_log_bytes_max: int
+    capture_logging: bool
     buses: Mapping[str, str | Bus] | None
 
 

@@ -30,8 +30,11 @@ from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
 from horarium.services.follow import FollowDelivery
+from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
+from horarium.services.log_pruner import LogPruner
+from horarium.services.log_writer import LogWriter
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -70,6 +73,7 @@ class Shared(Struct, frozen=True):
     pruner: Pruner
     claims: Claims
     operations: Operations
+    log_writer: LogWriter
 
 
 class Assembly:
@@ -91,7 +95,7 @@ class Assembly:
         self.http_cancels: HttpCancels | None = None
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
-        self.services: list[Service] = [self.beat, *self._by_role()]
+        self.services: list[Service] = [self.beat, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():
@@ -143,9 +147,10 @@ class Assembly:
             services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
-            services.append(shared.pruner)
+            logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
+            services += [shared.pruner, logs]
         if "api" in options.roles:
-            services.append(shared.claims)
+            services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services
 
     # ---- dispatchers
@@ -215,7 +220,7 @@ class Assembly:
         self._dispatch(f"bus-{name}", {f"bus/{name}": delivery}, BUS_PLACES)
 
     def _dispatch_handlers(self, handlers: Mapping[str, Handler]) -> None:
-        delivery = HandlerDelivery(handlers)
+        delivery = HandlerDelivery(handlers, self._shared.log_writer, capture=self._options.capture_logging)
         self.deliveries.append(delivery)
         deliveries: dict[str, Delivery] = {f"handler/{name}": delivery for name in handlers}
         limits = {f"handler/{name}": one.concurrency for name, one in handlers.items() if one.concurrency}

@@ -18,6 +18,7 @@ from horarium.operations.contention import Entropy
 from horarium.operations.following import Following
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
+from horarium.operations.logs import Logs
 from horarium.operations.one_offs import OneOffs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
@@ -57,6 +58,7 @@ class Operations:
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
+        self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)

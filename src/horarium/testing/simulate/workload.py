@@ -13,6 +13,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from horarium.buses.memory import MemoryBroker
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
@@ -105,6 +106,7 @@ class Behaviour:
         self._books = books
         self._quick = fraction(seed, "quick") < QUICK_WORLDS
         self.calm: asyncio.Event = asyncio.Event()
+        self.broker = MemoryBroker()
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
         """The handler of one node."""

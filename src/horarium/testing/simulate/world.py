@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from horarium.buses.memory import MemoryBroker, MemoryBus
+from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import Run, State
@@ -90,10 +90,9 @@ class World:
             "plan_ahead_seconds": self.chance.choice((0.5, 1.0, 5.0)),
             "execution_window_seconds": self.chance.choice((0.0, 0.0, 1.0)),
             "handler_concurrency": self.chance.choice((1, 4, 4, 20)),
+            "on_bus": on_bus,
         }
         self._calls: set[asyncio.Task[None]] = set()
-        self._on_bus = on_bus
-        self._broker = MemoryBroker()
 
     # ---- what others tell it
 
@@ -153,15 +152,15 @@ class World:
 
     async def _live(self) -> int:
         self.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.some_node, self.books, self._on_bus)
+        self.people = People(self.chance, self.some_node, self.books, self._options["on_bus"])
         for _ in range(self.chance.randint(1, NODES_MAX)):
             await self._start_node()
         workers = [
             asyncio.ensure_future(RemoteWorker(f"worker-{index}", self.chance, self.some_node, self.behaviour).work())
             for index in range(2)
         ]
-        if self._on_bus:
-            worker = BusWorker(self._broker, self.chance, self.books, self.behaviour.calm)
+        if self._options["on_bus"]:
+            worker = BusWorker(self.behaviour.broker, self.chance, self.books, self.behaviour.calm)
             workers += [asyncio.ensure_future(worker.work()) for _ in range(2)]
         fires = 0
         try:
@@ -280,7 +279,7 @@ class World:
         clock = NodeClock(self.time, skew)
         node = SimulatedNode(
             name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called,
-            {"default": MemoryBus(self._broker)} if self._on_bus else None,
+            {"default": MemoryBus(self.behaviour.broker)} if self._options["on_bus"] else None,
         )  # fmt: skip
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))

@@ -20,6 +20,8 @@ LEASE_SECONDS_DEFAULT = 30
 CANCEL_GRACE_SECONDS = 30
 SILENCES_MAX = 50
 """As many as a run's history is sure to hold."""
+BUFFER_MAX_MAX = 1_000
+"""The largest `buffer_max`."""
 RETENTION_SECONDS_DEFAULT = 7 * 24 * 3600
 
 Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]

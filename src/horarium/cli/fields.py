@@ -312,6 +312,8 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "starts_at": ("starts_at",),
     "ends_at": ("ends_at",),
     "fires_max": ("fires_max",),
+    "title": ("title",),
+    "buffer_max": ("buffer_max",),
     "keep": ("retention", "finished_seconds"),
     "keep_runs": ("retention", "runs_max"),
     "enabled": ("enabled",),

@@ -36,6 +36,7 @@ class SchedulerOptions(TypedDict, total=False):
     plan_ahead_seconds: float
     execution_window_seconds: float
     catch_up_per_second: float
+    jobs_max: int
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
@@ -59,6 +60,8 @@ class JobFields(TypedDict, total=False):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention | Mapping[str, Any]
+    title: str | None
+    buffer_max: int | None
 
 
 class TargetFields(TypedDict, total=False):

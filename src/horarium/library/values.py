@@ -100,6 +100,8 @@ class Job(Value):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention
+    title: str | None
+    buffer_max: int | None
     id: str
     version: int
     queue: str

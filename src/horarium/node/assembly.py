@@ -130,6 +130,7 @@ class Assembly:
                 shared.telemetry,
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
+                jobs_max=options.jobs_max,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
+from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
+from horarium.operations.one_offs import OneOffs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
@@ -52,6 +54,8 @@ class Operations:
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
+        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

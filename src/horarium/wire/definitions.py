@@ -22,11 +22,12 @@ from horarium.model import (
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    TITLE_CHARS_MAX,
     Job,
     Name,
     Target,
 )
-from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import BUFFER_MAX_MAX, CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
@@ -42,6 +43,8 @@ Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 Moment = Annotated[datetime, Meta(tz=True)]
 JitterSeconds = Annotated[float, Meta(ge=0, le=JITTER_SECONDS_MAX)]
 FiresMax = Annotated[int, Meta(ge=1, le=2**53)]
+Title = Annotated[str, Meta(max_length=TITLE_CHARS_MAX)]
+BufferMax = Annotated[int, Meta(ge=1, le=BUFFER_MAX_MAX)]
 
 
 class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,6 +66,8 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     ends_at: Moment | None = None
     fires_max: FiresMax | None = None
     retention: Retention = Retention()
+    title: Title | None = None
+    buffer_max: BufferMax | None = None
 
 
 TargetCheck = Callable[[Target], None]
@@ -148,6 +153,8 @@ def _shape(definition: JobDefinition, *, id: str, now: Instant) -> Job:
         ends_at=_instant(definition.ends_at, "ends_at"),
         fires_max=definition.fires_max,
         retention=definition.retention,
+        title=definition.title,
+        buffer_max=definition.buffer_max,
         id=id,
         anchor_at=now,
         planned_until=now,

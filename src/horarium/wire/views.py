@@ -57,6 +57,8 @@ class JobView(Struct, kw_only=True):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention
+    title: str | None = None
+    buffer_max: int | None = None
     id: str
     version: int
     words: str
@@ -151,7 +153,7 @@ def job_view(job: Job) -> JobView:
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "id", "version", "fires_count", "pause_reason",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "id", "version", "fires_count", "pause_reason",
 )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ FULL_JOB = Job(
     ends_at=INSTANT_MAX,
     fires_max=100_000_000,
     retention=Retention(finished_seconds=None, runs_max=0),
+    title="Nächtlich \U0001f570: \"all\" 'of' it\n/ 100 %",
+    buffer_max=1_000,
     id="0190a0a0-0000-7000-8000-000000000001",
     version=2**40,
     anchor_at=INSTANT_MAX - 1,

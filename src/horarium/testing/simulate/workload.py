@@ -75,6 +75,8 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
     if chance.random() < 0.2:
         fields["fires_max"] = chance.randint(1, 6)
     if chance.random() < 0.15:
+        fields["buffer_max"] = chance.randint(1, 3)
+    if chance.random() < 0.15:
         fields["ends_at"] = to_datetime(now + chance.randrange(40, 60) * SECOND)
     if chance.random() < 0.15:
         fields["starts_at"] = to_datetime(now + chance.randrange(1, 10) * SECOND)

@@ -102,7 +102,7 @@ def test_a_stop_answers_those_who_wait_and_exits_with_0(store: str, name: str) -
     begun = now()
     assert server.stop() == 0
     thread.join(PATIENCE)
-    assert answers == [204]
+    assert answers == [503]
     assert now() - begun < timedelta(seconds=55), "they would have waited for 60"
 
 

@@ -128,6 +128,14 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     count: FireCount = FIRES_DEFAULT
 
 
+class UpcomingQuery(Struct, forbid_unknown_fields=True):
+    """Which span: `since` (left out: now), `until` (left out: a day later)."""
+
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many, at most.")] = 100
+
+
 # ---- bodies -----------------------------------------------------------------------------------------------------
 
 
@@ -277,6 +285,20 @@ class Imported(Struct, omit_defaults=True):
     name: str
     outcome: Literal["created", "updated", "unchanged", "failed"]
     problem: Problem | UnsetType = UNSET
+
+
+class AheadView(Struct):
+    """One fire time that lies ahead, and its job."""
+
+    job: str
+    fire_at: datetime
+
+
+class UpcomingView(Struct):
+    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
+
+    items: list[AheadView]
+    truncated: bool
 
 
 class Fires(Struct):

@@ -38,6 +38,7 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
+from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class Assembly:
         self.http_cancels: HttpCancels | None = None
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
-        self.services: list[Service] = [self.beat, *self._by_role()]
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        self.services: list[Service] = [self.beat, self.tallies, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():

@@ -13,6 +13,7 @@ import signal as os_signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -205,6 +206,7 @@ def _options(settings: Settings, report_url: str) -> Options:
 
 def _app(runtime: Runtime, settings: Settings) -> Litestar:
     from horarium.api.app import create_app
+    from horarium.dashboard.app import dashboard
 
     return create_app(
         runtime.operations,
@@ -214,6 +216,8 @@ def _app(runtime: Runtime, settings: Settings) -> Litestar:
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
+        news=runtime.news,
+        pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, failures_in_a_row, first_line, mark_of
+from horarium.dashboard.marks import LATE, LATE_AFTER, LOST, Mark, failures_in_a_row, first_line, mark_of
 from horarium.model import Node, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
@@ -28,7 +28,8 @@ LOST_AFTER = 45 * SECOND
 
 
 class Trouble(Struct, frozen=True):
-    """One thing that needs attention. `kind`: failing, late, unserved or lost. `runs`: the last ones, newest first."""
+    """One thing that needs attention. `kind`: failing, late, unserved or lost. `badge`: the same beside a
+    job's name. `runs`: the last ones, newest first."""
 
     kind: str
     subject: str
@@ -37,6 +38,7 @@ class Trouble(Struct, frozen=True):
     mark: Mark
     link: str
     button: str
+    badge: str = ""
     job: str | None = None
     runs: tuple[Run, ...] = ()
 
@@ -121,7 +123,8 @@ def _failing(name: str, runs: Sequence[Run], now: Instant) -> Trouble | None:
         subject=name,
         what=f"failed {again}",
         why=f"{since}: {first_line(last.error)}",
-        mark=mark_of(last, now) if mark_of(last, now) != FAILED else FAILED,
+        mark=mark_of(last, now),
+        badge=f"Failing, {again}" if streak > 1 else "Failed",
         link=f"/jobs/{name}",
         button="Open job",
         job=name,
@@ -136,6 +139,7 @@ def _late(name: str, run: Run, now: Instant) -> Trouble:
         what=f"is {duration(now - run.due_at)} late",
         why=f"Its run waits in {run.queue} and nobody has taken it",
         mark=LATE,
+        badge=f"Late by {duration(now - run.due_at)}",
         link=f"/runs/{run.id}",
         button="Open run",
         job=name,

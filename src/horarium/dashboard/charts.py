@@ -172,9 +172,11 @@ def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now
     for number, start, stop, how in attempts:
         if before is not None and start > before:
             pieces.append(
-                Piece("thread", place(before), place(start) - place(before), below=f"back-off {span(start - before)}")
+                Piece(
+                    "thread", place(before), place(start) - place(before), below=f"back-off {duration(start - before)}"
+                )
             )
-            story.append(f"back-off {span(start - before)}")
+            story.append(f"back-off {duration(start - before)}")
         took = duration(stop - start)
         pieces.append(Piece(how, place(start), max(place(stop) - place(start), 0.4), number, how.capitalize(), took))
         story.append(f"attempt {number} {how} {'for' if how == 'running' else 'after'} {took}")

@@ -108,3 +108,13 @@ def middle(text: str, most: int = 40) -> str:
         return text
     half = (most - 1) // 2
     return f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+
+
+def brief(words: str) -> str:
+    """A rule in words without the instant that it is counted from, which fire times beside it show."""
+    return words.partition(", counted from ")[0]
+
+
+def queue_name(queue: str) -> str:
+    """A queue as its owner calls it."""
+    return queue.removeprefix("pull/")

@@ -57,7 +57,19 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update(pages=PAGES, mark=mark, asset=asset_path)
-    for name in ("relative", "duration", "clock_text", "day_text", "precise", "utc_text", "counted", "span", "middle"):
+    for name in (
+        "relative",
+        "duration",
+        "clock_text",
+        "day_text",
+        "precise",
+        "utc_text",
+        "counted",
+        "span",
+        "middle",
+        "brief",
+        "queue_name",
+    ):
         made.filters[name] = getattr(formats, name)
     return made
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
-from horarium.clock import INSTANT_MAX, Instant
+from horarium.clock import DAY, INSTANT_MAX, Instant
 from horarium.dashboard.formats import day_text, local, relative
 from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, why
 from horarium.errors import TooExpensive
@@ -95,16 +96,21 @@ def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 1
 def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
     mark = mark_of(run, now)
     then = local(run.fire_at, zone)
-    date = f"{then.day} {then:%b}" if place % 7 == 3 else ""
+    date = _date(then, run.fire_at, now) if place % 7 == 3 else ""
     return Place(mark, day_text(run.fire_at, zone), why(run, now), f"/runs/{run.id}", place >= 9, date)
 
 
 def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place:
     then = local(fire, zone)
-    date = f"{then.day} {then:%b}" if place % 7 == 3 else ""
+    date = _date(then, fire, now) if place % 7 == 3 else ""
     if job.enabled:
         return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date)
     return Place(WONT, day_text(fire, zone), "Will not run: the job is paused.", "", place >= 4, date)
+
+
+def _date(then: datetime, instant: Instant, now: Instant) -> str:
+    """What is written below a mark: the time for what is near, else the day."""
+    return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
 
 
 def _paused_fires(job: Job, now: Instant, count: int) -> list[Instant]:

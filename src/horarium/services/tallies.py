@@ -28,7 +28,9 @@ MINUTES_HELD_MAX = 2_000
 PRUNED_EVERY = HOUR
 PRUNED_MAX = 1_000
 LATENESS_STEPS = (1, 1.6, 2.5, 4, 6.3)
-LATENESS_EDGES: tuple[int, ...] = tuple(round(step * 10**power * 1_000) for power in range(6) for step in LATENESS_STEPS)
+LATENESS_EDGES: tuple[int, ...] = tuple(
+    round(step * 10**power * 1_000) for power in range(6) for step in LATENESS_STEPS
+)
 """Upper edges of the classes of lateness, in microseconds: five for each power of ten, from 1 ms to 630 s."""
 _MISSED = frozenset({Disposition.MISSED, Disposition.NOT_STARTED})
 

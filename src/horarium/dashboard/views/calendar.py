@@ -114,9 +114,12 @@ class Calendar:
         drawn = [fire for fire in past if fire.job not in often]
         if until > visit.now:
             store = self._operations.store
-            ahead = await upcoming(store, max(since, visit.now + 1), until, UPCOMING_MAX, OFTEN * days)
+            begin = max(since, visit.now + 1)
+            hours = (until - begin) // HOUR
+            ahead = await upcoming(store, begin, until, UPCOMING_MAX, max(hours * OFTEN // 24, 2))
             often |= set(ahead.crowded)
             cut = cut or ahead.truncated
+            drawn = [fire for fire in drawn if fire.job not in often]
             drawn += [
                 Fire(one.fire_at, one.job, PLANNED, f"/jobs/{one.job}") for one in ahead.items if one.job not in often
             ]

@@ -8,14 +8,15 @@ from horarium.clock import DAY, HOUR, MINUTE
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_lines
-from horarium.dashboard.formats import counted, duration, in_words
+from horarium.dashboard.formats import brief, counted, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import small
 from horarium.operations.facade import Operations
 from horarium.operations.upcoming import upcoming
 from horarium.rules.planning import trigger_of
 
-NEXT_SHOWN = 8
+NEXT_SHOWN = 10
+NEXT_READ = 200
 
 
 class Overview:
@@ -66,11 +67,13 @@ class Overview:
         }
 
     async def _coming(self, visit: Visit) -> list[dict[str, Any]]:
-        found = await upcoming(self._operations.store, visit.now, visit.now + 7 * DAY, NEXT_SHOWN)
-        names = list(dict.fromkeys(one.job for one in found.items))
+        """Each job once, with its next fire time."""
+        found = await upcoming(self._operations.store, visit.now, visit.now + 7 * DAY, NEXT_READ)
+        first = {one.job: one.fire_at for one in reversed(found.items)}
+        names = sorted(first, key=lambda name: (first[name], name))[:NEXT_SHOWN]
         jobs = await self._operations.store.get_jobs(names)
         words = {job.name: trigger_of(job).words() for job in jobs if job is not None}
-        return [{"job": one.job, "at": one.fire_at, "words": words.get(one.job, "")} for one in found.items]
+        return [{"job": name, "at": first[name], "words": brief(words.get(name, ""))} for name in names]
 
 
 def _verdict(attention: Attention) -> str:

@@ -20,14 +20,17 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Method
 from msgspec import Struct
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Session, Sessions
 from horarium.api.guards import Keys
-from horarium.api.problems import Forbidden, MalformedRequest
+from horarium.api.problems import MalformedRequest
 from horarium.clock import Instant
 from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import page_answer, render, when
-from horarium.errors import Conflict, HorariumError, NotFound, Outage
+from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
+from horarium.model import uuid7
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 
@@ -172,6 +175,12 @@ class Site:
             visit.token = fresh
             visit.cookies.append(set_cookie(visit.request, SESSION, fresh))
 
+    def _origin(self, visit: Visit) -> Origin:
+        """Who changes something, for the audit."""
+        client = visit.request.scope.get("client")
+        request_id = uuid7(visit.now, self._entropy(10))
+        return Origin(principal=visit.principal, request_id=request_id, address=client[0] if client else "")
+
     # ---- what is answered
 
     async def _serve(self, page: Page, request: AnyRequest) -> ASGIResponse:
@@ -188,7 +197,10 @@ class Site:
             missing = visit.principal.missing(page.scope) if page.scope else []
             if missing:
                 raise Forbidden(f"{visit.principal.name} may not do this; it takes the scope {missing[0]}", missing)
-            answer = await page.handle(visit)
+            if visit.principal.queues is not None:
+                raise Forbidden(f"{visit.principal.name} is bound to queues, and these pages tell of all", [])
+            with acting(self._origin(visit) if page.method == "POST" else None):
+                answer = await page.handle(visit)
         except HorariumError as error:
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):

@@ -207,7 +207,6 @@ class Site:
             return self._page(visit, page.place, answer)
         if isinstance(answer, Went):
             return self._going(visit, answer)
-        answer.encoded_headers.extend((b"set-cookie", cookie.encode()) for cookie in visit.cookies)
         return answer
 
     def _page(self, visit: Visit, place: str, shown: Shown) -> ASGIResponse:

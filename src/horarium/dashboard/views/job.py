@@ -11,6 +11,7 @@ from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
+from horarium.dashboard.differences import changes
 from horarium.dashboard.marks import mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
@@ -24,6 +25,8 @@ STRIP_PAST = 34
 RUNS_READ = 60
 RUNS_SHOWN = 15
 NEXT_SHOWN = 5
+VERSIONS_SHOWN = 10
+VERSION_DIGITS_MAX = 10
 NEXT_ALL = 50
 
 
@@ -49,6 +52,10 @@ class JobPages:
                 scope=Scope.JOBS_WRITE,
             ),
             Page(
+                path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
+                scope=Scope.JOBS_WRITE,
+            ),
+            Page(
                 path="/jobs/{name}/delete", name="job-delete", handle=self.delete, method="POST",
                 scope=Scope.JOBS_WRITE,
             ),
@@ -60,6 +67,7 @@ class JobPages:
         zone = zone_of_job(job) or visit.zone
         fires = ahead_of(job, visit.now, NEXT_ALL if visit.text("next") == "all" else NEXT_SHOWN)
         view = job_view(job)
+        versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
         return Shown(
             "job.html",
             {
@@ -73,6 +81,7 @@ class JobPages:
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
                 "chart": dot_chart(runs),
                 "facts": policies_in_words(job),
+                "changes": changes(list(versions.items)),
                 "definition": msgspec.json.format(msgspec.json.encode(view), indent=2).decode(),
             },
         )
@@ -94,6 +103,13 @@ class JobPages:
         name = visit.path_name
         await self._operations.jobs.resume_job(name)
         return Went(f"/jobs/{name}", f"{name} goes on.", (f"/jobs/{name}/pause", "Pause"))
+
+    async def revert(self, visit: Visit) -> Answer:
+        name, version = visit.path_name, visit.text("version")
+        if not version.isdigit() or len(version) > VERSION_DIGITS_MAX:
+            raise InvalidRequest(f"version: {version[:50]!r} is no version", field="version")
+        await self._operations.jobs.revert_job(name, int(version))
+        return Went(f"/jobs/{name}", f"{name} is as it was at version {version}.")
 
     async def delete(self, visit: Visit) -> Answer:
         name = visit.path_name

@@ -33,6 +33,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.job import run_row
 from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import Event, Job, Run, State, timeline
+from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.runs import RETRIED
 from horarium.ports import RunFilter
@@ -40,6 +41,7 @@ from horarium.wire.views import run_view
 
 SHOWN = 50
 CHOSEN_MAX = 200
+LOG_LINES = 500
 STATES: tuple[tuple[State, str, Mark], ...] = (
     (State.FAILED, "Failed", FAILED),
     (State.RUNNING, "Running", RUNNING),
@@ -135,7 +137,7 @@ class Runs:
             {
                 "run": run,
                 "job": job,
-                "mark": mark_of(run, visit.now),
+                "state_mark": mark_of(run, visit.now),
                 "sentence": why(run, visit.now),
                 "life": life_of(run, attempts, visit.now, visit.zone),
                 "history": history_rows(run, events),
@@ -147,8 +149,19 @@ class Runs:
                 "can_retry": run.state in RETRIED and visit.may(Scope.RUNS_WRITE),
                 "can_cancel": not run.finished and run.state is not State.CANCELLING and visit.may(Scope.RUNS_WRITE),
                 "curl": as_curl(visit, run),
+                "log": await self._log(run),
             },
         )
+
+    async def _log(self, run: Run) -> list[LogLine]:
+        """The end of its log."""
+        page = await self._operations.logs.read(run.id, 0, LOG_LINES)
+        while page.next_line is not None and len(page.lines) == LOG_LINES:
+            later = await self._operations.logs.read(run.id, page.next_line, LOG_LINES)
+            if not later.lines:
+                break
+            page = later
+        return list(page.lines)
 
     async def retry(self, visit: Visit) -> Answer:
         made = await self._operations.runs.retry_run(_run_id(visit))

@@ -28,7 +28,7 @@ from horarium.model.limits import (
 from horarium.model.nodes import Node
 from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Released, Succeeded
 from horarium.model.runs import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, encode_payload, prune_instant, timeline
-from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
+from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, JobState, State
 from horarium.model.targets import (
     BusTarget,
     Completion,
@@ -72,6 +72,7 @@ __all__ = [
     "HandlerTarget",
     "HttpTarget",
     "Job",
+    "JobState",
     "Name",
     "Node",
     "Outcome",

@@ -28,6 +28,7 @@ from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.finisher import Finisher
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
 from horarium.services.performing import Performing
@@ -135,7 +136,7 @@ class Assembly:
             services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
-            services.append(shared.pruner)
+            services += [shared.pruner, Finisher(shared.store, shared.clock)]
         if "api" in options.roles:
             services.append(shared.claims)
         return services

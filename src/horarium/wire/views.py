@@ -22,6 +22,7 @@ from horarium.model import (
     HandlerTarget,
     HttpTarget,
     Job,
+    JobState,
     Node,
     QueueTarget,
     Run,
@@ -57,6 +58,7 @@ class JobView(Struct, kw_only=True):
     retention: Retention
     id: str
     version: int
+    state: JobState
     words: str
     next_fire_at: datetime | None
     fires_count: int
@@ -64,6 +66,7 @@ class JobView(Struct, kw_only=True):
     pause_reason: str | None
     created_at: datetime
     updated_at: datetime
+    finished_at: datetime | None
 
 
 class EventView(Struct):
@@ -143,13 +146,15 @@ def job_view(job: Job) -> JobView:
         paused_at=moment(job.paused_at),
         created_at=to_datetime(job.created_at),
         updated_at=to_datetime(job.updated_at),
+        finished_at=moment(job.finished_at),
     )
     return in_full(view)
 
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "id", "version", "fires_count", "pause_reason",
+    "jitter_seconds", "fires_max", "retention", "id", "version", "state", "fires_count",
+    "pause_reason",
 )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ class World:
     def __init__(self, setting: Setting) -> None:
         self.setting, self.store = setting, setting.store
         operations = setting.operations
-        self.planner = Planner(setting.store, setting.signal, operations.reconciler, setting.telemetry)
+        self.planner = Planner(
+            setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry
+        )
         self.pruner = Pruner(setting.store, setting.telemetry, setting.clock)
 
     async def live(self, seconds: int) -> None:

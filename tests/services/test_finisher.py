@@ -20,7 +20,9 @@ class World:
         self.setting = setting
         self.store = setting.store
         operations = setting.operations
-        self.planner = Planner(setting.store, setting.signal, operations.reconciler, setting.telemetry)
+        self.planner = Planner(
+            setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry
+        )
         self.finisher = Finisher(setting.store, setting.clock)
 
     async def advance(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
 from horarium.rules.editing import delete
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
@@ -36,6 +37,7 @@ class Finisher(Service):
     def __init__(self, store: Store, clock: Clock) -> None:
         self.wake = Wake()
         self._store = store
+        self._versions = Versions(store)
         self._watch = ClockWatch(clock)
         self._looking_through = True
         self._after: str | None = None
@@ -86,8 +88,10 @@ class Finisher(Service):
             await self._put_off(record, Look(job.id, max(at, now + 60 * SECOND), note.since))
         elif (newest := await self._newest(job, frozenset())) is not None:
             await self._put_off(record, while_kept(note, newest, now))
-        elif (await self._store.commit_plans([delete(job, now)], now))[0]:
-            await self._drop(record)
+        else:
+            planned = await self._versions.kept_with(delete(job, now), job, "job.delete", now)
+            if (await self._store.commit_plans([planned], now))[0]:
+                await self._drop(record)
 
     async def _newest(self, job: Job, states: frozenset[State]) -> Run | None:
         """The newest run of this job, and of no other that had its name."""

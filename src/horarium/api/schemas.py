@@ -99,6 +99,10 @@ class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     label: Annotated[list[LabelPair], Meta(max_length=64)] = []
     enabled: Annotated[bool, Meta(description="Only jobs that are (not) enabled.")] | UnsetType = UNSET
     prefix: NamePrefix | UnsetType = UNSET
+    finished: Annotated[
+        Literal["false", "true", "any"],
+        Meta(description="Jobs that can never fire again: left out, only these, or listed with the others."),
+    ] = "false"
 
 
 RunIdPrefix = Annotated[

@@ -29,6 +29,7 @@ from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.finisher import Finisher
 from horarium.services.follow import FollowDelivery
 from horarium.services.handing_over import HandingOver
 from horarium.services.job_recall import JobRecall
@@ -152,7 +153,7 @@ class Assembly:
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
-            services += [shared.pruner, logs]
+            services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services

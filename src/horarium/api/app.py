@@ -19,6 +19,7 @@ from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Endpoint, options, route
+from horarium.api.explaining import Explanations
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
@@ -57,7 +58,7 @@ def create_app(
     work = Work(operations, claims)
     guarded = [
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints(),
-        *AccessApi(operations, named, entropy).endpoints(),
+        *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
     ]  # fmt: skip
     unguarded = system.open_endpoints()
 

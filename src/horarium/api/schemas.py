@@ -24,7 +24,7 @@ from horarium.api.limits import (
     WORKER_CHARS_MAX,
 )
 from horarium.api.problems import Problem
-from horarium.model import NAME_LENGTH_MAX, Name, State
+from horarium.model import NAME_LENGTH_MAX, Disposition, Name, State
 from horarium.operations.logs import LINES_MAX
 from horarium.operations.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
@@ -129,6 +129,14 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     """How far to look ahead."""
 
     count: FireCount = FIRES_DEFAULT
+
+
+class ExplainQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
+    """An instant (left out: now), or a span whose fire times are explained one by one."""
+
+    at: Annotated[datetime, Meta(tz=True, description="The instant (RFC 3339).")] | UnsetType = UNSET
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
 
 
 class LogQuery(Struct, forbid_unknown_fields=True):
@@ -388,3 +396,30 @@ class Kept(Struct):
     """How many lines were kept."""
 
     lines: int
+
+
+class ExplanationView(Struct, kw_only=True):
+    """Why a job ran, did not run, will run or will not run at an instant. `fires`: whether it did or will. `run`: what
+    it became. `previous` and `next`: the fire times around it."""
+
+    at: datetime
+    fires: bool
+    disposition: Disposition | UnsetType = UNSET
+    run: RunView | UnsetType = UNSET
+    reason: str
+    previous: datetime | None
+    next: datetime | None
+
+
+class ExplanationAnswer(Struct, kw_only=True):
+    """Of an instant: the explanation. Of a span: `items`, one explanation for each fire time, and `next_cursor`."""
+
+    at: datetime | UnsetType = UNSET
+    fires: bool | UnsetType = UNSET
+    disposition: Disposition | UnsetType = UNSET
+    run: RunView | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    previous: datetime | UnsetType | None = UNSET
+    next: datetime | UnsetType | None = UNSET
+    items: list[ExplanationView] | UnsetType = UNSET
+    next_cursor: str | UnsetType | None = UNSET

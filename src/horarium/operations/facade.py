@@ -14,6 +14,7 @@ from horarium.model import Node, Run
 from horarium.operations.changes import Changes
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.explaining import Explaining
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
 from horarium.operations.logs import Logs
@@ -52,6 +53,7 @@ class Operations:
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
+        self.explaining = Explaining(store, clock, self.jobs)
         self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
 

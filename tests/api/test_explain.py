@@ -7,6 +7,7 @@ import msgspec
 from horarium.clock import DAY, to_text
 from horarium.model import Disposition, State
 from horarium.model.records import Record, RecordChange
+from horarium.operations.versions import Version
 from horarium.testing.values import NOW, a_job, a_run
 from horarium.wire.definitions import definition_of
 
@@ -71,7 +72,8 @@ async def test_the_past_is_judged_by_the_job_as_it_was(api: Api) -> None:
     at = NOW - 3 * DAY
     told = (await api.get(url(at=at))).json
     assert "what it was before is not kept" in told["reason"]
-    version = msgspec.json.encode({"version": 1, "at": NOW - 9 * DAY, "definition": definition_of(before)})
-    await api.store.put_records([RecordChange(Record(name=f"version/{job.id}/0000000001", body=version))])
+    version = Version(version=1, number=1, at=NOW - 9 * DAY, definition=definition_of(before))
+    record = Record(name=f"version/{job.id}/0000000001", body=msgspec.json.encode(version))
+    await api.store.put_records([RecordChange(record)])
     told = (await api.get(url(at=at))).json
     assert told["reason"].startswith("not at 08:00:00: around it, on that day, it fires at 07:00")

@@ -6,10 +6,10 @@ from msgspec import UNSET
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.looking_schemas import ExplainQuery, ExplanationAnswer, ExplanationView
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.runs import bounded_instant
-from horarium.api.schemas import ExplainQuery, ExplanationAnswer, ExplanationView
 from horarium.clock import to_datetime
 from horarium.operations.facade import Operations
 from horarium.rules.explaining import Explanation

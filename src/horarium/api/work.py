@@ -17,6 +17,7 @@ from horarium.api import examples
 from horarium.api.access import require_queues
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
 from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import BodyReader, is_run_id, run_id
 from horarium.api.runs import bounded_instant
@@ -25,9 +26,6 @@ from horarium.api.schemas import (
     CompleteRequest,
     FailRequest,
     HeartbeatRequest,
-    Kept,
-    LineRequest,
-    LogRequest,
     PulseView,
     Report,
     Reports,
@@ -44,6 +42,7 @@ from horarium.ports import Claimed
 from horarium.services.claims import LEFT, Claims
 from horarium.wire.views import RunView, claimed_view, run_view
 
+STOPPING = "this server is about to stop; claim from another, or again when it is back"
 PULLED = "pull/"
 """What the queues that workers claim from begin with."""
 
@@ -99,7 +98,7 @@ class Work:
         queues = [claimed_queue(queue) for queue in asked.queues]
         require_queues(call.principal, [queue.removeprefix(PULLED) for queue in queues])
         if self._claims.closed:
-            raise Stopping("this server is about to stop; claim from another, or again when it is back")
+            raise Stopping(STOPPING)
         if asked.wait_seconds <= 0:
             claimed = await self._claims.claim(queues, asked.limit, asked.worker)
         else:
@@ -107,6 +106,8 @@ class Work:
                 raise TooManyWaiters(f"{self._waiters_max:,} workers wait already; try again, or ask without waiting")
             claiming = asyncio.ensure_future(self._claims.claim(queues, asked.limit, asked.worker, asked.wait_seconds))
             claimed = await self._while_connected(call.request, claiming)
+        if not claimed.runs and self._claims.closed:
+            raise Stopping(STOPPING)
         if not claimed.runs:
             return no_content()
         return answer(RunBatch([claimed_view(run, claimed.jobs.get(run.job_id or "")) for run in claimed.runs]))
@@ -200,7 +201,8 @@ class Work:
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
             "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
-            "heartbeat or settle it. A worker that disconnects while it waits takes no run.",
+            "heartbeat or settle it. A worker that disconnects while it waits takes no run. When the server stops, "
+            "those that wait are answered 503.",
             body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
             answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
             problems=("too_many_waiters", "stopping"),

@@ -18,13 +18,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from horarium.clock import Clock, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
-from horarium.model import BusTarget, Deferred, Failed, Job, Outcome, Run, encode_payload, fraction
+from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
 
+
+ONE_OFF = "one-off"
+"""The job name under which runs that belong to no job are on a bus."""
 
 log = logging.getLogger("horarium")
 
@@ -47,12 +50,17 @@ _encode = msgspec.json.Encoder().encode
 _text = lru_cache(maxsize=1024)(to_text)
 
 
+def name_on_bus(run: Run) -> str:
+    """The job name that its messages bear."""
+    return run.job or ONE_OFF
+
+
 def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:
     """The action as JSON text."""
     payload = _payload(run, job) if action == "run" else None
     return _encode(
         Action(
-            job_name=run.job or "",
+            job_name=name_on_bus(run),
             run_id=run.id,
             action=action,
             token=run.token,
@@ -92,10 +100,8 @@ class BusDelivery:
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         run = assignment.run
-        if run.job is None:
-            return Failed("a run without a job can't go to a bus: its queues are named after the job", retryable=False)
         try:
-            await self._bus.publish(run.job, message(run, assignment.job, "run"), run.lease_seconds)
+            await self._bus.publish(name_on_bus(run), message(run, assignment.job, "run"), run.lease_seconds)
         except Unconfirmed as unknown:
             # A worker may have it and be at work: to send it again now would have it done twice. If none has it, the
             # silence ends the lease.
@@ -107,8 +113,7 @@ class BusDelivery:
 
     async def cancel(self, run: Run) -> None:
         """Tell the worker to stop. Raises BusUnavailable."""
-        if run.job is not None:
-            await self._bus.publish(run.job, message(run, None, "cancel"), CANCEL_GRACE_SECONDS)
+        await self._bus.publish(name_on_bus(run), message(run, None, "cancel"), CANCEL_GRACE_SECONDS)
 
     async def close(self) -> None:
         await self._bus.close()

@@ -6,6 +6,7 @@ Everything is a frozen struct; a change is a new value. Instants are integers (s
 from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
+from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.identity import fraction, run_id, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
@@ -21,6 +22,7 @@ from horarium.model.limits import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     RESULT_BYTES_MAX,
+    TITLE_CHARS_MAX,
     TRACE_CHARS_MAX,
     TRACES_MAX,
     URL_CHARS_MAX,
@@ -55,6 +57,8 @@ __all__ = [
     "PRIORITY_MAX",
     "PRIORITY_MIN",
     "RESULT_BYTES_MAX",
+    "TIMED",
+    "TITLE_CHARS_MAX",
     "TRACES_MAX",
     "TRACE_CHARS_MAX",
     "TRANSITIONS",
@@ -69,11 +73,13 @@ __all__ = [
     "Event",
     "EventKind",
     "Failed",
+    "Follow",
     "HandlerTarget",
     "HttpTarget",
     "Job",
     "Name",
     "Node",
+    "Occasion",
     "Outcome",
     "Plan",
     "QueueTarget",

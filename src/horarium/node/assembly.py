@@ -23,11 +23,13 @@ from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.rules.following import FOLLOW_QUEUE
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.follow import FollowDelivery
 from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
+FOLLOW_PLACES = 50
+"""Follow-ups that are under way at a time: runs of other jobs that are asked for, and notifications."""
 
 
 def version() -> str:
@@ -98,6 +102,8 @@ class Assembly:
             self._dispatch_bus(name, bus)
         if handlers:
             self._dispatch_handlers(handlers)
+        if dispatching or handlers:
+            self._dispatch_follow_ups()
         if self.dispatchers:
             keeper = Keeper(self._performing, self._leases, self._leased, shared.clock)
             self.services += [*self.dispatchers, shared.collector, keeper]
@@ -129,9 +135,11 @@ class Assembly:
                 shared.store,
                 shared.signal,
                 shared.operations.reconciler,
+                shared.operations.following,
                 shared.telemetry,
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
+                jobs_max=options.jobs_max,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
@@ -194,6 +202,11 @@ class Assembly:
         )
         self.deliveries.append(delivery)
         return delivery
+
+    def _dispatch_follow_ups(self) -> None:
+        follow = FollowDelivery(self._shared.operations.jobs)
+        self.deliveries.append(follow)
+        self._dispatch("follow-ups", {FOLLOW_QUEUE: follow}, FOLLOW_PLACES)
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared

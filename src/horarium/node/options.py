@@ -34,6 +34,7 @@ class Options:
     plan_ahead_seconds: float = 1.0
     execution_window_seconds: float = 0.0
     catch_up_per_second: float = 100.0
+    jobs_max: int = 500
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
@@ -44,7 +45,7 @@ class Options:
     buses: Mapping[str, str | Bus] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("http_concurrency", "handler_concurrency"):
+        for name in ("jobs_max", "http_concurrency", "handler_concurrency"):
             value = getattr(self, name)
             if not 1 <= value <= CONCURRENCY_MAX:
                 raise InvalidSetting(f"{name}: must be from 1 to {CONCURRENCY_MAX:,}, not {value}", field=name)

@@ -11,31 +11,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
 from horarium.model import run_id as run_id_of
-from horarium.model.records import RecordFilter
 from horarium.operations.jobs import JobOperations
+from horarium.operations.versions import Version, Versions
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.explaining import Explanation, candidates, explain
-from horarium.wire.definitions import JobDefinition
 
-VERSIONS = "version/"
 VERSIONS_LOOKED_AT = 1_000
-
-
-class _Version(Struct):
-    """What is read of a version of a job."""
-
-    at: Instant
-    definition: JobDefinition
-
-
-_decode = msgspec.json.Decoder(_Version).decode
 
 
 class Explanations(NamedTuple):
@@ -48,8 +35,9 @@ class Explanations(NamedTuple):
 class Explaining:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, store: Store, clock: Clock, jobs: JobOperations) -> None:
+    def __init__(self, store: Store, clock: Clock, jobs: JobOperations, versions: Versions) -> None:
         self._store = store
+        self._versions = versions
         self._clock = clock
         self._jobs = jobs
 
@@ -98,10 +86,8 @@ class Explaining:
             return job, True
         after: str | None = None
         for _ in range(VERSIONS_LOOKED_AT // PAGE_MAX):
-            where = RecordFilter(f"{VERSIONS}{job.id}/", descending=True)
-            page = await self._store.list_records(where, after, PAGE_MAX)
-            for record in page.items:
-                version = _decode(record.body)
+            page = await self._versions.page(job, after, PAGE_MAX)
+            for version in page.items:
                 if version.at <= at:
                     return _as_defined(job, version), True
             after = page.next_after
@@ -120,7 +106,7 @@ def _covering(skipped: Sequence[Run], at: Instant) -> Run | None:
     return next((run for run in skipped if run.fire_at <= at <= (run.last_fire_at or run.fire_at)), None)
 
 
-def _as_defined(job: Job, version: _Version) -> Job:
+def _as_defined(job: Job, version: Version) -> Job:
     """The job with its rule, its window and its switch as that version has them."""
     wanted = version.definition
     enabled = wanted.enabled is msgspec.UNSET or wanted.enabled

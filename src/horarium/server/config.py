@@ -154,6 +154,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     catch_up_per_second: Annotated[
         int, Meta(ge=1, le=100_000, description="How many missed fire times become due each second after downtime.")
     ] = 100
+    jobs_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="How many due jobs this node plans at one time; the rest is left to other nodes, or to its "
+            "next look.",
+        ),
+    ] = 500
     http_concurrency: Annotated[
         int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
     ] = 100

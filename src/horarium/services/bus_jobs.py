@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from horarium.clock import HOUR, Instant, to_micros
+from horarium.delivery.bus import ONE_OFF
 from horarium.model import BusTarget
 from horarium.ports import PAGE_MAX, JobFilter, Store
 
@@ -17,7 +18,7 @@ FORGET_AFTER = HOUR
 
 
 class BusJobs:
-    """The names of the jobs of one bus, those deleted not long ago included."""
+    """The names of the jobs of one bus, those deleted not long ago included, and that of runs without a job."""
 
     def __init__(self, bus: str, store: Store) -> None:
         self._bus = bus
@@ -44,6 +45,7 @@ class BusJobs:
             after = page.next_after
             if after is None:
                 break
+        self._seen_at[ONE_OFF] = now
         self._listed_at = now
         self._seen_at = {name: at for name, at in self._seen_at.items() if at + FORGET_AFTER > now}
         return self._seen_at.keys()

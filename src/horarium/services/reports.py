@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from horarium.clock import Clock, Instant
+from horarium.delivery.bus import name_on_bus
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, Run
 from horarium.operations.settling import Settlement
@@ -119,7 +120,7 @@ class Reports(Service):
         alive = {reading.run_id for reading in readings if reading.outcome is None}
         for reading in readings:
             run = runs.get(reading.run_id)
-            if run is None or run.queue != self._queue or run.job != reading.job or run.job != reading.report.job:
+            if run is None or run.queue != self._queue or {reading.job, reading.report.job} != {name_on_bus(run)}:
                 refused.append(reading.report)
                 self._discards.refuse(
                     reading.report, "foreign", f"names run {reading.run_id[:50]!r}, which is none of this job"

@@ -19,10 +19,12 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    Follow,
     HandlerTarget,
     HttpTarget,
     Job,
     Node,
+    Occasion,
     QueueTarget,
     Run,
     State,
@@ -55,6 +57,9 @@ class JobView(Struct, kw_only=True):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention
+    title: str | None = None
+    buffer_max: int | None = None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
     words: str
@@ -149,7 +154,8 @@ def job_view(job: Job) -> JobView:
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "id", "version", "fires_count", "pause_reason",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "fires_count",
+    "pause_reason",
 )  # fmt: skip
 
 

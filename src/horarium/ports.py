@@ -24,9 +24,10 @@ from typing import Any, Generic, Literal, NewType, Protocol, TypeVar, runtime_ch
 
 from msgspec import Struct
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import Instant
 from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import lease_end as lease_end
 from horarium.model.records import Record, RecordChange, RecordFilter
 
 T = TypeVar("T")
@@ -260,15 +261,6 @@ class TransactionalStore(Protocol):
     def add_runs_sql(self, runs: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
         """One statement that adds these runs, and its values, for any driver. Needs no open store. Raises
         InvalidRequest where the database takes more than one statement."""
-
-
-def lease_end(run: Run, now: Instant) -> Instant:
-    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
-    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
-    end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or run.started_at is None:
-        return end
-    return min(end, run.started_at + to_micros(run.execution_seconds))
 
 
 Topic = NewType("Topic", str)

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Plan, RunChange
+from horarium.model import Plan, Run, RunChange, State
 from horarium.operations.following import Following
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
@@ -71,6 +71,20 @@ def test_three_hundred_worlds_hold_every_invariant() -> None:
 def test_seeds_that_once_found_something_find_nothing_any_more() -> None:
     for seed in kept_seeds():
         simulate(seed)
+
+
+def test_worlds_with_a_broker_hold_every_invariant() -> None:
+    reports = [simulate(seed, on_bus=0.6) for seed in range(6)]
+    assert sum(report.runs for report in reports) > 100
+
+
+def test_a_run_that_is_handed_over_after_its_worker_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unconditional(run: Run, token: int, state: State, held: bool | None = None) -> RunChange:
+        return RunChange(run, token, state)
+
+    monkeypatch.setattr("horarium.services.handing_over.RunChange", unconditional)
+    with pytest.raises(Violation, match="it was forgotten that its worker had begun"):
+        _ = [simulate(seed, on_bus=0.9) for seed in SEEDS_FOR_A_MUTANT]
 
 
 class IgnoresTokens(MemoryStore):

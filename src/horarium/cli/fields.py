@@ -303,6 +303,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "backoff_factor": ("retry", "backoff_factor"),
     "backoff_max": ("retry", "backoff_max_seconds"),
     "retry_age": ("retry", "age_max_seconds"),
+    "silences": ("retry", "silences_max"),
     "start_timeout": ("timeouts", "start_seconds"),
     "execution_timeout": ("timeouts", "execution_seconds"),
     "heartbeat_timeout": ("timeouts", "heartbeat_seconds"),

@@ -29,7 +29,19 @@ from horarium.model.limits import (
 )
 from horarium.model.nodes import Node
 from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Released, Succeeded
-from horarium.model.runs import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, encode_payload, prune_instant, timeline
+from horarium.model.runs import (
+    BUS_QUEUES,
+    DEFAULT_RUN_POLICY,
+    Event,
+    Run,
+    RunPolicy,
+    awaits_worker,
+    encode_payload,
+    lease_end,
+    prune_instant,
+    shown_state,
+    timeline,
+)
 from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import (
     BusTarget,
@@ -44,6 +56,7 @@ from horarium.model.targets import (
 )
 
 __all__ = [
+    "BUS_QUEUES",
     "CLAIMED",
     "DEFAULT_RUN_POLICY",
     "ERROR_CHARS_MAX",
@@ -91,11 +104,14 @@ __all__ = [
     "StatusCode",
     "Succeeded",
     "Target",
+    "awaits_worker",
     "encode_payload",
     "fraction",
+    "lease_end",
     "prune_instant",
     "queue_of",
     "run_id",
+    "shown_state",
     "timeline",
     "uuid7",
     "uuid7s",

@@ -30,6 +30,7 @@ from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
 from horarium.services.follow import FollowDelivery
+from horarium.services.handing_over import HandingOver
 from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
@@ -95,6 +96,7 @@ class Assembly:
         self.http_cancels: HttpCancels | None = None
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
+        self.handing_over: list[HandingOver] = []
         self.services: list[Service] = [self.beat, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
@@ -210,13 +212,15 @@ class Assembly:
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared
-        delivery = BusDelivery(bus, shared.clock)
+        handing_over = HandingOver(name, shared.store)
+        delivery = BusDelivery(bus, shared.clock, handing_over.add)
         cancels = BusCancels(name, bus, shared.store, delivery.cancel)
         reports = Reports(
             name, bus, shared.store, shared.clock, shared.telemetry, shared.operations.settling.settle, cancels.add
         )
         self.reports[name] = reports
-        self.services += [reports, cancels]
+        self.handing_over.append(handing_over)
+        self.services += [reports, cancels, handing_over]
         self._dispatch(f"bus-{name}", {f"bus/{name}": delivery}, BUS_PLACES)
 
     def _dispatch_handlers(self, handlers: Mapping[str, Handler]) -> None:

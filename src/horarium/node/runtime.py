@@ -163,6 +163,7 @@ class Runtime:
             loops.stop(dispatcher.name)
         await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in assembly.dispatchers))
         await self._settle_rest(grace_seconds)
+        await self._hand_over(assembly)
         await asyncio.gather(*(bus.drain() for bus in assembly.buses.values()))
         await loops.end()
         if assembly.http_cancels is not None:
@@ -189,6 +190,14 @@ class Runtime:
         finally:
             flushing.cancel()
             hurried.cancel()
+
+    async def _hand_over(self, assembly: Assembly) -> None:
+        """Let what waits at a broker wait on without us."""
+        try:
+            for handing_over in assembly.handing_over:
+                await asyncio.wait_for(handing_over.flush(self.clock.now()), HURRY_SECONDS)
+        except (Outage, TimeoutError) as outage:
+            log.warning("runs that wait at a broker will be sent again: %s", outage or "the store does not answer")
 
     # ---- what others tell it
 

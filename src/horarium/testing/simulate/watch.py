@@ -11,7 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from horarium.clock import SECOND, Instant, to_micros
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
+from horarium.model import (
+    BUS_QUEUES,
+    CLAIMED,
+    TRANSITIONS,
+    UNFINISHED,
+    Cause,
+    Disposition,
+    Job,
+    Run,
+    RunChange,
+    State,
+    awaits_worker,
+)
 from horarium.stores.memory.space import Space
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
@@ -97,6 +109,8 @@ class Books:
                 self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.fail(f"run {new.id} was {old.state} and was written again")
+        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
+            self.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.fail(f"run {new.id}: token {new.token} after token {self.tokens[new.id]}: a stale claim was obeyed")
         if new.state in CLAIMED:
@@ -161,6 +175,7 @@ class Books:
         was held up, or because the work took as long as it may; never because the node forgot that it has it."""
         if (
             self.rescuing
+            and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
             and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
         ):

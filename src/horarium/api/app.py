@@ -21,6 +21,7 @@ from horarium.api.access import AccessApi, Callers
 from horarium.api.bulk import BulkRuns
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
+from horarium.api.explaining import Explanations
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
@@ -83,7 +84,7 @@ def create_app(
     guarded = [
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
-        *AccessApi(operations, named, entropy).endpoints(),
+        *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
     ]  # fmt: skip
     unguarded = system.open_endpoints()
 

@@ -6,9 +6,10 @@ HTTP server down, the caller must `close()` the claims, or the server waits for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from os import urandom
+from types import MappingProxyType
 from typing import Any
 
 from litestar import Litestar, Router
@@ -35,6 +36,7 @@ from horarium.operations.facade import Operations
 from horarium.services.claims import Claims
 
 PREFIX = "/api/v1"
+NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
 LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
 
@@ -49,9 +51,11 @@ def create_app(
     hosts: Hosts = LOOPBACK,
     tokens: Tokens | None = None,
     entropy: Entropy = urandom,
+    documented: Mapping[str, Any] = NOTHING_ELSE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
-    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
+    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer.
+    `documented`: further paths of the document."""
     named = NamedKeys(operations.store, operations.clock)
     keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
     system = System(operations, claims, health, telemetry, trusted=keys.open)
@@ -64,9 +68,11 @@ def create_app(
     unguarded = system.open_endpoints()
 
     def document() -> dict[str, Any]:
-        return build_document(
+        made = build_document(
             [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
         )
+        made["paths"].update(documented)
+        return made
 
     api = Router(PREFIX, route_handlers=_routes(guarded), guards=[keys.guard()])
     return Litestar(

@@ -313,6 +313,16 @@ class Control(Protocol):
         its place until `over` is done."""
 
 
+class RunLogs(Protocol):
+    """Takes what is said while runs are performed."""
+
+    def add(self, run: Run, stream: str, text: str) -> None:
+        """Keep these lines with the run. May be called in any thread; never waits, never fails."""
+
+    async def written(self, run: Run) -> None:
+        """Return once what was added is stored, or can't be within a moment."""
+
+
 class Delivery(Protocol):
     """Performs attempts of one kind. An adapter only translates: no policy, no retry of its own, no event."""
 

@@ -116,7 +116,7 @@ async def test_an_update_is_a_merge_and_is_checked(house: House) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_ids_that_are_none(house: House, method: str) -> None:
-    body = {} if method == "PUT" else None
+    body: Any = {} if method == "PUT" else None
     assert (await house.ask(method, f"/api/schedules/{UNKNOWN}", body)).said == (
         404, failed("Schedule not found", "not_found"))  # fmt: skip
     assert (await house.ask(method, "/api/schedules/5", body)).said == (

@@ -227,7 +227,8 @@ async def test_a_cancel_reaches_the_worker(door: House) -> None:
 
 @pytest.mark.parametrize("limit", ["runStartTimeout", "runExecutionTimeout"])
 async def test_a_run_over_its_time_is_cancelled_by_its_worker(door: House, limit: str) -> None:
-    await define(door, **{limit: 300})
+    changes: dict[str, Any] = {limit: 300}
+    await define(door, **changes)
     taken = await action(door)
     if limit == "runExecutionTimeout":
         say(door, taken, "running")

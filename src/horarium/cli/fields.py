@@ -340,7 +340,7 @@ def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
-    "labels": "label", "concurrency": "concurrency", "target.url": "http", "target.queue": "queue",
+    "labels": "label", "concurrency": "concurrency", "on": "on", "target.url": "http", "target.queue": "queue",
     "target.name": "handler", "target.bus": "bus", "target.headers": "header", "target.body": "body",
     "target.method": "method", "target.timeout_seconds": "http-timeout", "target.expected_status": "expected-status",
     "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from horarium.cli.fields import JSON, body_of, pairs
+from horarium.cli.follows import follows_text
 from horarium.cli.output import (
     WIDTHS_FROM_ROWS,
     Column,
@@ -173,6 +174,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("target", target_text(job)),
             *target_details(job),
             *((name, getattr(job, name)) for name in (*shown, *policies)),
+            ("on", follows_text(job.on)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
         ]

@@ -24,6 +24,7 @@ from horarium.cli.fields import (
     trigger_json,
     trigger_of,
 )
+from horarium.cli.follows import follows_of
 from horarium.cli.grouped import Grouped, group
 from horarium.cli.job import NAME, print_job
 from horarium.cli.output import say
@@ -98,6 +99,13 @@ POLICY_OPTIONS = [
     click.option("--keep", type=DURATION, metavar="DURATION", help="How long finished runs are kept."),
     click.option("--keep-runs", type=click.IntRange(0), metavar="N", help="How many finished runs are kept."),
     click.option("--enabled/--disabled", "enabled", default=None, help="Whether it fires."),
+    click.option(
+        "--on",
+        "on",
+        multiple=True,
+        metavar="EVENT=ACTION:NAME",
+        help="What follows, such as failed=notify:ops or completed=trigger:report; repeatable.",
+    ),
 ]
 
 
@@ -251,6 +259,8 @@ def _from_file(file: str | None) -> dict[str, Any]:
 
 def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
     fields = policies_of(flags)
+    if flags.get("on"):
+        fields["on"] = follows_of(flags["on"])
     text = flags.pop("trigger_text")
     trigger = trigger_of(flags)
     if text is not None and trigger is not None:

@@ -20,7 +20,7 @@ import msgspec
 
 from horarium import model, ports
 from horarium.clock import to_datetime
-from horarium.model import Cause, Disposition, RunPolicy, State, Target, shown_state
+from horarium.model import Cause, Disposition, Follow, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
@@ -102,6 +102,7 @@ class Job(Value):
     retention: Retention
     title: str | None
     buffer_max: int | None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
     queue: str

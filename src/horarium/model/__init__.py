@@ -6,6 +6,7 @@ Everything is a frozen struct; a change is a new value. Instants are integers (s
 from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
+from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
@@ -69,6 +70,7 @@ __all__ = [
     "PRIORITY_MAX",
     "PRIORITY_MIN",
     "RESULT_BYTES_MAX",
+    "TIMED",
     "TITLE_CHARS_MAX",
     "TRACES_MAX",
     "TRACE_CHARS_MAX",
@@ -84,11 +86,13 @@ __all__ = [
     "Event",
     "EventKind",
     "Failed",
+    "Follow",
     "HandlerTarget",
     "HttpTarget",
     "Job",
     "Name",
     "Node",
+    "Occasion",
     "Outcome",
     "Plan",
     "QueueTarget",

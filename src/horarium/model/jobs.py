@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from horarium.clock import Instant
+from horarium.model.follows import Follow, Occasion
 from horarium.model.targets import Target, queue_of
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 
@@ -39,6 +40,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retention: Retention = Retention()
     title: str | None = None
     buffer_max: int | None = None
+    on: dict[Occasion, tuple[Follow, ...]] = {}
 
     id: str
     version: int = 1

@@ -76,3 +76,5 @@ class Cause(StrEnum):
     MANUAL = "manual"
     BACKFILL = "backfill"
     ENQUEUED = "enqueued"
+    FOLLOW_UP = "follow_up"
+    """It follows from the end of another run."""

@@ -24,6 +24,7 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.log_writer import LogWriter
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
 from horarium.services.telemetry import Telemetry
@@ -54,7 +55,7 @@ class Runtime:
         self.clock = clock or SystemClock()
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(options.metrics_jobs_max, version())
         self.health = Health()
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
@@ -80,7 +81,10 @@ class Runtime:
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         collector = Collector(operations.settling, self.clock, self.telemetry)
-        return Shared(self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations)
+        log_writer = LogWriter(operations.logs, self.clock)
+        return Shared(
+            self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations, log_writer
+        )
 
     @property
     def operations(self) -> Operations:
@@ -153,6 +157,7 @@ class Runtime:
 
     async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
         self.claims.close()
+        self.operations.logs.close()
         await loops.end("planner", "costly", "claims")
         for dispatcher in assembly.dispatchers:
             loops.stop(dispatcher.name)
@@ -165,6 +170,7 @@ class Runtime:
             await assembly.http_cancels.stop()
         await asyncio.gather(*(bus.close() for bus in assembly.buses.values()))
         try:
+            await self._shared.log_writer.flush()
             await assembly.beat.farewell(self.clock.now())
         except Outage as outage:
             log.warning("the node's end was not written: %s", outage)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
@@ -164,7 +165,19 @@ class Bulk:
     ) -> int:
         """Runs of jobs whose runs may overlap. Those of a job that got another policy meanwhile go to `in_turn`."""
         loop = asyncio.get_running_loop()
-        group = [Asked(run.job or "", run.payload, _key(run), loop.create_future(), asked[run.id]) for run in runs]
+        origin = who_acts()
+        group = [
+            Asked(
+                run.job or "",
+                run.payload,
+                _key(run),
+                f"run.retry run/{run.id}",
+                origin,
+                loop.create_future(),
+                asked[run.id],
+            )
+            for run in runs
+        ]
         if group:
             await self._triggering.trigger_all(group)
         for each, run in zip(group, runs, strict=True):

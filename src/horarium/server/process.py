@@ -200,6 +200,9 @@ def _options(settings: Settings, report_url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        metrics_jobs_max=settings.metrics_jobs_max,
+        run_log_seconds=settings.run_log_seconds,
+        run_log_bytes_max=settings.run_log_bytes_max,
         buses=settings.buses,
     )
 

@@ -19,10 +19,12 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    Follow,
     HandlerTarget,
     HttpTarget,
     Job,
     Node,
+    Occasion,
     QueueTarget,
     Run,
     State,
@@ -59,6 +61,7 @@ class JobView(Struct, kw_only=True):
     retention: Retention
     title: str | None = None
     buffer_max: int | None = None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
     words: str
@@ -153,7 +156,8 @@ def job_view(job: Job) -> JobView:
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "id", "version", "fires_count", "pause_reason",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "fires_count",
+    "pause_reason",
 )  # fmt: skip
 
 

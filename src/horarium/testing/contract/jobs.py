@@ -10,9 +10,11 @@ from horarium.model import (
     NAME_LENGTH_MAX,
     BusTarget,
     Completion,
+    Follow,
     HandlerTarget,
     HttpTarget,
     Job,
+    Occasion,
     Plan,
     QueueTarget,
 )
@@ -57,6 +59,10 @@ FULL_JOB = Job(
     retention=Retention(finished_seconds=None, runs_max=0),
     title="Nächtlich \U0001f570: \"all\" 'of' it\n/ 100 %",
     buffer_max=1_000,
+    on={
+        Occasion.FAILED: (Follow(notify="ops", after=100), Follow(trigger="other", payload={"a": [1, None]})),
+        Occasion.LATE: (Follow(notify="ops", seconds=0.1),),
+    },
     id="0190a0a0-0000-7000-8000-000000000001",
     version=2**40,
     anchor_at=INSTANT_MAX - 1,

@@ -25,10 +25,12 @@ from horarium.model import (
     awaits_worker,
 )
 from horarium.stores.memory.space import Space
+from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
+from horarium.testing.simulate.follow_ups import FollowUps
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
     "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
@@ -267,16 +269,22 @@ class WatchedSpace(Space):
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.books = books
+        self.witness = AuditWitness()
+        self.beside = WatchedBeside(self.witness)
+        self.follow_ups = FollowUps(books.fail)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
         super().put_job(job)
         self.books.job_written(old, job)
+        self.witness.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.witness.run_added(run)
+            self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
     def apply(self, change: RunChange, now: Instant) -> bool:
@@ -290,6 +298,8 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.witness.run_changed(old, run)
+        self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

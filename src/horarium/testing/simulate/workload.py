@@ -13,6 +13,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import Role, principal
 from horarium.buses.memory import MemoryBroker
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.delivery.context import RunContext
@@ -22,6 +25,7 @@ from horarium.model import Cancelled, Cause, Deferred, Failed, Outcome, Released
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.policies import Overlap
+from horarium.testing.simulate.follow_ups import ON
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import Books
 from horarium.wire.definitions import JobDefinition, definition_of, read_definition
@@ -32,6 +36,8 @@ QUICK_WORLDS, QUICK = 0.3, 0.97
 """In how many worlds most handlers return at once, so that runs are claimed ahead of free places, and how many do."""
 BURST_MAX = 24
 QUEUES = ("pull/red", "pull/blue")
+PERSON = principal("person", "person", "local", [Role.ADMIN])
+"""Who asks for all that people ask for."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -69,6 +75,7 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         "jitter_seconds": chance.choice((0, 0, 0, 1.5)),
         "priority": chance.choice((0, 0, 5)),
         "retention": {"finished_seconds": chance.choice((None, None, 5))},
+        "on": ON.get(name, {}),
     }
     if chance.random() < 0.3:
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}
@@ -225,6 +232,7 @@ class People:
         self._chance = chance
         self._nodes = nodes
         self._books = books
+        self._asked = 0
         self._on_bus = on_bus
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
@@ -246,8 +254,10 @@ class People:
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
         self._books.note(f"{node.name} {act.__name__} {name}")
+        self._asked += 1
         try:
-            await act(node, name)
+            with acting(Origin(principal=PERSON, request_id=f"request-{self._asked}")):
+                await act(node, name)
         except HorariumError as error:
             self._books.note(f"refused: {type(error).__name__}")
 

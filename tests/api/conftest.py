@@ -107,7 +107,12 @@ class Api:
         self.health = Health()
         self.telemetry = Telemetry()
         self.app: Litestar = create_app(
-            self.operations, self.claims, health=self.health, telemetry=self.telemetry, api_keys=api_keys, hosts=HOSTS,
+            self.operations,
+            self.claims,
+            health=self.health,
+            telemetry=self.telemetry,
+            api_keys=api_keys,
+            hosts=HOSTS,
             pages=partial(dashboard, tally=self.telemetry.tally) if pages else None,
         )
 

@@ -197,7 +197,15 @@ async def test_a_job_is_deleted_only_by_its_name(api: Api, visitor: Visitor) -> 
 async def test_a_change_is_audited_and_can_be_gone_back_on(api: Api, visitor: Visitor) -> None:
     await api.add_job("job", priority=1)
     await visitor.open("/jobs/job/edit")
-    fields = dict(kind="interval", rule="5m", target="queue", queue="work", attempts="4", backoff="5", overlap="allow")
+    fields = {
+        "kind": "interval",
+        "rule": "5m",
+        "target": "queue",
+        "queue": "work",
+        "attempts": "4",
+        "backoff": "5",
+        "overlap": "allow",
+    }
     assert (await visitor.post("/jobs/job/edit", catch_up="latest", labels="team=ops", **fields)).status == 303
     changed = (await api.get("/jobs/job")).json
     assert (changed["trigger"]["every_seconds"], changed["retry"]["attempts_max"]) == (300, 4)

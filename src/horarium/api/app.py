@@ -6,9 +6,10 @@ HTTP server down, the caller must `close()` the claims, or the server waits for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import urandom
+from types import MappingProxyType
 from typing import Any
 
 from litestar import Litestar, Router
@@ -40,6 +41,7 @@ from horarium.services.claims import Claims
 from horarium.services.news import News
 
 PREFIX = "/api/v1"
+NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Entrance(Struct, frozen=True):
@@ -71,11 +73,12 @@ def create_app(
     entropy: Entropy = urandom,
     news: News | None = None,
     pages: Pages | None = None,
+    documented: Mapping[str, Any] = NOTHING_ELSE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer. `news`:
-    what changed, for those who listen; closed before the server stops. `pages`:
-    those of the dashboard; without them `/` leads to the documentation."""
+    what changed, for those who listen; closed before the server stops. `pages`: those of the dashboard; without them
+    `/` leads to the documentation. `documented`: further paths of the document."""
     named = NamedKeys(operations.store, operations.clock)
     keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
@@ -89,9 +92,11 @@ def create_app(
     unguarded = system.open_endpoints()
 
     def document() -> dict[str, Any]:
-        return build_document(
+        made = build_document(
             [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
         )
+        made["paths"].update(documented)
+        return made
 
     others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
     check = Reach(operations).check

@@ -23,7 +23,7 @@ from tests.buses.brokers import Workers
 from tests.waiting import PATIENCE, until
 
 leaves_streams = pytest.mark.filterwarnings(
-    # The worker's own drivers leave streams behind where a connection dies, or its user is cancelled, at the wrong moment.
+    # The worker's own drivers leave streams behind where a connection dies, or its user is cancelled, in between.
     "ignore:loop is closed:ResourceWarning",
     "ignore:unclosed:ResourceWarning",
 )

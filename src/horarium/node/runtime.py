@@ -24,6 +24,7 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.leases import Leases
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
 from horarium.services.telemetry import Telemetry
@@ -79,7 +80,8 @@ class Runtime:
             cancel_asked=self._cancel_asked,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        collector = Collector(operations.settling, self.clock, self.telemetry)
+        leases = Leases(self.store, self.clock)
+        collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         return Shared(self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations)
 
     @property

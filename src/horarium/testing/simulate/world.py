@@ -270,8 +270,9 @@ class World:
         skew = self.chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
         clock = NodeClock(self.time, skew)
         node = SimulatedNode(
-            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called
-        )
+            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called,
+            self._step_clock,
+        )  # fmt: skip
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))
         node.killed = lambda: self._kill(name)
@@ -319,7 +320,7 @@ class World:
         self.books.clock_stepped = True
         self.books.clock_went_back |= step < 0
         if step < 0:
-            self.chaos.went_back_at = self.time.elapsed / SECOND
+            self.chaos.goes_back(self.time.elapsed / SECOND, -step // SECOND)
         self.note(f"the clock steps by {step // SECOND} s")
         self.time.offset += step
 

@@ -208,7 +208,7 @@ async def test_what_the_clock_went_back_before_begins_at_its_instant(setting: Se
 
     setting.store.claim_runs = and_back  # type: ignore[assignment]
     await node.claim()
-    setting.store.claim_runs = claim_runs  # type: ignore[assignment]
+    setting.store.claim_runs = claim_runs  # type: ignore[method-assign]
     await node.claim()
     await node.settle()
     waiting = await setting.run()

@@ -16,7 +16,7 @@ from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
 from horarium.operations.contention import RACES_MAX, contended
 from horarium.operations.reconciling import Reconciler
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import BATCH_MAX, Signal, Store, queue_topic
 from horarium.rules.settling import settle, was_left_by
 
 
@@ -58,7 +58,7 @@ class Settling:
         self._settled(done, jobs)
         room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
         for queue in sorted({run.queue for run in room}):
-            self._signal.publish(f"queue:{queue}")
+            self._signal.publish(queue_topic(queue))
         await self._reconciler.after_put_back(done)
         return written
 

@@ -18,7 +18,7 @@ from horarium.clock import DAY, SECOND
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
-from horarium.ports import Store
+from horarium.ports import CANCEL, Store, Topic
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.loop import NodeClock
 
@@ -108,7 +108,7 @@ class LossySignal(LocalSignal):
         super().__init__()
         self._chaos = chaos
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         if self._chaos.chance.random() >= self._chaos.dropped:
             super().publish(topic)
 
@@ -116,7 +116,7 @@ class LossySignal(LocalSignal):
         """One that comes from elsewhere, of any topic that is listened to."""
         if self._wakes:
             topics = sorted(self._wakes)
-            self.wake("cancel" if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
+            self.wake(CANCEL if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
 
 
 class SimulatedNode:

@@ -44,6 +44,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "retryRun": lambda client: client.retry_run("I"),
     "claimRuns": lambda client: client.claim(["q"], 1, "w"),
     "heartbeatRun": lambda client: client.heartbeat("I", 1),
+    "logRun": lambda client: client.log("I", 1, ["a line"]),
+    "getRunLog": lambda client: list(client.follow_log("I")),
     "completeRun": lambda client: client.complete("I", 1),
     "failRun": lambda client: client.fail("I", 1, "no"),
     "settleRuns": lambda client: client.settle([Report(id="I", token=1, outcome="completed")]),

@@ -63,7 +63,7 @@ class Rescuer(Service):
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
+            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
         return now if len(runs) == BATCH_MAX and rescued else next_at
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND
 from horarium.errors import HorariumError
 from horarium.stores.memory import MemoryDatabase
@@ -33,6 +34,7 @@ class Cluster:
         database: MemoryDatabase,
         make_store: StoreFactory,
         called: Callable[[], None],
+        has_broker: bool = False,
     ) -> None:
         self.nodes: dict[str, SimulatedNode] = {}
         self.frozen: set[str] = set()
@@ -44,6 +46,7 @@ class Cluster:
         self._database = database
         self._make_store = make_store
         self._called = called
+        self._has_broker = has_broker
         self._count = 0
         self._skewed = self._chance.random() < 0.2
         self._steps_clock = self._chance.random() < 0.3
@@ -99,7 +102,7 @@ class Cluster:
         clock = NodeClock(self._time, skew)
         node = SimulatedNode(
             name, self._make_store(self._database), clock, self._chaos, self._options, self._trace.note, self._called,
-            self._step_clock,
+            self._step_clock, {"default": MemoryBus(self.behaviour.broker)} if self._has_broker else None,
         )  # fmt: skip
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))

@@ -10,7 +10,8 @@ from horarium.testing.simulate.trace import Trace
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "deleted_at",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
+    "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
 SKEW_MAX = 2 * SECOND

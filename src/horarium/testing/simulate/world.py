@@ -19,6 +19,7 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
 from horarium.testing.simulate.loop import Time, VirtualLoop
 from horarium.testing.simulate.node import Chaos
@@ -56,20 +57,23 @@ class Report(Struct, frozen=True):
 class World:
     """Everything that a seed implies. `make_store`: a node's view of the data (mutants come in here)."""
 
-    def __init__(self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None) -> None:
+    def __init__(
+        self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0
+    ) -> None:
         self.seed = seed
         self.chance = Random(seed)
         self.time = Time(START)
         self.trace = Trace(self.time)
         self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name))
         self.chaos = Chaos(self.chance)
+        self._on_bus = on_bus
         self._steps = steps
         self._step = 0
         self._calls: set[asyncio.Task[None]] = set()
         database = MemoryDatabase()
         self._space = database._spaces["default"] = WatchedSpace(self.books)
         make = make_store or (lambda database: MemoryStore(database=database))
-        self.cluster = Cluster(self.trace, self.time, self.chaos, database, make, self._called)
+        self.cluster = Cluster(self.trace, self.time, self.chaos, database, make, self._called, on_bus > 0)
 
     def _called(self) -> None:
         """A user asks for something, in the middle of what the nodes do."""
@@ -102,7 +106,7 @@ class World:
 
     async def _live(self) -> int:
         self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.cluster.some_node, self.books)
+        self.people = People(self.chance, self.cluster.some_node, self.books, self._on_bus)
         for _ in range(self.chance.randint(1, NODES_MAX)):
             await self.cluster.start()
         workers = [
@@ -111,6 +115,9 @@ class World:
             )
             for index in range(2)
         ]
+        if self._on_bus:
+            worker = BusWorker(self.behaviour.broker, self.chance, self.books, self.behaviour.calm)
+            workers += [asyncio.ensure_future(worker.work()) for _ in range(2)]
         fires = 0
         try:
             await self._storm()
@@ -119,6 +126,7 @@ class World:
             if self.trace.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
                 self._space.witness.check(self.trace.fail)
+                self._space.follow_ups.check(self.cluster.exact)
         finally:
             await self._end(workers)
         return fires
@@ -225,6 +233,7 @@ class _LogWatcher(logging.Handler):
         self._log.propagate = self._kept
 
 
-def simulate(seed: int, steps: int = STEPS, make_store: StoreFactory | None = None) -> Report:
-    """Run the world of this seed. Raises Violation with the seed, the step and the end of the trace."""
-    return World(seed, steps, make_store).run()
+def simulate(seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0) -> Report:
+    """Run the world of this seed. `on_bus`: the share of jobs that go to a broker. Raises Violation with the seed, the
+    step and the end of the trace."""
+    return World(seed, steps, make_store, on_bus).run()

@@ -24,6 +24,7 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.leases import Leases
 from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
 from horarium.services.pruner import Pruner
@@ -81,7 +82,8 @@ class Runtime:
             cancel_asked=self._cancel_asked,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        collector = Collector(operations.settling, self.clock, self.telemetry)
+        leases = Leases(self.store, self.clock)
+        collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
             store=self.store,

@@ -259,6 +259,8 @@ class World:
         ]
 
     async def _pause_all(self) -> None:
+        if self.some_node() is None:  # the last one died of what had been under way
+            await self._start_node()
         node = self.some_node()
         assert node is not None, "in the calm there is a node"
         for name in NAMES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
 from horarium.model.follows import TIMED, Follow, Occasion
-from horarium.model.identity import fraction, run_id, uuid7, uuid7s
+from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
 from horarium.model.limits import (
@@ -109,10 +109,12 @@ __all__ = [
     "encode_payload",
     "fraction",
     "lease_end",
+    "name_for",
     "prune_instant",
     "queue_of",
     "run_id",
     "shown_state",
+    "text_of",
     "timeline",
     "uuid7",
     "uuid7s",

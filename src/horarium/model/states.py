@@ -62,7 +62,8 @@ class JobState(StrEnum):
 
 
 class Disposition(StrEnum):
-    """How a fire time ended."""
+    """How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`):
+    no stored run has them."""
 
     RAN = "ran"
     SKIPPED_OVERLAP = "skipped_overlap"

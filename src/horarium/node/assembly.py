@@ -45,6 +45,7 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
+from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class Assembly:
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
-        self.services: list[Service] = [self.beat, shared.log_writer, *self._by_role()]
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():

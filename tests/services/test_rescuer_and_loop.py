@@ -12,7 +12,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
 from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Topic
-from horarium.services.pruner import SWEEP, Pruner
+from horarium.services.pruner import CALM_SECONDS, SWEEP, Pruner
 from horarium.services.service import (
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,

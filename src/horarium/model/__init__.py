@@ -42,7 +42,7 @@ from horarium.model.runs import (
     shown_state,
     timeline,
 )
-from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
+from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, JobState, State
 from horarium.model.targets import (
     BusTarget,
     Completion,
@@ -90,6 +90,7 @@ __all__ = [
     "HandlerTarget",
     "HttpTarget",
     "Job",
+    "JobState",
     "Name",
     "Node",
     "Occasion",

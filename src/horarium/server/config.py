@@ -111,6 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             },
         ),
     ] = ()
+    dashboard: Annotated[bool, Meta(description="Serve the dashboard at `/`.")] = True
     oidc_issuer: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
         Meta(

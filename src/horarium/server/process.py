@@ -13,6 +13,7 @@ import signal as os_signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -209,6 +210,7 @@ def _options(settings: Settings, report_url: str) -> Options:
 
 def _app(runtime: Runtime, settings: Settings) -> Any:
     from horarium.api.app import create_app
+    from horarium.dashboard.app import dashboard
 
     app = create_app(
         runtime.operations,
@@ -218,6 +220,8 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
+        news=runtime.news,
+        pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
         documented=_documented(settings),
     )
     if not settings.doors:

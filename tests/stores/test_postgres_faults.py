@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from horarium.errors import StoreUnavailable
 from horarium.model import Run
-from horarium.ports import RunFilter
+from horarium.ports import RunFilter, Topic, queue_topic
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_job, a_run, completed
@@ -215,17 +215,17 @@ async def test_a_publication_wakes_subscribers_of_other_nodes(url: str) -> None:
     for signal in (one, two, elsewhere):
         await signal.start()
         await signal.listening.wait()
-    one.subscribe("jobs", local.set)
-    unsubscribe = two.subscribe("jobs", woken.set)
-    elsewhere.subscribe("jobs", foreign.set)
-    one.publish("jobs")
+    one.subscribe(Topic("jobs"), local.set)
+    unsubscribe = two.subscribe(Topic("jobs"), woken.set)
+    elsewhere.subscribe(Topic("jobs"), foreign.set)
+    one.publish(Topic("jobs"))
     assert local.is_set()
     async with asyncio.timeout(PATIENCE):
         await woken.wait()
     assert not foreign.is_set()
     woken.clear()
     unsubscribe()
-    two.publish("jobs")
+    two.publish(Topic("jobs"))
     assert not woken.is_set()
     for signal in (one, two, elsewhere):
         await signal.stop()
@@ -236,8 +236,8 @@ async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> No
     await signal.start()
     await signal.listening.wait()
     woken = [asyncio.Event(), asyncio.Event()]
-    signal.subscribe("jobs", woken[0].set)
-    signal.subscribe("queue:" + "long\0" * 100, woken[1].set)
+    signal.subscribe(Topic("jobs"), woken[0].set)
+    signal.subscribe(queue_topic("long\0" * 100), woken[1].set)
     await execute(
         url,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
@@ -253,7 +253,7 @@ async def test_a_signal_without_a_server_still_wakes_locally() -> None:
     signal = PostgresSignal("postgresql://postgres@127.0.0.1:1/none")
     await signal.start()
     woken = asyncio.Event()
-    signal.subscribe("jobs", woken.set)
-    signal.publish("jobs")
+    signal.subscribe(Topic("jobs"), woken.set)
+    signal.publish(Topic("jobs"))
     assert woken.is_set()
     await signal.stop()

@@ -7,10 +7,12 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 
 from horarium.api.app import create_app
+from horarium.dashboard.app import dashboard
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
 from tests.waiting import PATIENCE
@@ -19,7 +21,8 @@ from tests.waiting import PATIENCE
 class LiveServer:
     """Started and stopped as a whole; may be started again on the same port, with an empty store."""
 
-    def __init__(self, api_keys: Sequence[str] = (), store: str = "memory://") -> None:
+    def __init__(self, api_keys: Sequence[str] = (), store: str = "memory://", *, pages: bool = False) -> None:
+        self._pages = pages
         self._api_keys = api_keys
         self._store = store
         self._socket = _listen(0)
@@ -67,6 +70,8 @@ class LiveServer:
             health=runtime.health,
             telemetry=runtime.telemetry,
             api_keys=self._api_keys,
+            news=runtime.news,
+            pages=partial(dashboard, tally=runtime.telemetry.tally) if self._pages else None,
         )
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
         server = uvicorn.Server(config)
@@ -77,6 +82,7 @@ class LiveServer:
         self._ready.set()
         await self._stopping.wait()
         runtime.claims.close()
+        runtime.news.close()
         ticks.cancel()
         await server.shutdown(sockets=[self._socket])
         await runtime.close()
@@ -97,9 +103,9 @@ def _listen(port: int) -> socket.socket:
 
 
 @contextmanager
-def live_server(api_keys: Sequence[str] = ()) -> Iterator[LiveServer]:
+def live_server(api_keys: Sequence[str] = (), *, pages: bool = False) -> Iterator[LiveServer]:
     """A server for the length of the `with`."""
-    server = LiveServer(api_keys)
+    server = LiveServer(api_keys, pages=pages)
     server.start()
     try:
         yield server

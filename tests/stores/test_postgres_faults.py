@@ -46,6 +46,15 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
+@pytest_asyncio.fixture
+async def patient(url: str) -> AsyncIterator[PostgresStore]:
+    """One that waits as long as a store does by default."""
+    store = PostgresStore(url)
+    await store.open()
+    yield store
+    await store.close()
+
+
 async def add_until(store: PostgresStore, start: int, stop: asyncio.Event) -> tuple[list[Run], int]:
     """Add runs one after the other until told to stop: those acknowledged, and how many calls failed."""
     acknowledged: list[Run] = []
@@ -159,19 +168,17 @@ async def test_no_more_connections_is_an_outage_and_passes(server: Postgres, url
         await PostgresStore(url.replace("postgres@", f"plain_{name}@")).open()
 
 
-async def test_a_deadlock_is_tried_again(url: str) -> None:
+async def test_a_deadlock_is_tried_again(patient: PostgresStore, url: str) -> None:
     """Somebody else's transaction locks two runs against the order in which we do."""
-    store = PostgresStore(url)
-    await store.open()
-    await store.add_runs([a_run(1), a_run(2)])
-    claimed = (await take(store)).runs
+    await patient.add_runs([a_run(1), a_run(2)])
+    claimed = (await take(patient)).runs
     other = await asyncpg.connect(url)
     lock = "SELECT 1 FROM horarium.runs WHERE fire_at = $1 FOR UPDATE"
     transaction = other.transaction()
     await transaction.start()
     await other.execute("SET LOCAL deadlock_timeout = '10s'")
     await other.fetch(lock, claimed[1].fire_at)
-    settling = asyncio.ensure_future(store.settle_runs([completed(run) for run in claimed], NOW))
+    settling = asyncio.ensure_future(patient.settle_runs([completed(run) for run in claimed], NOW))
     try:
         await _until_waiting(url)
         # We hold the first and wait for the second; now they wait for the first, and are more patient than we are.
@@ -180,7 +187,6 @@ async def test_a_deadlock_is_tried_again(url: str) -> None:
         await transaction.rollback()
         await other.close()
     assert await settling == [True, True]
-    await store.close()
 
 
 async def _until_waiting(url: str) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "status": "horarium.cli.status:status",
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
+    "door": "horarium.cli.door:door",
     "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
@@ -37,6 +38,7 @@ SUMMARIES = {
     "status": "Is all well? Nodes, queues, failures.",
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
+    "door": "Take over from another scheduler.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -46,7 +48,7 @@ cli = Lazy(
     summaries=SUMMARIES,
     sections={
         "Jobs and runs": ("job", "run", "preview", "status"),
-        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
         "Workers": ("worker",),
         "This command": ("completion",),
     },

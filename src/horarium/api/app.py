@@ -26,6 +26,7 @@ from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
 from horarium.api.problems import exception_handlers
 from horarium.api.reach import Reach
+from horarium.api.refused import Refused
 from horarium.api.runs import Runs
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
@@ -54,7 +55,8 @@ def create_app(
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
     named = NamedKeys(operations.store, operations.clock)
-    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
+    refused = Refused(operations.store, operations.clock)
+    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), refused, telemetry.refused)
     system = System(operations, claims, health, telemetry, trusted=keys.open)
     work = Work(operations, claims)
     guarded = [

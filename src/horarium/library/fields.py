@@ -39,6 +39,7 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    audit_retention_seconds: float | None
     buses: Mapping[str, str | Bus] | None
 
 

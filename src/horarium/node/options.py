@@ -35,6 +35,7 @@ class Options:
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
+    audit_retention_seconds: float | None = None
     buses: Mapping[str, str | Bus] | None = None
 
     def __post_init__(self) -> None:

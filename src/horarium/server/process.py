@@ -199,6 +199,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        audit_retention_seconds=settings.audit_retention_seconds,
         buses=settings.buses,
     )
 

@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
-from horarium.api.access import AccessApi, Callers
+from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
@@ -50,10 +50,12 @@ def create_app(
     api_keys: Sequence[str] = (),
     hosts: Hosts = LOOPBACK,
     tokens: Tokens | None = None,
+    client_id: str | None = None,
     entropy: Entropy = urandom,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
-    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
+    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
+    `client_id`: with which client people sign in there."""
     named = NamedKeys(operations.store, operations.clock)
     refused = Refused(operations.store, operations.clock)
     keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), refused, telemetry.refused)
@@ -63,7 +65,7 @@ def create_app(
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
     ]  # fmt: skip
-    unguarded = system.open_endpoints()
+    unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints()]
 
     def document() -> dict[str, Any]:
         return build_document(

@@ -215,6 +215,7 @@ def _app(runtime: Runtime, settings: Settings) -> Litestar:
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
+        client_id=settings.oidc_client_id,
     )
 
 

@@ -24,9 +24,10 @@ from typing import Any, Generic, Literal, NewType, Protocol, TypeVar, runtime_ch
 
 from msgspec import Struct
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import Instant
 from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import lease_end as lease_end
 from horarium.model.records import Record, RecordChange, RecordFilter
 
 T = TypeVar("T")
@@ -262,15 +263,6 @@ class TransactionalStore(Protocol):
         InvalidRequest where the database takes more than one statement."""
 
 
-def lease_end(run: Run, now: Instant) -> Instant:
-    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
-    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
-    end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or run.started_at is None:
-        return end
-    return min(end, run.started_at + to_micros(run.execution_seconds))
-
-
 Topic = NewType("Topic", str)
 """What a wake-up is about: one of those below."""
 JOBS = Topic("jobs")
@@ -319,6 +311,16 @@ class Control(Protocol):
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         """Called by a delivery that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
         its place until `over` is done."""
+
+
+class RunLogs(Protocol):
+    """Takes what is said while runs are performed."""
+
+    def add(self, run: Run, stream: str, text: str) -> None:
+        """Keep these lines with the run. May be called in any thread; never waits, never fails."""
+
+    async def written(self, run: Run) -> None:
+        """Return once what was added is stored, or can't be within a moment."""
 
 
 class Delivery(Protocol):

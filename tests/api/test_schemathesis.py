@@ -36,7 +36,9 @@ def drop_cursors(document: dict[str, Any]) -> None:
     """A cursor is opaque, and one that was made up is refused with 400, as test_runs proves: none is made up here."""
     for item in document["paths"].values():
         for operation in item.values():
-            operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "cursor"]
+            operation["parameters"] = [
+                each for each in operation["parameters"] if each["name"] not in ("cursor", "after")
+            ]
 
 
 def failures(api: Api) -> tuple[list[str], int]:

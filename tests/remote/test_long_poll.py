@@ -59,7 +59,7 @@ def test_a_stop_sends_every_waiter_home_at_once(store: str, name: str) -> None:
 
         statuses, home = play(scenario())
         assert server.stop() == 0
-        assert statuses == {204: WAITING}
+        assert statuses == {503: WAITING}
         assert home < 50, "they would have waited for 60"
 
 

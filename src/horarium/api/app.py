@@ -17,6 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
+from horarium.api.bulk import BulkRuns
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
@@ -62,8 +63,9 @@ def create_app(
     system = System(operations, claims, health, telemetry, trusted=keys.open)
     work = Work(operations, claims)
     guarded = [
-        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints(),
-        *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
+        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
+        *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
+        *AccessApi(operations, named, entropy).endpoints(),
     ]  # fmt: skip
     unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints()]
 

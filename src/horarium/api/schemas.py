@@ -19,11 +19,14 @@ from horarium.api.limits import (
     PAGE_MAX,
     QUEUES_MAX,
     REASON_CHARS_MAX,
+    STREAM_CHARS_MAX,
     WAIT_SECONDS_MAX,
     WORKER_CHARS_MAX,
 )
 from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
+from horarium.operations.logs import LINES_MAX
+from horarium.operations.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.views import JobView, NodeView, RunView
@@ -128,6 +131,17 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     count: FireCount = FIRES_DEFAULT
 
 
+class LogQuery(Struct, forbid_unknown_fields=True):
+    """From where on a run's log is read. With `wait_seconds`, the answer comes as soon as there is a line (long
+    poll)."""
+
+    after: Cursor | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=LINES_MAX, description="How many lines are answered at most.")] = LINES_MAX
+    wait_seconds: Annotated[
+        float, Meta(ge=0, le=LOG_WAIT_SECONDS_MAX, description="How long to wait for a line where there is none yet.")
+    ] = 0.0
+
+
 # ---- bodies -----------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +194,40 @@ class CancelRequest(Struct, forbid_unknown_fields=True):
     reason: Reason | None = None
 
 
+class RunsRequest(Struct, forbid_unknown_fields=True):
+    """Runs that belong to no job, each read as a `RunDefinition`, for itself."""
+
+    runs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
+
+
+RunId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[0-9a-fA-F-]+(?!\n)$")]
+PerSecond = Annotated[float, Meta(ge=0.001, le=100_000, description="At most this number of runs each second.")]
+ErrorText = Annotated[
+    str, Meta(min_length=1, max_length=1_000, pattern=WITHOUT_NUL, description="Only runs whose error holds this text.")
+]
+
+
+class BulkRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which runs: `ids`, or those that fit every field of the filter. `state`: one, or several."""
+
+    ids: Annotated[list[RunId], Meta(max_length=BATCH_MAX)] | None = None
+    job: Name | None = None
+    state: State | Annotated[list[State], Meta(min_length=1, max_length=32)] | None = None
+    queue: AnyQueue | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    error_contains: ErrorText | None = None
+    per_second: PerSecond | None = None
+    dry_run: bool = False
+    cursor: Cursor | None = None
+
+
+class CancelManyRequest(BulkRequest, forbid_unknown_fields=True, kw_only=True):
+    """As for a retry, and why."""
+
+    reason: Reason | None = None
+
+
 class ClaimRequest(Struct, forbid_unknown_fields=True):
     """Whose work is wanted, how much of it at most, and how long to wait where there is none."""
 
@@ -194,6 +242,26 @@ class HeartbeatRequest(Struct, forbid_unknown_fields=True):
 
     token: Token
     progress: Any = None
+
+
+Stream = Annotated[
+    str, Meta(min_length=1, max_length=STREAM_CHARS_MAX, description="What said it: stdout, stderr, or another name.")
+]
+
+
+class LineRequest(Struct, forbid_unknown_fields=True):
+    """One line. `at` left out: now."""
+
+    text: str
+    stream: Stream = "stdout"
+    at: Moment | None = None
+
+
+class LogRequest(Struct, forbid_unknown_fields=True):
+    """Lines of a run's log, in order. A plain text is a line of `stdout`. Lines longer than 8 KiB are cut."""
+
+    token: Token
+    lines: Annotated[list[str | LineRequest], Meta(max_length=LINES_MAX)]
 
 
 class CompleteRequest(Struct, forbid_unknown_fields=True):
@@ -279,6 +347,24 @@ class Imported(Struct, omit_defaults=True):
     problem: Problem | UnsetType = UNSET
 
 
+class AddedRun(Struct, omit_defaults=True):
+    """The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added."""
+
+    id: str | None
+    outcome: Literal["created", "exists", "failed"]
+    problem: Problem | UnsetType = UNSET
+
+
+class BulkAnswer(Struct, omit_defaults=True):
+    """What one request did: how many runs matched, to how many it was done, and why not to the others. `cursor`: where
+    the next request goes on; left out: nothing is left."""
+
+    matched: int
+    done: int
+    left: dict[str, int] = {}
+    cursor: str | UnsetType = UNSET
+
+
 class Fires(Struct):
     """Fire times, earliest first, and the rule in plain words."""
 
@@ -333,3 +419,24 @@ class Readiness(Struct):
 
     ready: bool
     problems: dict[str, str]
+
+
+class LineView(Struct):
+    """One line of a run's log. What was left out in the middle is said by a line of the stream `horarium`."""
+
+    at: datetime
+    stream: str
+    text: str
+
+
+class LogView(Struct):
+    """Lines of a run's log. `next_cursor`: where to go on; null once the run is over and all of it was read."""
+
+    items: list[LineView]
+    next_cursor: str | None
+
+
+class Kept(Struct):
+    """How many lines were kept."""
+
+    lines: int

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from horarium.cli.fields import JSON, body_of, pairs
-from horarium.cli.output import Column, beside, print_fields, print_json, print_json_list, print_table, say
+from horarium.cli.follows import follows_text
+from horarium.cli.output import (
+    WIDTHS_FROM_ROWS,
+    Column,
+    beside,
+    print_fields,
+    print_json,
+    print_json_list,
+    print_table,
+    say,
+)
 from horarium.cli.shell import Lazy, connect, server_options
 
 if TYPE_CHECKING:
@@ -56,6 +67,8 @@ COLUMNS = (
     Column("name", whole=True), Column("state", whole=True), Column("next_fire_at", when=True, title="next"),
     Column("trigger"), Column("target"),
 )  # fmt: skip
+TITLE = Column("title", wide=True)
+"""Where any of the jobs has one."""
 NAME = click.argument("name", metavar="NAME")
 NAME_OR_LABELS = click.argument("name", metavar="[NAME]", required=False)
 LABELS = click.option(
@@ -84,7 +97,10 @@ def list_jobs(
         if as_json:
             print_json_list(map(in_full, jobs))
         else:
-            print_table(COLUMNS, _rows(jobs), "There are no such jobs; define one with `horarium job add`.")
+            first = list(islice(jobs, WIDTHS_FROM_ROWS))
+            columns = (*COLUMNS, TITLE) if any(job.title for job in first) else COLUMNS
+            rows = (row[: len(columns)] for row in _rows(chain(first, jobs)))
+            print_table(columns, rows, "There are no such jobs; define one with `horarium job add`.")
 
 
 def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]:
@@ -96,10 +112,10 @@ def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]
     return [job.name for job in client.list_jobs(labels=pairs("--label", labels, "="))]
 
 
-def _rows(jobs: Iterator[JobView]) -> Iterator[tuple[Any, ...]]:
+def _rows(jobs: Iterable[JobView]) -> Iterator[tuple[Any, ...]]:
     for job in jobs:
         state = "enabled" if job.enabled else "paused"
-        yield job.name, state, job.next_fire_at, job.words, target_text(job)
+        yield job.name, state, job.next_fire_at, job.words, target_text(job), job.title
 
 
 def target_text(job: JobView) -> str:
@@ -151,16 +167,18 @@ def print_job(job: JobView, as_json: bool) -> None:
         return
     enabled = "enabled" if job.enabled else f"paused {job.pause_reason or ''}".strip()
     shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
-    policies = ("catch_up", "overlap", "retry", "timeouts", "concurrency", "jitter_seconds", "retention")
+    policies = ("catch_up", "overlap", "buffer_max", "retry", "timeouts", "concurrency", "jitter_seconds", "retention")
     print_fields(
         [
             ("name", job.name),
+            ("title", job.title),
             ("state", enabled),
             ("fires", job.words),
             ("trigger", job.trigger),
             ("target", target_text(job)),
             *target_details(job),
             *((name, getattr(job, name)) for name in (*shown, *policies)),
+            ("on", follows_text(job.on)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
         ]

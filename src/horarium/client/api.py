@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
+from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.views import JobView, NodeView, RunView
@@ -109,7 +110,7 @@ class _NodesPage(Struct):
     items: list[NodeView]
 
 
-class Client:
+class Client(Watching):
     """A server's API. May be shared by threads; close it, or use it in a `with`."""
 
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:

@@ -30,9 +30,10 @@ from horarium.interrupts import on_signals
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
+from horarium.library.looking import Looking
 from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
 from horarium.library.program import Program
-from horarium.library.values import Job, Page, Run, Stats, jobs_page, runs_page, stats_of
+from horarium.library.values import Job, Page, Run, jobs_page, runs_page
 from horarium.model import Run as StoredRun
 from horarium.model import State
 from horarium.node.backends import backend_of, make_backend
@@ -51,7 +52,7 @@ HOLDER_RACES_MAX = 3
 log = logging.getLogger("horarium")
 
 
-class Scheduler:
+class Scheduler(Looking):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
     `job` make: programs that share a namespace give a name each. Raises UnknownArgument or InvalidSetting."""
 
@@ -444,7 +445,3 @@ class Scheduler:
     async def retry_run(self, run_id: str) -> Run:
         """A new run for the work of one that failed or was cancelled."""
         return Run(await self._operations.runs.retry_run(run_id))
-
-    async def stats(self) -> Stats:
-        """Counts by queue, and which queues no worker serves."""
-        return stats_of(await self._operations.stats())

@@ -20,7 +20,7 @@ import msgspec
 
 from horarium import model, ports
 from horarium.clock import to_datetime
-from horarium.model import Cause, Disposition, RunPolicy, State, Target
+from horarium.model import Cause, Disposition, Follow, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
@@ -100,6 +100,9 @@ class Job(Value):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention
+    title: str | None
+    buffer_max: int | None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
     queue: str
@@ -137,7 +140,6 @@ class Run(Value):
     queue: str
     job: str | None
     job_id: str | None
-    state: State
     fire_at: datetime
     due_at: datetime
     created_at: datetime
@@ -167,6 +169,10 @@ class Run(Value):
     last_fire_at: datetime | None
     due_at_first: datetime
     prune_at: datetime | None
+
+    @property
+    def state(self) -> State:
+        return shown_state(self._stored)
 
     @property
     def history(self) -> Sequence[EventView]:

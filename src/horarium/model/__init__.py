@@ -6,6 +6,7 @@ Everything is a frozen struct; a change is a new value. Instants are integers (s
 from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
+from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.identity import fraction, run_id, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
@@ -21,13 +22,26 @@ from horarium.model.limits import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     RESULT_BYTES_MAX,
+    TITLE_CHARS_MAX,
     TRACE_CHARS_MAX,
     TRACES_MAX,
     URL_CHARS_MAX,
 )
 from horarium.model.nodes import Node
 from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Released, Succeeded
-from horarium.model.runs import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, encode_payload, prune_instant, timeline
+from horarium.model.runs import (
+    BUS_QUEUES,
+    DEFAULT_RUN_POLICY,
+    Event,
+    Run,
+    RunPolicy,
+    awaits_worker,
+    encode_payload,
+    lease_end,
+    prune_instant,
+    shown_state,
+    timeline,
+)
 from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import (
     BusTarget,
@@ -42,6 +56,7 @@ from horarium.model.targets import (
 )
 
 __all__ = [
+    "BUS_QUEUES",
     "CLAIMED",
     "DEFAULT_RUN_POLICY",
     "ERROR_CHARS_MAX",
@@ -55,6 +70,8 @@ __all__ = [
     "PRIORITY_MAX",
     "PRIORITY_MIN",
     "RESULT_BYTES_MAX",
+    "TIMED",
+    "TITLE_CHARS_MAX",
     "TRACES_MAX",
     "TRACE_CHARS_MAX",
     "TRANSITIONS",
@@ -69,11 +86,13 @@ __all__ = [
     "Event",
     "EventKind",
     "Failed",
+    "Follow",
     "HandlerTarget",
     "HttpTarget",
     "Job",
     "Name",
     "Node",
+    "Occasion",
     "Outcome",
     "Plan",
     "QueueTarget",
@@ -85,11 +104,14 @@ __all__ = [
     "StatusCode",
     "Succeeded",
     "Target",
+    "awaits_worker",
     "encode_payload",
     "fraction",
+    "lease_end",
     "prune_instant",
     "queue_of",
     "run_id",
+    "shown_state",
     "timeline",
     "uuid7",
     "uuid7s",

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from horarium.clock import Instant
+from horarium.model.follows import Follow, Occasion
 from horarium.model.targets import Target, queue_of
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 
@@ -17,6 +18,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     The first group is the owner's; the second is ours. `version` grows with every write: the writer names the
     version that it read. `planned_until` is the cursor: every fire time up to it (included) has been accounted for.
     `next_fire_at` is the first fire time after the cursor (None: nothing more to plan, or paused).
+    `title` is its text for people. `buffer_max`: fire times are skipped while that number of its runs is pending.
     `anchor_at` is the instant to which a trigger without a start of its own is anchored.
     """
 
@@ -36,6 +38,9 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ends_at: Instant | None = None
     fires_max: int | None = None
     retention: Retention = Retention()
+    title: str | None = None
+    buffer_max: int | None = None
+    on: dict[Occasion, tuple[Follow, ...]] = {}
 
     id: str
     version: int = 1

@@ -21,6 +21,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
@@ -69,6 +70,7 @@ class Changes:
         entropy: Entropy,
         reconciler: Reconciler,
         versions: Versions,
+        following: Following,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -76,6 +78,7 @@ class Changes:
         self._entropy = entropy
         self._reconciler = reconciler
         self._versions = versions
+        self._following = following
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(
@@ -107,7 +110,7 @@ class Changes:
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
-            planned = reconciled(planned, seen.unfinished, now)
+            planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
             if action is not None:
                 planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
@@ -121,7 +124,7 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = plan(job, unfinished, now)
+            owed = await self._following.plan(plan(job, unfinished, now), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])

@@ -7,6 +7,7 @@ was planned ahead and has not begun: an edit or a pause takes it back, as though
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +41,40 @@ def plan_now(
     runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
     run = replace(runs[0], payload=payload) if runs else dropped_run(job, skipped[0], now, Cause.MANUAL)
     return Plan(job, (run,), tuple(changes)), run
+
+
+class Asked(NamedTuple):
+    """A run asked for by hand, one of many: what it carries, its unique key, and when it is due."""
+
+    payload: bytes | None
+    unique_key: str
+    due_at: Instant
+
+
+def plan_many_now(
+    job: Job, unfinished: Sequence[Run], now: Instant, asked: Sequence[Asked], taken: Set[Instant] = frozenset()
+) -> Plan:
+    """As `plan_now`, for many runs at once: those of them that the overlap policy lets run. The others leave no row, so
+    that they can be asked for again."""
+    taken = set(taken | {run.fire_at for run in unfinished})
+    by_fire: dict[Instant, Asked] = {}
+    for each in asked:
+        fire_at = free_instant(job, now, taken)
+        taken.add(fire_at)
+        by_fire[fire_at] = each
+    owed = [Owed(fire_at, Cause.MANUAL) for fire_at in by_fire]
+    runs, changes, _ = apply_overlap(job, owed, unfinished, now)
+    return Plan(job, tuple(_asked_run(run, by_fire[run.fire_at]) for run in runs), tuple(changes))
+
+
+def _asked_run(run: Run, asked: Asked) -> Run:
+    return replace(put_off(run, asked.due_at), payload=asked.payload, unique_key=asked.unique_key)
+
+
+def put_off(run: Run, due_at: Instant) -> Run:
+    """The new run, not due before this instant."""
+    wait = max(0, due_at - run.due_at)
+    return replace(run, due_at=run.due_at + wait, start_by=None if run.start_by is None else run.start_by + wait)
 
 
 def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:

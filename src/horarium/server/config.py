@@ -165,6 +165,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     catch_up_per_second: Annotated[
         int, Meta(ge=1, le=100_000, description="How many missed fire times become due each second after downtime.")
     ] = 100
+    jobs_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="How many due jobs this node plans at one time; the rest is left to other nodes, or to its "
+            "next look.",
+        ),
+    ] = 500
     http_concurrency: Annotated[
         int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
     ] = 100
@@ -180,6 +189,15 @@ class Settings(Struct, frozen=True, kw_only=True):
             description="How long audit entries are kept, and the versions of jobs that were deleted.",
         ),
     ] = 31_536_000.0
+    run_log_seconds: Annotated[
+        float, Meta(ge=0, le=316_224_000, description="How long the log of a run is kept, from when the run was made.")
+    ] = 604_800.0
+    run_log_bytes_max: Annotated[
+        int, Meta(ge=0, le=2**50, description="How much the logs of all runs take; beyond, the oldest go.")
+    ] = 1_073_741_824
+    metrics_jobs_max: Annotated[
+        int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
+    ] = 1_000
     bus_urls: Annotated[
         tuple[BusUrl, ...],
         Meta(

@@ -196,10 +196,14 @@ def _options(settings: Settings, report_url: str) -> Options:
         plan_ahead_seconds=settings.plan_ahead_seconds,
         execution_window_seconds=settings.execution_window_seconds,
         catch_up_per_second=settings.catch_up_per_second,
+        jobs_max=settings.jobs_max,
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
         audit_retention_seconds=settings.audit_retention_seconds,
+        metrics_jobs_max=settings.metrics_jobs_max,
+        run_log_seconds=settings.run_log_seconds,
+        run_log_bytes_max=settings.run_log_bytes_max,
         buses=settings.buses,
     )
 

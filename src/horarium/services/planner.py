@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import TooExpensive
 from horarium.model import Cause, Job, Plan, Run, State
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.ports import JOBS, Signal, Store, Topic
@@ -26,7 +27,7 @@ from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
 JOBS_MAX = 500
-"""Jobs planned in one step."""
+"""Jobs planned in one step, where nothing else is said."""
 RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
 SLICE_SECONDS = 0.005
@@ -48,16 +49,20 @@ class Planner(Service):
         store: Store,
         signal: Signal,
         reconciler: Reconciler,
+        following: Following,
         telemetry: Telemetry,
         *,
         ahead_seconds: float = 1.0,
         catch_up_per_second: float = 100.0,
+        jobs_max: int = JOBS_MAX,
     ) -> None:
         self.wake = Wake()
         self._store = store
         self._signal = signal
         self._reconciler = reconciler
+        self._following = following
         self._telemetry = telemetry
+        self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
@@ -74,7 +79,7 @@ class Planner(Service):
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:
-        jobs, next_at = await self._store.due_jobs(now + self._ahead, JOBS_MAX)
+        jobs, next_at = await self._store.due_jobs(now + self._ahead, self._jobs_max)
         ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
         unfinished = await self._unfinished(ready)
@@ -89,7 +94,7 @@ class Planner(Service):
             if planned is not None:
                 plans.append(planned)
         carried_out = await self._commit(plans, now)
-        if len(jobs) == JOBS_MAX and plans:
+        if len(jobs) == self._jobs_max and plans:
             # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
         wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]
@@ -150,11 +155,12 @@ class Planner(Service):
         return carried_out
 
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
-        committed = await self._store.commit_plans(batch, now)
+        followed = await self._following.plans(batch, now)
+        committed = await self._store.commit_plans(followed, now)
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]
         for planned in done:
             self._telemetry.planned(planned.runs)
-        announce(self._signal, done)
+        announce(self._signal, [planned for planned, did in zip(followed, committed, strict=True) if did])
         for planned in done:
             await self._reconciler.after_change(planned.job, planned.job, planned)
         return len(done)

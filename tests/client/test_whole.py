@@ -36,6 +36,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "resumeJob": lambda client: client.resume_job("N"),
     "triggerJob": lambda client: client.trigger_job("N"),
     "backfillJob": lambda client: client.backfill_job("N", MOMENT, MOMENT),
+    "explainJob": lambda client: client.explain("N"),
     "listFires": lambda client: client.fires("N"),
     "previewTrigger": lambda client: client.preview({}),
     "listRuns": lambda client: list(client.list_runs()),

@@ -18,7 +18,6 @@ FOR_OTHERS = {
     "data_received": "overrides asyncio's",
     "_unsupported_upgrade_warning": "overrides uvicorn's",
     "files_table": "docs/settings.md holds it, and a test compares them",
-    "is_finished": "the rule by which operations show a job as finished",
     "emit": "overrides logging's",
     "do_GET": "answers of http.server",
     "log_message": "overrides http.server's",

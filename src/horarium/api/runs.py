@@ -11,9 +11,10 @@ from msgspec import UNSET, UnsetType
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.looking_schemas import LineView, LogQuery, LogView
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
-from horarium.api.schemas import CancelRequest, LineView, LogQuery, LogView, RunPage, RunQuery
+from horarium.api.schemas import CancelRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter

@@ -19,14 +19,11 @@ from horarium.api.limits import (
     PAGE_MAX,
     QUEUES_MAX,
     REASON_CHARS_MAX,
-    STREAM_CHARS_MAX,
     WAIT_SECONDS_MAX,
     WORKER_CHARS_MAX,
 )
 from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
-from horarium.operations.logs import LINES_MAX
-from horarium.operations.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.views import JobView, NodeView, RunView
@@ -99,6 +96,10 @@ class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     label: Annotated[list[LabelPair], Meta(max_length=64)] = []
     enabled: Annotated[bool, Meta(description="Only jobs that are (not) enabled.")] | UnsetType = UNSET
     prefix: NamePrefix | UnsetType = UNSET
+    finished: Annotated[
+        Literal["false", "true", "any"],
+        Meta(description="Jobs that can never fire again: left out, only these, or listed with the others."),
+    ] = "false"
 
 
 RunIdPrefix = Annotated[
@@ -131,15 +132,12 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     count: FireCount = FIRES_DEFAULT
 
 
-class LogQuery(Struct, forbid_unknown_fields=True):
-    """From where on a run's log is read. With `wait_seconds`, the answer comes as soon as there is a line (long
-    poll)."""
+class UpcomingQuery(Struct, forbid_unknown_fields=True):
+    """Which span: `since` (left out: now), `until` (left out: a day later)."""
 
-    after: Cursor | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=LINES_MAX, description="How many lines are answered at most.")] = LINES_MAX
-    wait_seconds: Annotated[
-        float, Meta(ge=0, le=LOG_WAIT_SECONDS_MAX, description="How long to wait for a line where there is none yet.")
-    ] = 0.0
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many, at most.")] = 100
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------
@@ -244,26 +242,6 @@ class HeartbeatRequest(Struct, forbid_unknown_fields=True):
     progress: Any = None
 
 
-Stream = Annotated[
-    str, Meta(min_length=1, max_length=STREAM_CHARS_MAX, description="What said it: stdout, stderr, or another name.")
-]
-
-
-class LineRequest(Struct, forbid_unknown_fields=True):
-    """One line. `at` left out: now."""
-
-    text: str
-    stream: Stream = "stdout"
-    at: Moment | None = None
-
-
-class LogRequest(Struct, forbid_unknown_fields=True):
-    """Lines of a run's log, in order. A plain text is a line of `stdout`. Lines longer than 8 KiB are cut."""
-
-    token: Token
-    lines: Annotated[list[str | LineRequest], Meta(max_length=LINES_MAX)]
-
-
 class CompleteRequest(Struct, forbid_unknown_fields=True):
     """The work is done; `result` is kept with the run."""
 
@@ -347,6 +325,20 @@ class Imported(Struct, omit_defaults=True):
     problem: Problem | UnsetType = UNSET
 
 
+class AheadView(Struct):
+    """One fire time that lies ahead, and its job."""
+
+    job: str
+    fire_at: datetime
+
+
+class UpcomingView(Struct):
+    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
+
+    items: list[AheadView]
+    truncated: bool
+
+
 class AddedRun(Struct, omit_defaults=True):
     """The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added."""
 
@@ -419,24 +411,3 @@ class Readiness(Struct):
 
     ready: bool
     problems: dict[str, str]
-
-
-class LineView(Struct):
-    """One line of a run's log. What was left out in the middle is said by a line of the stream `horarium`."""
-
-    at: datetime
-    stream: str
-    text: str
-
-
-class LogView(Struct):
-    """Lines of a run's log. `next_cursor`: where to go on; null once the run is over and all of it was read."""
-
-    items: list[LineView]
-    next_cursor: str | None
-
-
-class Kept(Struct):
-    """How many lines were kept."""
-
-    lines: int

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.transport import Answer, segment
 from horarium.errors import HorariumError
+from horarium.wire.views import RunView
 
+T = TypeVar("T")
 LOG_WAIT_SECONDS = 15.0
 
 
@@ -38,6 +40,23 @@ class LogPage(Struct, frozen=True):
     next_cursor: str | None
 
 
+class Explained(Struct, frozen=True):
+    """Why a job ran, did not run, will run or will not run at an instant."""
+
+    at: datetime
+    fires: bool
+    reason: str
+    previous: datetime | None
+    next: datetime | None
+    disposition: str | UnsetType = UNSET
+    run: RunView | UnsetType = UNSET
+
+
+class _ExplainedPage(Struct):
+    items: list[Explained]
+    next_cursor: str | None = None
+
+
 class Watching:
     """A part of `Client`."""
 
@@ -55,11 +74,7 @@ class Watching:
         """What a run has said since `after` (the `next_cursor` of the page before). With `wait_seconds`, at most 20,
         the answer comes as soon as there is a line."""
         query = {"after": after, "wait_seconds": wait_seconds}
-        answer = self._call("GET", f"/runs/{segment(run_id)}/log", query=query)
-        try:
-            return msgspec.json.decode(answer.body, type=LogPage)
-        except msgspec.DecodeError as error:
-            raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
+        return _decode(self._call("GET", f"/runs/{segment(run_id)}/log", query=query), LogPage)
 
     def follow_log(self, run_id: str, *, follow: bool = True) -> Iterator[LogLine]:
         """All that a run has said, and, with `follow`, what it says until it is over."""
@@ -70,3 +85,25 @@ class Watching:
             if page.next_cursor is None or (not follow and not page.items):
                 return
             cursor = page.next_cursor
+
+    def explain(self, name: str, at: datetime | None = None) -> Explained:
+        """Why the job ran, did not run, will run or will not run then (left out: now)."""
+        query = {"at": None if at is None else at.isoformat()}
+        return _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), Explained)
+
+    def explain_span(self, name: str, since: datetime, until: datetime) -> Iterator[Explained]:
+        """The same for each fire time of a span, those that the rule excludes too."""
+        query: dict[str, Any] = {"since": since.isoformat(), "until": until.isoformat(), "limit": 200}
+        while True:
+            page = _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), _ExplainedPage)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            query["cursor"] = page.next_cursor
+
+
+def _decode(answer: Answer, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from horarium.clock import Clock, Instant, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
-from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction
+from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction, text_of
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
 from horarium.rules.settling import wait_seconds
@@ -53,7 +53,7 @@ _text = lru_cache(maxsize=1024)(to_text)
 
 def name_on_bus(run: Run) -> str:
     """The job name that its messages bear."""
-    return run.job or ONE_OFF
+    return ONE_OFF if run.job is None else text_of(run.job)
 
 
 def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:

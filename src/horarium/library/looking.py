@@ -6,10 +6,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from horarium.clock import to_datetime
-from horarium.library.values import Stats, stats_of
+from horarium.clock import to_datetime, to_instant
+from horarium.library.values import Run, Stats, stats_of
 from horarium.operations.facade import Operations
 from horarium.operations.logs import LINES_MAX
+from horarium.wire.views import moment
 
 
 class LogLine(Struct, frozen=True):
@@ -18,6 +19,19 @@ class LogLine(Struct, frozen=True):
     at: datetime
     stream: str
     text: str
+
+
+class Explained(Struct, frozen=True):
+    """Why a job ran, did not run, will run or will not run at an instant. `fires`: whether it did or will. `previous`
+    and `next`: the fire times of its rule around it."""
+
+    at: datetime
+    fires: bool
+    reason: str
+    disposition: str | None
+    run: Run | None
+    previous: datetime | None
+    next: datetime | None
 
 
 class Looking:
@@ -40,3 +54,16 @@ class Looking:
     async def stats(self) -> Stats:
         """Counts by queue, and which queues no worker serves."""
         return stats_of(await self._operations.stats())
+
+    async def explain(self, job: str, at: datetime | None = None) -> Explained:
+        """Why a job ran, did not run, will run or will not run at an instant (left out: now). Raises NotFound."""
+        told = await self._operations.explaining.at(job, None if at is None else to_instant(at))
+        return Explained(
+            to_datetime(told.at),
+            told.fires,
+            told.reason,
+            told.disposition,
+            None if told.run is None else Run(told.run),
+            moment(told.previous),
+            moment(told.next),
+        )

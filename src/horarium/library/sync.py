@@ -187,6 +187,7 @@ class SyncScheduler:
     enqueue_sql = direct(Scheduler.enqueue_sql)
     get_run = blocking(Scheduler.get_run)
     run_log = blocking(Scheduler.run_log)
+    explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)
     cancel_run = blocking(Scheduler.cancel_run)
     retry_run = blocking(Scheduler.retry_run)

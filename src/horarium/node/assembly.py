@@ -29,6 +29,7 @@ from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.finisher import Finisher
 from horarium.services.follow import FollowDelivery
 from horarium.services.handing_over import HandingOver
 from horarium.services.job_recall import JobRecall
@@ -44,6 +45,7 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
+from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -97,7 +99,8 @@ class Assembly:
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
-        self.services: list[Service] = [self.beat, shared.log_writer, *self._by_role()]
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():
@@ -150,7 +153,7 @@ class Assembly:
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
-            services += [shared.pruner, logs]
+            services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services

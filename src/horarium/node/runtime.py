@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from horarium.clock import Clock, SystemClock
+from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
@@ -25,6 +25,7 @@ from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
 from horarium.services.log_writer import LogWriter
+from horarium.services.news import News
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
 from horarium.services.telemetry import Telemetry
@@ -63,6 +64,7 @@ class Runtime:
             name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
         }
         self._shared = self._make_shared()
+        self.news = News(self._shared.operations.stats, self.signal, lambda: self.telemetry.tally.seen)
         self._assembly: Assembly | None = None
         self._loops: Loops | None = None
         self._starting = asyncio.Lock()
@@ -158,6 +160,7 @@ class Runtime:
     async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
         self.claims.close()
         self.operations.logs.close()
+        self.news.close()
         await loops.end("planner", "costly", "claims")
         for dispatcher in assembly.dispatchers:
             loops.stop(dispatcher.name)
@@ -171,6 +174,7 @@ class Runtime:
         await asyncio.gather(*(bus.close() for bus in assembly.buses.values()))
         try:
             await self._shared.log_writer.flush()
+            await assembly.tallies.write(self.clock.now() + MINUTE)
             await assembly.beat.farewell(self.clock.now())
         except Outage as outage:
             log.warning("the node's end was not written: %s", outage)

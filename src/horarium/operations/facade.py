@@ -15,6 +15,7 @@ from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.explaining import Explaining
 from horarium.operations.following import Following
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
@@ -58,6 +59,7 @@ class Operations:
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
+        self.explaining = Explaining(store, clock, self.jobs, self.versions)
         self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)

@@ -403,3 +403,17 @@ def clipped(error: str, chars_max: int = ERROR_CHARS_MAX) -> str:
     """An error text short enough to keep, in characters that every store can keep: no NUL, no lone surrogate."""
     text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     return text if len(text) <= chars_max else text[: chars_max - 12] + " [truncated]"
+
+
+def brought_back(run: Run, job: Job | None, now: Instant) -> Run:
+    """A finished run as though it had ended now: it ended by a clock that was ahead. Where a number of runs is kept,
+    one whose fire time lies ahead is not kept: it would count as the newest until its time comes."""
+    retention = retention_of(run, job)
+    beyond = run.fire_at > now and retention.runs_max is not None
+    return replace(
+        run,
+        started_at=None if run.started_at is None else min(run.started_at, now),
+        finished_at=now,
+        prune_at=0 if beyond else prune_instant(now, retention),
+        history=tuple(event if event.at <= now else replace(event, at=now) for event in run.history),
+    )

@@ -13,6 +13,7 @@ from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
 from horarium.ports import Stats
 from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.tallies import Tally
 
 LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 QUEUES_SHOWN_MAX = 100
@@ -24,6 +25,7 @@ class Telemetry:
 
     def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT, version: str = "0") -> None:
         self.registry = CollectorRegistry()
+        self.tally = Tally()
         ProcessCollector(registry=self.registry)
         self.jobs = JobMeters(jobs_max)
         self.scraped = False
@@ -69,6 +71,7 @@ class Telemetry:
                 self._planned.labels(run.cause.value).inc()
             else:
                 self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
+                self.tally.skipped(run)
         self.jobs.ended(runs)
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
@@ -76,6 +79,7 @@ class Telemetry:
         self._claimed.labels(kind).inc(len(runs))
         observe = self._lateness.observe
         for run in runs:
+            self.tally.claimed(run)
             if run.started_at is not None:
                 observe(max(run.started_at - run.due_at, 0) / SECOND)
 
@@ -84,6 +88,7 @@ class Telemetry:
         counts: dict[State, int] = {}
         for run in runs:
             counts[run.state] = counts.get(run.state, 0) + 1
+            self.tally.settled(run)
         for state, count in counts.items():
             outcome = "retry" if state is State.PENDING else state.value
             self._settled.labels(outcome).inc(count)

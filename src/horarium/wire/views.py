@@ -23,6 +23,7 @@ from horarium.model import (
     HandlerTarget,
     HttpTarget,
     Job,
+    JobState,
     Node,
     Occasion,
     QueueTarget,
@@ -64,6 +65,7 @@ class JobView(Struct, kw_only=True):
     on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
+    state: JobState
     words: str
     next_fire_at: datetime | None
     fires_count: int
@@ -71,6 +73,7 @@ class JobView(Struct, kw_only=True):
     pause_reason: str | None
     created_at: datetime
     updated_at: datetime
+    finished_at: datetime | None
 
 
 class EventView(Struct):
@@ -150,13 +153,14 @@ def job_view(job: Job) -> JobView:
         paused_at=moment(job.paused_at),
         created_at=to_datetime(job.created_at),
         updated_at=to_datetime(job.updated_at),
+        finished_at=moment(job.finished_at),
     )
     return in_full(view)
 
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "fires_count",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",
     "pause_reason",
 )  # fmt: skip
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "horarium.cli.audit:audit",
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
+    "door": "horarium.cli.door:door",
     "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
@@ -47,6 +48,7 @@ SUMMARIES = {
     "audit": "Who changed what, when, and what it was before.",
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
+    "door": "Take over from another scheduler.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -56,7 +58,7 @@ cli = Lazy(
     summaries=SUMMARIES,
     sections={
         "Jobs and runs": ("job", "run", "preview", "status"),
-        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
         "Workers": ("worker",),
         "Access": ("login", "logout", "whoami", "key", "audit"),
         "This command": ("completion",),

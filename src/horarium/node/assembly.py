@@ -17,13 +17,14 @@ from msgspec import Struct
 
 from horarium.clock import Clock
 from horarium.delivery.bus import BusDelivery
+from horarium.delivery.channels import Post
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.model import Node, Run
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.ports import Bus, Delivery, Signal, Store
-from horarium.rules.following import FOLLOW_QUEUE
+from horarium.rules.following import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
@@ -32,6 +33,7 @@ from horarium.services.dispatcher import Dispatcher
 from horarium.services.follow import FollowDelivery
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
+from horarium.services.notifier import NotifyDelivery
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -41,6 +43,8 @@ from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
 from horarium.services.telemetry import Telemetry
+from horarium.services.troubles import Troubles
+from horarium.services.watcher import Watcher
 
 if TYPE_CHECKING:
     from horarium.delivery.http import HttpDelivery
@@ -99,7 +103,7 @@ class Assembly:
         if handlers:
             self._dispatch_handlers(handlers)
         if dispatching or handlers:
-            self._dispatch_follow_ups()
+            self._dispatch_follow_ups(dispatching)
         if self.dispatchers:
             keeper = Keeper(self._performing, self._leases, self._leased, shared.clock)
             self.services += [*self.dispatchers, shared.collector, keeper]
@@ -140,12 +144,20 @@ class Assembly:
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
             services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
-            services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
+            services += [Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
         if "pruner" in options.roles:
             services.append(shared.pruner)
         if "api" in options.roles:
             services.append(shared.claims)
         return services
+
+    def _watching(self) -> list[Service]:
+        store, clock, signal = self._shared.store, self._shared.clock, self._shared.signal
+        operations = self._shared.operations
+        return [
+            Watcher(store, clock, signal, operations.following),
+            Troubles(store, clock, signal, operations.channels),
+        ]
 
     # ---- dispatchers
 
@@ -197,10 +209,13 @@ class Assembly:
         self.deliveries.append(delivery)
         return delivery
 
-    def _dispatch_follow_ups(self) -> None:
-        follow = FollowDelivery(self._shared.operations.jobs)
-        self.deliveries.append(follow)
-        self._dispatch("follow-ups", {FOLLOW_QUEUE: follow}, FOLLOW_PLACES)
+    def _dispatch_follow_ups(self, notify: bool) -> None:
+        operations, options = self._shared.operations, self._options
+        deliveries: dict[str, Delivery] = {FOLLOW_QUEUE: FollowDelivery(operations.jobs)}
+        if notify:
+            post = Post(self._http(), options.smtp_url, options.signing_secret)
+            deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
+        self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
 from horarium.operations.changes import Changes
+from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.following import Following
@@ -41,6 +42,7 @@ class Operations:
         check_target: TargetCheck,
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        check_channel: ChannelCheck = lambda channel: None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -51,6 +53,7 @@ class Operations:
         self.claiming = Claiming(store, self.settling)
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
+        self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.following)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)

@@ -16,6 +16,7 @@ from horarium.operations.jobs import JobOperations
 from horarium.operations.listing import Slices
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.watching import watched
 from horarium.ports import Signal, Store
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
@@ -104,7 +105,7 @@ class Importing:
         """Add new jobs. Those whose name was taken meanwhile."""
         if not jobs:
             return []
-        added = await self._store.add_jobs(spread(list(jobs.values()), now))
+        added = await self._store.add_jobs(spread(list(jobs.values()), now), watched(list(jobs.values())))
         self._signal.publish("jobs")
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 

@@ -22,6 +22,7 @@ from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
 from horarium.operations.triggering import Triggering
+from horarium.operations.watching import watched
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
@@ -78,7 +79,9 @@ class JobOperations:
         jobs = [self.job_from(definition, now) for definition in definitions]
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
-            added += await self._store.add_jobs(jobs[start : start + BATCH_MAX])
+            added += await self._store.add_jobs(
+                jobs[start : start + BATCH_MAX], watched(jobs[start : start + BATCH_MAX])
+            )
         self._signal.publish("jobs")
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 

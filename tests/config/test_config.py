@@ -260,6 +260,7 @@ SECRETS = {
     "api_keys": "first-key-1234\nsecond-key-5678\n",
     "signing_secret": "whsec_aHVudGVyMg==\n",
     "bus_urls": "amqp://me:hunter2@rabbit/\norders=nats://nats:4222",
+    "smtp_url": "smtps://me:hunter2@mail/",
 }
 
 

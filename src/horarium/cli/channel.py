@@ -91,7 +91,7 @@ def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> 
     return {"type": kind, **({"to": list(email)} if email else {"url": webhook or apprise})}
 
 
-@click.command("list", help="List channels.")
+@click.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")
 @server_options
 def list_channels(url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
@@ -104,7 +104,7 @@ def list_channels(url: str, api_key: str | None, as_json: bool) -> None:
     print_table(COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
 
 
-@click.command(help="Show a channel; its secrets are masked.")
+@click.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")
 @NAME
 @server_options
 def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
         print_fields(list(found.items()))
 
 
-@click.command(help="Send a test message, and say what came of it.")
+@click.command(help="Send a test message, and say what came of it.\n\n\b\nExample:\n  horarium channel test ops")
 @NAME
 @server_options
 def test(name: str, url: str, api_key: str | None, as_json: bool) -> None:
@@ -139,7 +139,7 @@ def _ended(client: Any, run: RunView) -> RunView:
     return run
 
 
-@click.command(help="Remove a channel.")
+@click.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")
 @NAME
 @server_options
 def remove(name: str, url: str, api_key: str | None, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from horarium.services.service import Service, Wake
 
 LOOK_EVERY = 2 * SECOND
 SHARE = 20
-"""A look may take one part in so many of the time."""
+"""A look may take one part in twenty of the time."""
 UNPLANNED_GRACE = 30 * SECOND
 """A fire time that no planner has dealt with is late after this, beside what its job says."""
 

@@ -48,7 +48,7 @@ async def test_an_unknown_address_is_a_problem(refusing: Api, path: str) -> None
     [
         ("PUT", "/jobs", "GET, HEAD, OPTIONS, POST"),
         ("POST", "/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
-        ("POST", "/runs", "GET, HEAD, OPTIONS"),
+        ("PUT", "/runs", "GET, HEAD, OPTIONS, POST"),
         ("GET", "/runs/claim", None),
         ("BREW", "/jobs", "GET, HEAD, OPTIONS, POST"),
         ("DELETE", "//healthz", "GET, HEAD, OPTIONS"),
@@ -65,7 +65,7 @@ async def test_a_wrong_method_is_told_which_are_right(
 
 
 async def test_options_lists_all_methods_of_a_path(api: Api) -> None:
-    for path, methods in (("/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"), ("/runs", "GET, HEAD, OPTIONS")):
+    for path, methods in (("/jobs/a", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"), ("/runs", "GET, HEAD, OPTIONS, POST")):
         reply = await api.send("OPTIONS", path)
         assert (reply.status, reply.headers["allow"]) == (204, methods)
 

@@ -91,7 +91,8 @@ async def test_a_long_poll_is_sent_home_when_the_server_stops(api: Api) -> None:
     polling = asyncio.create_task(api.post("/runs/claim", {**CLAIM, "wait_seconds": 60}))
     await joined.wait()
     api.claims.close()
-    assert (await polling).status == 204
+    waited = await polling
+    assert (waited.status, waited.code, waited.headers["retry-after"]) == (503, "stopping", "1")
     late = await api.post("/runs/claim", {**CLAIM, "wait_seconds": 60})
     assert (late.status, late.code, late.headers["retry-after"]) == (503, "stopping", "1")
 

@@ -35,7 +35,7 @@ def horarium(*args: str, env: Mapping[str, str] | None = None, stdin: str = "") 
     """One command, run to its end."""
     return subprocess.run(
         [sys.executable, "-m", "horarium", *args],
-        input=stdin, env=environment(env), capture_output=True, text=True, timeout=60, check=False,
+        input=stdin, env=environment(env), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
 
@@ -123,13 +123,13 @@ class Api:
         made: dict[str, Any] = self("POST", "/jobs", {"name": name, "trigger": rule, "target": aim, **fields}, 201)
         return made
 
-    def claim(self, queue: str, wait: float = 10, limit: int = 1, worker: str = "w") -> list[dict[str, Any]]:
+    def claim(self, queue: str, wait: float = 60, limit: int = 1, worker: str = "w") -> list[dict[str, Any]]:
         body = {"queues": [queue], "limit": limit, "wait_seconds": wait, "worker": worker}
         answer = self("POST", "/runs/claim", body)
         runs: list[dict[str, Any]] = [] if answer is None else answer["runs"]
         return runs
 
-    def claim_one(self, queue: str, wait: float = 10) -> tuple[str, int]:
+    def claim_one(self, queue: str, wait: float = 60) -> tuple[str, int]:
         """The id and the token of a run that must come."""
         (run,) = self.claim(queue, wait)
         return run["id"], run["lease"]["token"]
@@ -190,8 +190,8 @@ class Server(Api):
         return self._ended()
 
     def _ended(self) -> int:
-        status = self.process.wait(40)
-        self._reader.join(5)
+        status = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return status

@@ -23,6 +23,8 @@ FULL: dict[str, Any] = {
     "ends_at": "2028-01-01T00:00:00Z",
     "fires_max": 100,
     "retention": {"finished_seconds": 60, "runs_max": 10},
+    "title": "Nächtlicher Bericht: \"alles\" / 100 %",
+    "buffer_max": 3,
 }  # fmt: skip
 
 TRIGGERS = [

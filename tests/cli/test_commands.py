@@ -45,7 +45,7 @@ ALL_KINDS_OF_FLAGS = """
 job add nightly --cron @daily --timezone Europe/Berlin
 --http https://example.com/report --method put --header X-A:1 --body {}
 --attempts 5 --backoff 10s --label team=a --priority 3 --jitter 1m --fires-max 9 --concurrency db=2
---overlap skip --catch-up none --execution-timeout 5m --keep 2d --disabled --json
+--overlap skip --catch-up none --execution-timeout 5m --keep 2d --disabled --title Every_night --buffer-max 4 --json
 """
 
 
@@ -56,6 +56,8 @@ def test_a_job_is_added_with_flags(call: Call) -> None:
     assert (job["retry"]["attempts_max"], job["retry"]["backoff_seconds"]) == (5, 10.0)
     assert (job["labels"], job["priority"], job["jitter_seconds"]) == ({"team": "a"}, 3, 60.0)
     assert (job["fires_max"], job["concurrency"], job["overlap"]) == (9, {"key": "db", "max": 2}, "skip")
+    assert (job["title"], job["buffer_max"]) == ("Every_night", 4)
+    assert "Every_night" in call("job", "list").stdout
     assert (job["catch_up"], job["enabled"]) == ({"policy": "none", "window_seconds": None}, False)
 
 

@@ -18,6 +18,7 @@ from horarium.errors import HorariumError
 from horarium.wire.views import RunView
 from tests.client.scripted import answer, scripted
 from tests.servers.live import live_server
+from tests.waiting import PATIENCE
 
 SRC = Path(__file__).parents[2] / "src"
 JOB = {"name": "N", "trigger": {}, "target": {}}
@@ -35,6 +36,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "resumeJob": lambda client: client.resume_job("N"),
     "triggerJob": lambda client: client.trigger_job("N"),
     "backfillJob": lambda client: client.backfill_job("N", MOMENT, MOMENT),
+    "explainJob": lambda client: client.explain("N"),
     "listFires": lambda client: client.fires("N"),
     "previewTrigger": lambda client: client.preview({}),
     "listRuns": lambda client: list(client.list_runs()),
@@ -43,6 +45,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "retryRun": lambda client: client.retry_run("I"),
     "claimRuns": lambda client: client.claim(["q"], 1, "w"),
     "heartbeatRun": lambda client: client.heartbeat("I", 1),
+    "logRun": lambda client: client.log("I", 1, ["a line"]),
+    "getRunLog": lambda client: list(client.follow_log("I")),
     "completeRun": lambda client: client.complete("I", 1),
     "failRun": lambda client: client.fail("I", 1, "no"),
     "settleRuns": lambda client: client.settle([Report(id="I", token=1, outcome="completed")]),
@@ -110,7 +114,7 @@ def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-S", "-c", BARE, server.url],
             cwd="/", env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found: dict[str, RunView] = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}

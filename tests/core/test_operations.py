@@ -265,6 +265,13 @@ async def test_a_unique_key_makes_one_run(world: World) -> None:
     assert await world.operations.jobs.trigger_job("job", unique_key="key") == first
 
 
+async def test_a_trigger_beyond_buffer_max_says_that_it_was_skipped(world: World) -> None:
+    await world.put(buffer_max=1)
+    await world.operations.jobs.trigger_job("job")
+    run = await world.operations.jobs.trigger_job("job")
+    assert (run.state, run.error) == (State.SKIPPED, "overlap: allow; 1 pending, buffer_max is 1")
+
+
 async def test_a_trigger_under_skip_says_that_it_was_skipped(world: World) -> None:
     await world.put(overlap="skip")
     await world.operations.jobs.trigger_job("job")

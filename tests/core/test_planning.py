@@ -270,3 +270,20 @@ def test_pause_and_resume_lose_nothing_and_double_nothing(job: Job, at: int, the
     rows = [*kept, *resumed.runs]
     covered = [fire for row in rows for fire in list_fires(job, row.fire_at - 1, row.last_fire_at or row.fire_at)]
     assert len(covered) == len(set(covered))
+
+
+@pytest.mark.parametrize(
+    ("overlap", "states", "runs"),
+    [
+        (Overlap.ALLOW, [], 2), (Overlap.ALLOW, [State.PENDING], 1), (Overlap.ALLOW, [State.PENDING] * 2, 0),
+        (Overlap.ALLOW, [State.RUNNING] * 3, 2), (Overlap.BUFFER_ALL, [State.RUNNING, State.PENDING], 1),
+        (Overlap.BUFFER_ONE, [State.RUNNING], 1), (Overlap.SKIP, [State.RUNNING], 0),
+    ],
+)  # fmt: skip
+def test_buffer_max_bounds_what_is_pending(overlap: Overlap, states: list[State], runs: int) -> None:
+    job = a_job(buffer_max=2, overlap=overlap, catch_up=CatchUp(CatchUpPolicy.ALL))
+    unfinished = [a_run(job, NOW - number, state) for number, state in enumerate(states)]
+    planned = plan(job, unfinished, NOW + 3 * EACH, 5 * EACH)
+    assert len(pending(planned)) == runs
+    assert sum(count for _, _, count in skipped(planned)) == 3 - runs
+    assert planned.job.planned_until == NOW + 3 * EACH, "what waits for how runs end is not planned ahead"

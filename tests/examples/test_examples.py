@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -16,7 +18,7 @@ def run(name: str, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -33,7 +35,7 @@ def test_the_library_example_ticks_retries_and_works_in_threads() -> None:
 
 @pytest.mark.slow
 def test_the_demonstration_delivers_across_a_kill() -> None:
-    said = run("demo.py", DEMO_SECONDS="16")
+    said = run("demo.py", DEMO_SECONDS="5")
     assert "kill -9" in said
     assert "of them a repetition" in said
     before, after = said.split("-- kill -9")

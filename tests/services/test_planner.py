@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from tests.services.conftest import START, Setting
 TEN_YEARS = 3_650 * 24 * 3600
 
 
-def a_planner(setting: Setting, **options: float) -> Planner:
+def a_planner(setting: Setting, **options: Any) -> Planner:
     operations = setting.operations
     return Planner(
         setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry, **options
@@ -112,6 +113,17 @@ async def test_what_was_missed_falls_due_at_a_measured_pace(setting: Setting) ->
     await a_planner(setting, catch_up_per_second=10).step(now)
     late = [run.due_at for run in await runs(setting) if run.cause is Cause.CATCH_UP]
     assert late[:3] == [now, now + SECOND // 10, now + 2 * SECOND // 10]
+
+
+async def test_a_planner_leaves_what_is_beyond_its_limit_to_others(setting: Setting) -> None:
+    for name in ("a", "b", "c"):
+        await setting.add_job(name)
+    planner = a_planner(setting, jobs_max=2)
+    now = START + 10 * SECOND
+    assert await planner.step(now) == now, "it looks again at once"
+    assert len(await runs(setting)) == 2
+    await planner.step(now)
+    assert len(await runs(setting)) == 3
 
 
 async def test_a_job_that_cannot_be_planned_keeps_no_other_from_it(setting: Setting) -> None:

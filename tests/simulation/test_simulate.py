@@ -13,12 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Plan, RunChange
+from horarium.model import Plan, Run, RunChange, State
 from horarium.operations.following import Following
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
+from tests.waiting import PATIENCE
 
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_300)
@@ -47,7 +48,7 @@ def test_the_trace_does_not_depend_on_the_order_of_hashes() -> None:
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         ).stdout
         for hash_seed in ("1", "2")
@@ -70,6 +71,20 @@ def test_three_hundred_worlds_hold_every_invariant() -> None:
 def test_seeds_that_once_found_something_find_nothing_any_more() -> None:
     for seed in kept_seeds():
         simulate(seed)
+
+
+def test_worlds_with_a_broker_hold_every_invariant() -> None:
+    reports = [simulate(seed, on_bus=0.6) for seed in range(6)]
+    assert sum(report.runs for report in reports) > 100
+
+
+def test_a_run_that_is_handed_over_after_its_worker_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unconditional(run: Run, token: int, state: State, held: bool | None = None) -> RunChange:
+        return RunChange(run, token, state)
+
+    monkeypatch.setattr("horarium.services.handing_over.RunChange", unconditional)
+    with pytest.raises(Violation, match="it was forgotten that its worker had begun"):
+        _ = [simulate(seed, on_bus=0.9) for seed in SEEDS_FOR_A_MUTANT]
 
 
 class IgnoresTokens(MemoryStore):
@@ -101,6 +116,22 @@ class LosesRuns(MemoryStore):
         return await super().commit_plans([replace(plan, runs=plan.runs[:-1]) for plan in plans], now)
 
 
+class ForgetsRecords(MemoryStore):
+    """A store that carries plans out without the audit entries that they bring along."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await super().commit_plans([replace(plan, records=()) for plan in plans], now)
+
+
+class WritesRecordsFirst(MemoryStore):
+    """A store that writes audit entries before it knows whether the change holds."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        for change in changes:
+            self._space.beside.add(change.records)
+        return await super().settle_runs(changes, now)
+
+
 class NeverRescues(MemoryStore):
     """Nothing is ever overdue."""
 
@@ -108,7 +139,9 @@ class NeverRescues(MemoryStore):
         return [], None
 
 
-@pytest.mark.parametrize("mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, NeverRescues])
+@pytest.mark.parametrize(
+    "mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, ForgetsRecords, WritesRecordsFirst, NeverRescues]
+)
 def test_a_mutant_is_caught(mutant: Callable[..., MemoryStore]) -> None:
     assert_caught(mutant)
 

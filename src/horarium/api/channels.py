@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
-from horarium.access import audit
-from horarium.access.audit import Origin
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
 from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.errors import InvalidRequest, NotFound
-from horarium.model import uuid7
 from horarium.model.channels import AnyChannel
-from horarium.model.records import Record
-from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.wire.channels import shown_channel
 from horarium.wire.views import RunView, run_view
@@ -51,8 +44,8 @@ EXAMPLES = (
 class ChannelsApi:
     """Handlers; what they do is in `Operations`."""
 
-    def __init__(self, operations: Operations, entropy: Entropy) -> None:
-        self._channels, self._clock, self._entropy = operations.channels, operations.clock, entropy
+    def __init__(self, operations: Operations) -> None:
+        self._channels = operations.channels
 
     async def put(self, call: Call) -> Answer:
         name: str = call.request.path_params["name"]
@@ -62,8 +55,7 @@ class ChannelsApi:
                 field="name",
             )
         asked: AnyChannel = call.body
-        line = self._line(call, "channel.update", name, shown_channel(name, asked))
-        channel, created = await self._channels.put(name, asked, [line])
+        channel, created = await self._channels.put(name, asked)
         return answer(_view(name, channel), 201 if created else 200)
 
     async def get(self, call: Call) -> Answer:
@@ -77,18 +69,11 @@ class ChannelsApi:
         return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
-        name = _name(call)
-        await self._channels.delete(name, [self._line(call, "channel.delete", name)])
+        await self._channels.delete(_name(call))
         return no_content()
 
     async def test(self, call: Call) -> Answer:
         return answer(run_view(await self._channels.test(_name(call))), 202)
-
-    def _line(self, call: Call, action: str, name: str, after: Any = None) -> Record:
-        now, client = self._clock.now(), call.request.scope.get("client")
-        request_id = uuid7(now, self._entropy(10))
-        origin = Origin(principal=call.principal, request_id=request_id, address=client[0] if client else "")
-        return audit.entry(origin, action, f"channel/{name}", now, after=after)
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

@@ -48,6 +48,27 @@ IMPORTS = (
         },
     ),
 )
+RUNS = (
+    Example(
+        "in five minutes",
+        {
+            "target": {"type": "queue", "queue": "images", "payload": {"width": 640}},
+            "delay_seconds": 300,
+            "unique_key": "image-7",
+        },
+    ),
+)
+RUN_BATCHES = (
+    Example(
+        "two runs",
+        {"runs": [{"target": {"type": "queue", "queue": "images", "payload": {"image": number}}} for number in (7, 8)]},
+    ),
+)
+RETRIES = (
+    Example("what failed since then", {"job": "nightly-report", "since": "2026-01-01T00:00:00Z", "per_second": 10}),
+    Example("how many there are", {"state": "failed", "error_contains": "connection refused", "dry_run": True}),
+)
+CANCELS = (Example("a queue", {"queue": "images", "reason": "the wrong images"}),)
 REASONS = (Example("a reason", {"reason": "wrong customer"}),)
 BACKFILLS = (Example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),)
 PREVIEWS = (
@@ -63,6 +84,7 @@ PREVIEWS = (
 CLAIMS = (Example("ten runs", {"queues": ["reports"], "limit": 10, "wait_seconds": 0, "worker": "worker-1"}),)
 """Without a wait: who tries an example out is not kept waiting."""
 HEARTBEATS = (Example("with progress", {"token": 1, "progress": {"percent": 40}}),)
+LOGS = (Example("two lines", {"token": 1, "lines": ["page 1 of 20", {"text": "disk is slow", "stream": "stderr"}]}),)
 COMPLETIONS = (Example("with a result", {"token": 1, "result": {"pages": 12}}),)
 FAILURES = (Example("try again", {"token": 1, "error": "the printer is on fire", "retryable": True}),)
 SETTLEMENTS = (

@@ -96,6 +96,10 @@ class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     label: Annotated[list[LabelPair], Meta(max_length=64)] = []
     enabled: Annotated[bool, Meta(description="Only jobs that are (not) enabled.")] | UnsetType = UNSET
     prefix: NamePrefix | UnsetType = UNSET
+    finished: Annotated[
+        Literal["false", "true", "any"],
+        Meta(description="Jobs that can never fire again: left out, only these, or listed with the others."),
+    ] = "false"
 
 
 RunIdPrefix = Annotated[
@@ -126,6 +130,14 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     """How far to look ahead."""
 
     count: FireCount = FIRES_DEFAULT
+
+
+class UpcomingQuery(Struct, forbid_unknown_fields=True):
+    """Which span: `since` (left out: now), `until` (left out: a day later)."""
+
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many, at most.")] = 100
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------
@@ -176,6 +188,40 @@ class PreviewRequest(Struct, forbid_unknown_fields=True):
 
 class CancelRequest(Struct, forbid_unknown_fields=True):
     """Why a run is cancelled."""
+
+    reason: Reason | None = None
+
+
+class RunsRequest(Struct, forbid_unknown_fields=True):
+    """Runs that belong to no job, each read as a `RunDefinition`, for itself."""
+
+    runs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
+
+
+RunId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[0-9a-fA-F-]+(?!\n)$")]
+PerSecond = Annotated[float, Meta(ge=0.001, le=100_000, description="At most this number of runs each second.")]
+ErrorText = Annotated[
+    str, Meta(min_length=1, max_length=1_000, pattern=WITHOUT_NUL, description="Only runs whose error holds this text.")
+]
+
+
+class BulkRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which runs: `ids`, or those that fit every field of the filter. `state`: one, or several."""
+
+    ids: Annotated[list[RunId], Meta(max_length=BATCH_MAX)] | None = None
+    job: Name | None = None
+    state: State | Annotated[list[State], Meta(min_length=1, max_length=32)] | None = None
+    queue: AnyQueue | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    error_contains: ErrorText | None = None
+    per_second: PerSecond | None = None
+    dry_run: bool = False
+    cursor: Cursor | None = None
+
+
+class CancelManyRequest(BulkRequest, forbid_unknown_fields=True, kw_only=True):
+    """As for a retry, and why."""
 
     reason: Reason | None = None
 
@@ -277,6 +323,38 @@ class Imported(Struct, omit_defaults=True):
     name: str
     outcome: Literal["created", "updated", "unchanged", "failed"]
     problem: Problem | UnsetType = UNSET
+
+
+class AheadView(Struct):
+    """One fire time that lies ahead, and its job."""
+
+    job: str
+    fire_at: datetime
+
+
+class UpcomingView(Struct):
+    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
+
+    items: list[AheadView]
+    truncated: bool
+
+
+class AddedRun(Struct, omit_defaults=True):
+    """The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added."""
+
+    id: str | None
+    outcome: Literal["created", "exists", "failed"]
+    problem: Problem | UnsetType = UNSET
+
+
+class BulkAnswer(Struct, omit_defaults=True):
+    """What one request did: how many runs matched, to how many it was done, and why not to the others. `cursor`: where
+    the next request goes on; left out: nothing is left."""
+
+    matched: int
+    done: int
+    left: dict[str, int] = {}
+    cursor: str | UnsetType = UNSET
 
 
 class Fires(Struct):

@@ -16,7 +16,8 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
-from horarium.api.limits import REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import BodyReader, is_run_id, run_id
 from horarium.api.runs import bounded_instant
@@ -31,15 +32,17 @@ from horarium.api.schemas import (
     RunBatch,
     Settled,
 )
-from horarium.clock import to_datetime
+from horarium.clock import Instant, to_datetime
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
+from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.ports import Claimed
 from horarium.services.claims import LEFT, Claims
 from horarium.wire.views import RunView, claimed_view, run_view
 
+STOPPING = "this server is about to stop; claim from another, or again when it is back"
 PULLED = "pull/"
 """What the queues that workers claim from begin with."""
 
@@ -95,7 +98,7 @@ class Work:
         queues = [claimed_queue(queue) for queue in asked.queues]
         require_queues(call.principal, [queue.removeprefix(PULLED) for queue in queues])
         if self._claims.closed:
-            raise Stopping("this server is about to stop; claim from another, or again when it is back")
+            raise Stopping(STOPPING)
         if asked.wait_seconds <= 0:
             claimed = await self._claims.claim(queues, asked.limit, asked.worker)
         else:
@@ -103,6 +106,8 @@ class Work:
                 raise TooManyWaiters(f"{self._waiters_max:,} workers wait already; try again, or ask without waiting")
             claiming = asyncio.ensure_future(self._claims.claim(queues, asked.limit, asked.worker, asked.wait_seconds))
             claimed = await self._while_connected(call.request, claiming)
+        if not claimed.runs and self._claims.closed:
+            raise Stopping(STOPPING)
         if not claimed.runs:
             return no_content()
         return answer(RunBatch([claimed_view(run, claimed.jobs.get(run.job_id or "")) for run in claimed.runs]))
@@ -136,6 +141,14 @@ class Work:
         await self._refuse_others(call, [run_id(call.request)])
         pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
+
+    async def log(self, call: Call) -> Answer:
+        report: LogRequest = call.body
+        id, now = run_id(call.request), self._operations.clock.now()
+        await self._refuse_others(call, [id])
+        lines = [_line(line, now) for line in report.lines]
+        await self._operations.logs.report(id, report.token, lines)
+        return answer(Kept(len(lines)))
 
     async def complete(self, call: Call) -> Answer:
         report: CompleteRequest = call.body
@@ -188,7 +201,8 @@ class Work:
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
             "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
-            "heartbeat or settle it. A worker that disconnects while it waits takes no run.",
+            "heartbeat or settle it. A worker that disconnects while it waits takes no run. When the server stops, "
+            "those that wait are answered 503.",
             body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
             answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
             problems=("too_many_waiters", "stopping"),
@@ -203,6 +217,14 @@ class Work:
                 summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
                 body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
                 answers={200: (PulseView, "The lease is renewed")}, problems=lost,
+            ),
+            Endpoint(
+                method="POST", path="/runs/{id}/log", name="logRun", tag="work", handle=self.log,
+                scope=Scope.WORK,
+                summary="Add lines to the log of a run", body_bytes_max=LOG_BODY_BYTES_MAX,
+                description="At most 1,000 lines, under the token of the claim; they are there to be read at once.",
+                body=LogRequest, read=BodyReader(LogRequest, nul=True), examples=examples.LOGS,
+                answers={200: (Kept, "They are kept")}, problems=lost,
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
@@ -232,6 +254,13 @@ class Work:
             body=Reports, read=BodyReader(Reports, nul=True), examples=examples.SETTLEMENTS,
             answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),
         )  # fmt: skip
+
+
+def _line(given: str | LineRequest, now: Instant) -> LogLine:
+    if isinstance(given, str):
+        return LogLine(now, "stdout", given)
+    at = now if given.at is None else bounded_instant(given.at, "at") or now
+    return LogLine(at, given.stream, given.text)
 
 
 def _settlement(report: Report) -> Settlement:

@@ -54,6 +54,16 @@ TARGET_OPTIONS = [
     click.option("--payload", type=JSON, metavar="JSON", help="Queue and bus: what the run carries."),
     click.option("--args", type=JSON, metavar="JSON", help="Handler: its arguments, an object."),
 ]
+
+
+def _silences(_: click.Context, __: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "unlimited":
+        return value
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is neither a number nor `unlimited`")
+    return int(value)
+
+
 POLICY_OPTIONS = [
     click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),
@@ -62,15 +72,23 @@ POLICY_OPTIONS = [
         type=click.Choice(OVERLAPS),
         help="What to do when an earlier run is not finished.",
     ),
+    click.option("--buffer-max", type=click.IntRange(1), metavar="N", help="Skip while N of its runs are pending."),
     click.option("--attempts", type=click.IntRange(1), metavar="N", help="How many attempts a run has."),
     click.option("--retries", type=click.IntRange(0), metavar="N", help="As --attempts N + 1."),
     click.option("--backoff", type=DURATION, metavar="DURATION", help="Delay before the second attempt."),
     click.option("--backoff-factor", type=float, metavar="X", help="How much longer each next delay is."),
     click.option("--backoff-max", type=DURATION, metavar="DURATION", help="The longest delay."),
     click.option("--retry-age", type=DURATION, metavar="DURATION", help="No attempt starts later than this after due."),
+    click.option(
+        "--silences",
+        callback=_silences,
+        metavar="N",
+        help="Attempts that may be lost by silence, beside --attempts, or `unlimited`.",
+    ),
     click.option("--start-timeout", type=DURATION, metavar="DURATION", help="A run not taken within this fails."),
     click.option("--execution-timeout", type=DURATION, metavar="DURATION", help="How long one attempt may take."),
     click.option("--heartbeat-timeout", type=DURATION, metavar="DURATION", help="Silence for longer loses the lease."),
+    click.option("--title", metavar="TEXT", help="Any text for people; the name is what the job is known by."),
     click.option("--label", multiple=True, metavar="NAME=VALUE", help="A label; repeatable."),
     click.option("--priority", type=int, metavar="N", help="Higher ones are claimed first."),
     click.option("--concurrency", metavar="KEY=MAX", help="At most MAX runs that share KEY at one time."),

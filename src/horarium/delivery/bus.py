@@ -9,22 +9,26 @@ elsewhere: `deliver` returns None once the broker has the message, and the worke
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from horarium.clock import Clock, to_micros, to_text
+from horarium.clock import Clock, Instant, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
-from horarium.model import BusTarget, Deferred, Failed, Job, Outcome, Run, encode_payload, fraction
+from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction, text_of
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
+from horarium.rules.settling import wait_seconds
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
 
+
+ONE_OFF = "one-off"
+"""The job name under which runs that belong to no job are on a bus."""
 
 log = logging.getLogger("horarium")
 
@@ -47,12 +51,17 @@ _encode = msgspec.json.Encoder().encode
 _text = lru_cache(maxsize=1024)(to_text)
 
 
+def name_on_bus(run: Run) -> str:
+    """The job name that its messages bear."""
+    return ONE_OFF if run.job is None else text_of(run.job)
+
+
 def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:
     """The action as JSON text."""
     payload = _payload(run, job) if action == "run" else None
     return _encode(
         Action(
-            job_name=run.job or "",
+            job_name=name_on_bus(run),
             run_id=run.id,
             action=action,
             token=run.token,
@@ -86,19 +95,19 @@ def check_bus(target: BusTarget, buses: Iterable[str]) -> None:
 class BusDelivery:
     """The Target of one bus."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    def __init__(self, bus: Bus, clock: Clock, handed_over: Callable[[Run, Instant], None]) -> None:
         self._bus = bus
         self._clock = clock
+        self._handed_over = handed_over
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         run = assignment.run
-        if run.job is None:
-            return Failed("a run without a job can't go to a bus: its queues are named after the job", retryable=False)
         try:
-            await self._bus.publish(run.job, message(run, assignment.job, "run"), run.lease_seconds)
+            await self._bus.publish(name_on_bus(run), message(run, assignment.job, "run"), wait_seconds(run))
+            self._handed_over(run, self._clock.now())
         except Unconfirmed as unknown:
-            # A worker may have it and be at work: to send it again now would have it done twice. If none has it, the
-            # silence ends the lease.
+            # A worker may have it and be at work: to send it again now would have it done twice. If none is heard of,
+            # the lease of the claim ends.
             log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
         except BusUnavailable as down:
             pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))
@@ -107,8 +116,7 @@ class BusDelivery:
 
     async def cancel(self, run: Run) -> None:
         """Tell the worker to stop. Raises BusUnavailable."""
-        if run.job is not None:
-            await self._bus.publish(run.job, message(run, None, "cancel"), CANCEL_GRACE_SECONDS)
+        await self._bus.publish(name_on_bus(run), message(run, None, "cancel"), CANCEL_GRACE_SECONDS)
 
     async def close(self) -> None:
         await self._bus.close()

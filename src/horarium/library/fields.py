@@ -38,9 +38,14 @@ class SchedulerOptions(TypedDict, total=False):
     plan_ahead_seconds: float
     execution_window_seconds: float
     catch_up_per_second: float
+    jobs_max: int
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    metrics_jobs_max: int
+    run_log_seconds: float
+    run_log_bytes_max: int
+    capture_logging: bool
     buses: Mapping[str, str | Bus] | None
 
 
@@ -61,6 +66,8 @@ class JobFields(TypedDict, total=False):
     ends_at: datetime | None
     fires_max: int | None
     retention: Retention | Mapping[str, Any]
+    title: str | None
+    buffer_max: int | None
     on: Mapping[str, Sequence[Follow | Mapping[str, Any]]]
 
 

@@ -11,13 +11,13 @@ import msgspec
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
-from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Cause, Name, Run, RunPolicy, State, uuid7s
+from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Name, Run, RunPolicy, uuid7s
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
 from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
+from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run
 
-DELAY_SECONDS_MAX = 10 * 366 * 86_400
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 """A unique key: as an Idempotency-Key of the API."""
 
@@ -63,28 +63,19 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
     _check(name, how)
     due_at = _due_at(now, how.at, how.delay)
     policy = _policy(how)
-    timeouts = policy.timeouts if policy is not None else Timeouts()
     concurrency = _concurrency(how.concurrency)
-    start_by = None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds)
     ids = uuid7s(due_at, entropy, len(payloads))
     return [
-        Run(
+        one_off_run(
             id=run_id,
             queue=f"handler/{name}",
-            fire_at=due_at,
             due_at=due_at,
-            created_at=now,
-            state=State.PENDING,
+            now=now,
             priority=how.priority,
-            cause=Cause.ENQUEUED,
             payload=payload,
             policy=policy,
             unique_key=how.unique_key,
-            concurrency_key=concurrency.key if concurrency else None,
-            concurrency_max=concurrency.max if concurrency else 0,
-            lease_seconds=timeouts.heartbeat_seconds,
-            execution_seconds=timeouts.execution_seconds,
-            start_by=start_by,
+            concurrency=concurrency,
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]

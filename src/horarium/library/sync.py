@@ -186,6 +186,8 @@ class SyncScheduler:
     enqueue_many = blocking(Scheduler.enqueue_many)
     enqueue_sql = direct(Scheduler.enqueue_sql)
     get_run = blocking(Scheduler.get_run)
+    run_log = blocking(Scheduler.run_log)
+    explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)
     cancel_run = blocking(Scheduler.cancel_run)
     retry_run = blocking(Scheduler.retry_run)

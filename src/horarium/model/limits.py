@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 NAME_LENGTH_MAX = 200
+TITLE_CHARS_MAX = 200
 LABELS_MAX = 64
 PAYLOAD_BYTES_MAX = 256 * 1024
 RESULT_BYTES_MAX = 64 * 1024

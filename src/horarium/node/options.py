@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from horarium.delivery.mailing import parse_smtp_url
 from horarium.errors import InvalidSetting
+from horarium.operations.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
+from horarium.services.job_meters import JOBS_MAX_DEFAULT
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 CONCURRENCY_MAX = 10_000
@@ -33,14 +35,19 @@ class Options:
     plan_ahead_seconds: float = 1.0
     execution_window_seconds: float = 0.0
     catch_up_per_second: float = 100.0
+    jobs_max: int = 500
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
+    metrics_jobs_max: int = JOBS_MAX_DEFAULT
+    run_log_seconds: float = LOG_SECONDS_DEFAULT
+    run_log_bytes_max: int = LOG_BYTES_TOTAL_DEFAULT
+    capture_logging: bool = False
     buses: Mapping[str, str | Bus] | None = None
     smtp_url: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("http_concurrency", "handler_concurrency"):
+        for name in ("jobs_max", "http_concurrency", "handler_concurrency"):
             value = getattr(self, name)
             if not 1 <= value <= CONCURRENCY_MAX:
                 raise InvalidSetting(f"{name}: must be from 1 to {CONCURRENCY_MAX:,}, not {value}", field=name)

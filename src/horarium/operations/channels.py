@@ -7,7 +7,7 @@ back for the same place, and are refused for any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +17,14 @@ from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
 from horarium.model.channels import AnyChannel, Told
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.auditing import told
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.signalling import announce_runs
 from horarium.policies import Retry
 from horarium.ports import PAGE_MAX, Page, Signal, Store
 from horarium.rules.following import notify_run
 from horarium.rules.grouping import TEST
-from horarium.wire.channels import keep_channel_secrets
+from horarium.wire.channels import keep_channel_secrets, shown_channel
 
 PREFIX = "channel/"
 ChannelCheck = Callable[[AnyChannel], None]
@@ -44,9 +45,8 @@ class ChannelOperations:
         self._entropy = entropy
         self._check = check
 
-    async def put(self, name: str, channel: AnyChannel, records: Sequence[Record] = ()) -> tuple[AnyChannel, bool]:
-        """Define the channel, or bring the existing one to this; `records` are kept with that. The second value:
-        whether it is new."""
+    async def put(self, name: str, channel: AnyChannel) -> tuple[AnyChannel, bool]:
+        """Define the channel, or bring the existing one to this. The second value: whether it is new."""
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([PREFIX + name])
             before = None if stored is None else decode_channel(stored.body)
@@ -56,8 +56,14 @@ class ChannelOperations:
                 return wanted, False
             version = 0 if stored is None else stored.version
             record = Record(name=PREFIX + name, body=msgspec.json.encode(wanted), version=version + 1)
-            change = RecordChange(record, version, records=tuple(records))
-            if (await self._store.put_records([change])) == [True]:
+            line = told(
+                "channel.update" if before else "channel.create",
+                f"channel/{name}",
+                self._clock.now(),
+                before=None if before is None else shown_channel(name, before),
+                after=shown_channel(name, wanted),
+            )
+            if (await self._store.put_records([RecordChange(record, version, records=line)])) == [True]:
                 return wanted, stored is None
         raise contended(f"channel {name}")
 
@@ -80,13 +86,15 @@ class ChannelOperations:
         items = tuple((record.name.removeprefix(PREFIX), decode_channel(record.body)) for record in page.items)
         return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
 
-    async def delete(self, name: str, records: Sequence[Record] = ()) -> None:
-        """Remove a channel, and keep `records` with that. Raises NotFound."""
+    async def delete(self, name: str) -> None:
+        """Remove a channel. Raises NotFound."""
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([PREFIX + name])
             if stored is None:
                 raise NotFound(f"there is no channel named {name!r}")
-            change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
+            before = shown_channel(name, decode_channel(stored.body))
+            line = told("channel.delete", f"channel/{name}", self._clock.now(), before=before)
+            change = RecordChange(stored, stored.version, deleted=True, records=line)
             if (await self._store.put_records([change])) == [True]:
                 return
         raise contended(f"channel {name}")
@@ -95,9 +103,9 @@ class ChannelOperations:
         """A run that sends one message to the channel, in one attempt. Raises NotFound."""
         await self.get(name)
         now = self._clock.now()
-        told = Told(TEST, None, None, None, to_text(now), f"This is a test of the channel {name}.")
+        event = Told(TEST, None, None, None, to_text(now), f"This is a test of the channel {name}.")
         key = f"{uuid7(now, self._entropy(10))}/test/notify:{name}"
-        run = replace(notify_run(name, told, key, now, _ONCE), priority=100)
+        run = replace(notify_run(name, event, key, now, _ONCE), priority=100)
         await self._store.add_runs([run])
         announce_runs(self._signal, [run])
         return run

@@ -11,18 +11,23 @@ from collections.abc import Callable
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
+from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.explaining import Explaining
 from horarium.operations.following import Following
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
+from horarium.operations.logs import Logs
+from horarium.operations.one_offs import OneOffs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
 from horarium.operations.settling import Settled, Settling
 from horarium.operations.triggering import Triggering
+from horarium.operations.versions import Versions
 from horarium.ports import Signal, Stats, Store
 from horarium.wire.definitions import TargetCheck
 
@@ -51,12 +56,17 @@ class Operations:
         self.reconciler = Reconciler(store, clock, signal, self.following)
         self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
         self.claiming = Claiming(store, self.settling)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, self.following)
+        self.versions = Versions(store)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
-        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.following)
+        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
+        self.explaining = Explaining(store, clock, self.jobs, self.versions)
+        self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
+        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

@@ -18,7 +18,7 @@ from horarium.operations.contention import RACES_MAX, contended
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, Signal, Store
 from horarium.rules.settling import settle, was_left_by
 
 
@@ -65,6 +65,8 @@ class Settling:
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(f"queue:{queue}")
         announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
+        if any(run.state is State.CANCELLING for run in done):
+            self._signal.publish(CANCEL)
         await self._reconciler.after_put_back(done)
         return written
 

@@ -13,20 +13,22 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
+from horarium.access.audit import Origin
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound, StoreUnavailable
 from horarium.model import Cause, Job, Run
+from horarium.operations.auditing import out_of_reach, told_asked
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
-from horarium.policies import Overlap
 from horarium.ports import Signal, Store
-from horarium.rules.editing import free_instant
-from horarium.rules.planning import owed_run
+from horarium.rules.editing import free_instant, put_off
+from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.reconciling import belongs
 
 GROUP_MAX = 500
@@ -35,14 +37,20 @@ INSTANTS_REMEMBERED = 1_000
 """Jobs of which the instant of the last run is remembered."""
 
 
-class Asked(NamedTuple):
-    """One request. The answer is None where the job's policy asks for a look at its other runs."""
+class Asked(Struct, eq=False):
+    """One request. The answer is None where the job's policy asks for a look at its other runs. `told`: its action and
+    object in the audit. `origin`: who asks; the group is written in a task that serves them all. `due_at`: not before
+    then. `made`: the run of the answer is new."""
 
     name: str
     payload: bytes | None
     unique_key: str | None
-    cause: Cause
+    told: str
+    origin: Origin | None
     answer: asyncio.Future[Run | None]
+    due_at: Instant = 0
+    cause: Cause = Cause.MANUAL
+    made: bool = False
 
 
 class Triggering:
@@ -59,14 +67,23 @@ class Triggering:
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
     async def trigger(
-        self, name: str, payload: bytes | None, unique_key: str | None, cause: Cause = Cause.MANUAL
+        self, name: str, payload: bytes | None, unique_key: str | None, told: str, cause: Cause = Cause.MANUAL
     ) -> Run | None:
-        """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound."""
-        asked = Asked(name, payload, unique_key, cause, asyncio.get_running_loop().create_future())
+        """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
+        answer = asyncio.get_running_loop().create_future()
+        asked = Asked(name, payload, unique_key, told, who_acts(), answer, cause=cause)
         self._asked.append(asked)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
         return await asked.answer
+
+    async def trigger_all(self, group: Sequence[Asked]) -> None:
+        """Answer each of these, at most `BATCH_MAX`; what is new of them is written in one go."""
+        try:
+            await self._write(group)
+        except BaseException as error:
+            _answer_all(group, error)
+            raise
 
     async def _write_all(self) -> None:
         while self._asked:
@@ -99,13 +116,19 @@ class Triggering:
             job = jobs[asked.name]
             if job is None:
                 _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
-            elif job.overlap is not Overlap.ALLOW:
+            elif (refusal := out_of_reach(asked.origin, job)) is not None:
+                _fail(asked, refusal)
+            elif needs_unfinished(job):
                 _succeed(asked, None)
             else:
                 runs.append((asked, self._run(job, asked)))
         if not runs:
             return []
-        added = await self._store.add_runs([run for _, run in runs])
+        now = self._clock.now()
+        along = {
+            run.id: told_asked(asked.origin, asked.told, run, now) for asked, run in runs if asked.origin is not None
+        }
+        added = await self._store.add_runs([run for _, run in runs], along)
         announce_runs(self._signal, (run for (_, run), new in zip(runs, added, strict=True) if new))
         await self._look_again([(asked, run) for (asked, run), new in zip(runs, added, strict=True) if new])
         refused = [(asked, run) for (asked, run), new in zip(runs, added, strict=True) if not new]
@@ -114,7 +137,7 @@ class Triggering:
     def _run(self, job: Job, asked: Asked) -> Run:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
-        return replace(run, unique_key=asked.unique_key, cause=asked.cause)
+        return replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
 
     def _instant(self, job: Job, now: Instant) -> Instant:
         """One that no run of this job made here has; another process may have taken it, then the next try is later."""
@@ -143,6 +166,7 @@ class Triggering:
             if run.job_id in jobs and jobs[run.job_id].deleted_at is not None:
                 _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
             else:
+                asked.made = True
                 _succeed(asked, run)
 
     async def _answered_before(self, asked: Asked, refused: Run) -> bool:

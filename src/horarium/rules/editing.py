@@ -7,11 +7,13 @@ was planned ahead and has not begun: an edit or a pause takes it back, as though
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules.finishing import looked_at
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
     CURSOR_AHEAD,
@@ -22,7 +24,7 @@ from horarium.rules.planning import (
     exhausted,
     fires_in_window,
     is_fire_time,
-    next_fire,
+    timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
 
@@ -40,6 +42,40 @@ def plan_now(
     runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
     run = replace(runs[0], payload=payload) if runs else dropped_run(job, skipped[0], now, Cause.MANUAL)
     return Plan(job, (run,), tuple(changes)), run
+
+
+class Asked(NamedTuple):
+    """A run asked for by hand, one of many: what it carries, its unique key, and when it is due."""
+
+    payload: bytes | None
+    unique_key: str
+    due_at: Instant
+
+
+def plan_many_now(
+    job: Job, unfinished: Sequence[Run], now: Instant, asked: Sequence[Asked], taken: Set[Instant] = frozenset()
+) -> Plan:
+    """As `plan_now`, for many runs at once: those of them that the overlap policy lets run. The others leave no row, so
+    that they can be asked for again."""
+    taken = set(taken | {run.fire_at for run in unfinished})
+    by_fire: dict[Instant, Asked] = {}
+    for each in asked:
+        fire_at = free_instant(job, now, taken)
+        taken.add(fire_at)
+        by_fire[fire_at] = each
+    owed = [Owed(fire_at, Cause.MANUAL) for fire_at in by_fire]
+    runs, changes, _ = apply_overlap(job, owed, unfinished, now)
+    return Plan(job, tuple(_asked_run(run, by_fire[run.fire_at]) for run in runs), tuple(changes))
+
+
+def _asked_run(run: Run, asked: Asked) -> Run:
+    return replace(put_off(run, asked.due_at), payload=asked.payload, unique_key=asked.unique_key)
+
+
+def put_off(run: Run, due_at: Instant) -> Run:
+    """The new run, not due before this instant."""
+    wait = max(0, due_at - run.due_at)
+    return replace(run, due_at=run.due_at + wait, start_by=None if run.start_by is None else run.start_by + wait)
 
 
 def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
@@ -111,8 +147,8 @@ def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     fire times that have a row already, ascending, which no range may cover."""
     cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
     resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
-    resumed = replace(resumed, next_fire_at=next_fire(resumed, cursor))
-    return Plan(resumed, _passed_while_paused(job, now, now, ran))
+    resumed = timed(resumed)
+    return Plan(resumed, _passed_while_paused(job, now, now, ran), records=looked_at(resumed, now))
 
 
 def delete(job: Job, now: Instant) -> Plan:
@@ -128,7 +164,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return changed
     if wanted.enabled:
         resumed = resume(changed.job, now, ran)
-        return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs))
+        return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
     return replace(paused, runs=changed.runs)
@@ -173,7 +209,8 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
     ended = tuple(RunChange(taken_back(run, job, now, reason), run.token, run.state) for run in kept)
     job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
-    return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
+    job = timed(job)
+    return Plan(job, changes=ended, withdrawals=deleted, records=looked_at(job, now))
 
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:

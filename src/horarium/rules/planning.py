@@ -34,6 +34,7 @@ from horarium.model import (
 )
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import CompiledTriggers
+from horarium.rules.finishing import looked_at
 from horarium.rules.settling import cancel, terminate
 from horarium.triggers import Trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
@@ -60,6 +61,7 @@ _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHE
 """Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
 moment, and the next one waits for it."""
 
+_UNFINISHED_MAX = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: BUFFERED_RUNS_MAX}
 
 _triggers = CompiledTriggers()
 
@@ -88,7 +90,7 @@ def trigger_of(job: Job) -> Trigger:
 
 def needs_unfinished(job: Job) -> bool:
     """Whether planning this job depends on its unfinished runs."""
-    return job.overlap is not Overlap.ALLOW
+    return job.overlap is not Overlap.ALLOW or job.buffer_max is not None
 
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
@@ -119,6 +121,11 @@ def is_fire_time(job: Job, instant: Instant) -> bool:
 
 def exhausted(job: Job) -> bool:
     return job.fires_max is not None and job.fires_count >= job.fires_max
+
+
+def timed(job: Job) -> Job:
+    """The job with its next fire time, from its cursor on."""
+    return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None)
 
 
 def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
@@ -159,8 +166,13 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan
         planned_until=beyond if beyond is not None else horizon,
         fires_count=job.fires_count + len(runs),
     )
-    moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
-    return Plan(moved, (*(dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+    moved = timed(moved)
+    return Plan(
+        moved,
+        (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
+        tuple(changes),
+        records=looked_at(moved, now),
+    )
 
 
 def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:
@@ -280,7 +292,7 @@ def apply_overlap(
 ) -> tuple[list[Run], list[RunChange], list[Dropped]]:
     """Which of the owed fire times run, in order, given what is not finished. `apart`: fire times that no range of
     skipped ones may cover, ascending."""
-    if job.overlap is Overlap.ALLOW:
+    if not needs_unfinished(job):
         return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []
     runs: list[Run] = []
     skipped: list[Dropped] = []
@@ -290,14 +302,16 @@ def apply_overlap(
         owed = owed[-1:]
         changes = _end_others(job, unfinished, now) if owed else []
         return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped, apart)
-    waiting = len(unfinished)
-    room = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2}.get(job.overlap, BUFFERED_RUNS_MAX)
+    waiting, pending = len(unfinished), sum(run.state is State.PENDING for run in unfinished)
+    room = _UNFINISHED_MAX.get(job.overlap)
     for fire in owed:
-        if waiting >= room:
+        if room is not None and waiting >= room:
             skipped.append(_overlapped(job, fire, f"{waiting} unfinished"))
+        elif job.buffer_max is not None and pending >= job.buffer_max:
+            skipped.append(_overlapped(job, fire, f"{pending} pending, buffer_max is {job.buffer_max}"))
         else:
             runs.append(owed_run(job, fire.fire_at, now, fire.cause))
-            waiting += 1
+            waiting, pending = waiting + 1, pending + 1
     return runs, [], _merged(skipped, apart)
 
 

@@ -27,7 +27,7 @@ from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
 JOBS_MAX = 500
-"""Jobs planned in one step."""
+"""Jobs planned in one step, where nothing else is said."""
 RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
 SLICE_SECONDS = 0.005
@@ -54,6 +54,7 @@ class Planner(Service):
         *,
         ahead_seconds: float = 1.0,
         catch_up_per_second: float = 100.0,
+        jobs_max: int = JOBS_MAX,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -61,6 +62,7 @@ class Planner(Service):
         self._reconciler = reconciler
         self._following = following
         self._telemetry = telemetry
+        self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
@@ -77,7 +79,7 @@ class Planner(Service):
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:
-        jobs, next_at = await self._store.due_jobs(now + self._ahead, JOBS_MAX)
+        jobs, next_at = await self._store.due_jobs(now + self._ahead, self._jobs_max)
         ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
         unfinished = await self._unfinished(ready)
@@ -92,7 +94,7 @@ class Planner(Service):
             if planned is not None:
                 plans.append(planned)
         carried_out = await self._commit(plans, now)
-        if len(jobs) == JOBS_MAX and plans:
+        if len(jobs) == self._jobs_max and plans:
             # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
         wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]

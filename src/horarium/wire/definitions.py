@@ -23,6 +23,7 @@ from horarium.model import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     TIMED,
+    TITLE_CHARS_MAX,
     Follow,
     Job,
     Name,
@@ -30,7 +31,7 @@ from horarium.model import (
     Target,
 )
 from horarium.model.follows import FOLLOWS_MAX
-from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import BUFFER_MAX_MAX, CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
@@ -46,6 +47,8 @@ Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 Moment = Annotated[datetime, Meta(tz=True)]
 JitterSeconds = Annotated[float, Meta(ge=0, le=JITTER_SECONDS_MAX)]
 FiresMax = Annotated[int, Meta(ge=1, le=2**53)]
+Title = Annotated[str, Meta(max_length=TITLE_CHARS_MAX)]
+BufferMax = Annotated[int, Meta(ge=1, le=BUFFER_MAX_MAX)]
 Follows = Annotated[tuple[Follow, ...], Meta(max_length=FOLLOWS_MAX)]
 
 
@@ -68,6 +71,8 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     ends_at: Moment | None = None
     fires_max: FiresMax | None = None
     retention: Retention = Retention()
+    title: Title | None = None
+    buffer_max: BufferMax | None = None
     on: dict[Occasion, Follows] = {}
 
 
@@ -132,7 +137,7 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
 
 _OURS = (
     "anchor_at", "planned_until", "next_fire_at", "fires_count", "paused_at", "pause_reason", "created_at",
-    "updated_at", "deleted_at", "version",
+    "updated_at", "deleted_at", "version", "finished_at",
 )  # fmt: skip
 
 
@@ -156,6 +161,8 @@ def _shape(definition: JobDefinition, *, id: str, now: Instant) -> Job:
         ends_at=_instant(definition.ends_at, "ends_at"),
         fires_max=definition.fires_max,
         retention=definition.retention,
+        title=definition.title,
+        buffer_max=definition.buffer_max,
         on={occasion: follows for occasion, follows in definition.on.items() if follows},
         id=id,
         anchor_at=now,

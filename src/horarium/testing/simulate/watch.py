@@ -11,13 +11,27 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from horarium.clock import SECOND, Instant, to_micros
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
+from horarium.model import (
+    BUS_QUEUES,
+    CLAIMED,
+    TRANSITIONS,
+    UNFINISHED,
+    Cause,
+    Disposition,
+    Job,
+    Run,
+    RunChange,
+    State,
+    awaits_worker,
+)
 from horarium.stores.memory.space import Space
+from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "on", "deleted_at",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
+    "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
 SKEW_MAX = 2 * SECOND
@@ -95,6 +109,8 @@ class Books:
                 self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.fail(f"run {new.id} was {old.state} and was written again")
+        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
+            self.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.fail(f"run {new.id}: token {new.token} after token {self.tokens[new.id]}: a stale claim was obeyed")
         if new.state in CLAIMED:
@@ -159,6 +175,7 @@ class Books:
         was held up, or because the work took as long as it may; never because the node forgot that it has it."""
         if (
             self.rescuing
+            and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
             and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
         ):
@@ -252,17 +269,21 @@ class WatchedSpace(Space):
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.books = books
+        self.witness = AuditWitness()
+        self.beside = WatchedBeside(self.witness)
         self.follow_ups = FollowUps(books.fail)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
         super().put_job(job)
         self.books.job_written(old, job)
+        self.witness.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.witness.run_added(run)
             self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
@@ -277,6 +298,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.witness.run_changed(old, run)
         self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:

@@ -13,6 +13,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import Role, principal
+from horarium.buses.memory import MemoryBroker
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
@@ -32,6 +36,8 @@ QUICK_WORLDS, QUICK = 0.3, 0.97
 """In how many worlds most handlers return at once, so that runs are claimed ahead of free places, and how many do."""
 BURST_MAX = 24
 QUEUES = ("pull/red", "pull/blue")
+PERSON = principal("person", "person", "local", [Role.ADMIN])
+"""Who asks for all that people ask for."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -54,14 +60,14 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     return interval if kind < 6 else {**interval, "anchor": to_text(now - chance.randrange(100) * SECOND)}
 
 
-def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
+def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -> JobDefinition:
     """A job with policies of every kind."""
     heartbeat = chance.choice((1, 2, 5))
     window = chance.choice(({}, {}, {"window_seconds": 5}))
     fields: dict[str, Any] = {
         "name": name,
         "trigger": a_trigger(chance, now),
-        "target": _a_target(chance),
+        "target": _a_target(chance, on_bus),
         "catch_up": {"policy": chance.choice(("none", "latest", "all")), **window},
         "overlap": chance.choice([overlap.value for overlap in Overlap]),
         "retry": {"attempts_max": chance.randint(1, 4), "backoff_seconds": chance.choice((0, 0.5, 2))},
@@ -76,13 +82,17 @@ def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
     if chance.random() < 0.2:
         fields["fires_max"] = chance.randint(1, 6)
     if chance.random() < 0.15:
+        fields["buffer_max"] = chance.randint(1, 3)
+    if chance.random() < 0.15:
         fields["ends_at"] = to_datetime(now + chance.randrange(40, 60) * SECOND)
     if chance.random() < 0.15:
         fields["starts_at"] = to_datetime(now + chance.randrange(1, 10) * SECOND)
     return read_definition(fields)
 
 
-def _a_target(chance: Random) -> dict[str, Any]:
+def _a_target(chance: Random, on_bus: float = 0.0) -> dict[str, Any]:
+    if on_bus and chance.random() < on_bus:
+        return {"type": "bus"}
     if chance.random() < 0.75:
         return {"type": "handler", "name": chance.choice(HANDLERS)}
     return {"type": "queue", "queue": chance.choice(QUEUES).removeprefix("pull/")}
@@ -105,6 +115,7 @@ class Behaviour:
         self._books = books
         self._quick = fraction(seed, "quick") < QUICK_WORLDS
         self.calm: asyncio.Event = asyncio.Event()
+        self.broker = MemoryBroker()
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
         """The handler of one node."""
@@ -215,10 +226,14 @@ class RemoteWorker:
 class People:
     """Those who define, change, pause, trigger and cancel."""
 
-    def __init__(self, chance: Random, nodes: Callable[[], SimulatedNode | None], books: Books) -> None:
+    def __init__(
+        self, chance: Random, nodes: Callable[[], SimulatedNode | None], books: Books, on_bus: float = 0.0
+    ) -> None:
         self._chance = chance
         self._nodes = nodes
         self._books = books
+        self._asked = 0
+        self._on_bus = on_bus
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
             self._trigger, self._cancel, self._cancel, self._cancel, self._retry, self._backfill, self._burst,
@@ -239,8 +254,10 @@ class People:
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
         self._books.note(f"{node.name} {act.__name__} {name}")
+        self._asked += 1
         try:
-            await act(node, name)
+            with acting(Origin(principal=PERSON, request_id=f"request-{self._asked}")):
+                await act(node, name)
         except HorariumError as error:
             self._books.note(f"refused: {type(error).__name__}")
 
@@ -248,7 +265,9 @@ class People:
         return node.runtime.operations
 
     async def _put(self, node: SimulatedNode, name: str) -> None:
-        await node.call(self._operations(node).jobs.put_job(a_definition(self._chance, name, node.clock.now())))
+        await node.call(
+            self._operations(node).jobs.put_job(a_definition(self._chance, name, node.clock.now(), self._on_bus))
+        )
 
     async def _again(self, node: SimulatedNode, name: str) -> None:
         """The same content again: nothing may change."""
@@ -267,7 +286,7 @@ class People:
                 {"overlap": self._chance.choice([overlap.value for overlap in Overlap])},
                 {"enabled": self._chance.random() < 0.5},
                 {"enabled": True, "trigger": a_trigger(self._chance, node.clock.now())},
-                {"target": _a_target(self._chance)},
+                {"target": _a_target(self._chance, self._on_bus)},
             )
         )
         await node.call(self._operations(node).jobs.patch_job(name, changes))

@@ -1,0 +1,215 @@
+"""The endpoints under /runs that add one-off runs, and that retry or cancel many runs at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from horarium.access.roles import Scope
+from horarium.api import examples
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.problems import Fault, InvalidContent, problem_of
+from horarium.api.reading import BodyReader, idempotency_key, is_run_id, read_cursor, write_cursor
+from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
+from horarium.api.schemas import AddedRun, BulkAnswer, BulkRequest, CancelManyRequest, RunsRequest
+from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
+from horarium.errors import CallerError, HorariumError
+from horarium.model import State
+from horarium.operations.bulk import CANCELLED, Batch, Selection
+from horarium.operations.facade import Operations
+from horarium.operations.one_offs import Added
+from horarium.operations.runs import RETRIED
+from horarium.ports import RunFilter
+from horarium.wire.numbers import whole_numbers
+from horarium.wire.one_offs import RunDefinition
+from horarium.wire.one_offs import read_run as read_fields
+from horarium.wire.views import RunView, run_view
+
+PACE_WAIT_SECONDS_MAX = 10.0
+"""How long a request waits for the instant from which its cursor holds. One that came earlier still does nothing."""
+FILTERS = ("job", "state", "queue", "since", "until", "error_contains")
+
+
+class Place(NamedTuple):
+    """Where a batch begins: below this id, and not before that instant."""
+
+    after: str | None
+    at: Instant
+
+
+class BulkRuns:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._clock: Clock = operations.clock
+
+    # ---- one-off runs
+
+    async def add(self, call: Call) -> Answer:
+        definition: RunDefinition = _keyed(call.body, idempotency_key(call.request))
+        added = await self._operations.one_offs.add_run(definition)
+        location = [("location", f"/api/v1/runs/{added.run.id}")]
+        return answer(run_view(added.run), 201 if added.new else 200, location)
+
+    async def add_many(self, call: Call) -> Answer:
+        asked: RunsRequest = call.body
+        key = idempotency_key(call.request)
+        answers: list[AddedRun | None] = []
+        definitions: list[RunDefinition] = []
+        for index, fields in enumerate(asked.runs):
+            try:
+                definition = read_fields(whole_numbers(fields, RunDefinition))
+                definitions.append(_keyed(definition, key if key is None else f"{key}/{index}"))
+                answers.append(None)
+            except CallerError as error:
+                answers.append(_not_added(error))
+        added = iter(await self._operations.one_offs.add_runs(definitions) if definitions else [])
+        return answer([_added(next(added)) if each is None else each for each in answers])
+
+    # ---- many at once
+
+    async def retry(self, call: Call) -> Answer:
+        asked: BulkRequest = call.body
+        selection = _selection(asked, RETRIED, frozenset({State.FAILED}), "retried")
+        place, states = _place(asked, "retry"), selection.where.states
+        bulk = self._operations.bulk
+        if asked.dry_run:
+            return _answer(await bulk.count(selection, states, place.after), "retry")
+        return _answer(await bulk.retry(selection, states, place.after, asked.per_second, place.at), "retry")
+
+    async def cancel(self, call: Call) -> Answer:
+        asked: CancelManyRequest = call.body
+        selection = _selection(asked, CANCELLED, CANCELLED, "cancelled")
+        place, states = _place(asked, "cancel"), selection.where.states
+        bulk = self._operations.bulk
+        if asked.dry_run:
+            return _answer(await bulk.count(selection, states, place.after), "cancel")
+        early = place.at - self._clock.now()
+        if early > 0:
+            await asyncio.sleep(min(early / SECOND, PACE_WAIT_SECONDS_MAX))
+            if early > PACE_WAIT_SECONDS_MAX * SECOND:
+                return _answer(Batch(after=place.after or "", next_at=place.at), "cancel")
+        reason = asked.reason or CANCEL_REASON
+        return _answer(await bulk.cancel(selection, states, place.after, asked.per_second, reason), "cancel")
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [*self._adding(), *self._many()]
+
+    def _adding(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                method="POST", path="/runs", name="addRun", tag="runs", handle=self.add,
+                scope=Scope.RUNS_WRITE,
+                summary="Add a run that belongs to no job",
+                description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
+                "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "
+                "that run is the answer (200). On a bus, such runs are under the job name `one-off`.",
+                body=RunDefinition, read=BodyReader(RunDefinition, nul=True), headers=examples.IDEMPOTENCY,
+                examples=examples.RUNS,
+                answers={201: (RunView, "The run"), 200: (RunView, "The run that holds the key")},
+                problems=("invalid_job", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/runs/batch", name="addRuns", tag="runs", handle=self.add_many,
+                scope=Scope.RUNS_WRITE,
+                summary="Add many runs that belong to no job, in one transaction",
+                description="At most 1,000. Each is judged by itself: the answers are in the order of the runs. With "
+                "an `Idempotency-Key`, sending the same request again makes no run twice.",
+                body=RunsRequest, read=BodyReader(RunsRequest, nul=True), headers=examples.IDEMPOTENCY,
+                examples=examples.RUN_BATCHES,
+                answers={200: (list[AddedRun], "One answer for each run")}, problems=(),
+            ),
+        ]  # fmt: skip
+
+    def _many(self) -> list[Endpoint]:
+        how = (
+            "Give `ids`, or at least one field of the filter. One request works through at most 1,000 runs; where "
+            "`cursor` is in the answer, send the same request with it to go on. `dry_run`: only count. "
+        )
+        return [
+            Endpoint(
+                method="POST", path="/runs/retry", name="retryRuns", tag="runs", handle=self.retry,
+                scope=Scope.RUNS_WRITE,
+                summary="Do the work of many runs again",
+                description=how + "A new run for each one that matches (`state`: failed, unless said otherwise), but "
+                "once only for as long as its retry is kept, so the request may be sent again. `per_second`: the new "
+                "runs fall due at this pace. `left` says why some were left: `retried_before`, `overlap` (the job's "
+                "policy does not let them run now), `job_deleted`.",
+                body=BulkRequest, read=BodyReader(BulkRequest), examples=examples.RETRIES,
+                answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/runs/cancel", name="cancelRuns", tag="runs", handle=self.cancel,
+                scope=Scope.RUNS_WRITE,
+                summary="Cancel many runs",
+                description=how + "Pending runs are cancelled at once, running ones asked to stop (`state`: pending "
+                "and running, unless said otherwise). `per_second`: one request takes what may be cancelled in a "
+                "second, and the next one waits for its turn.",
+                body=CancelManyRequest, read=BodyReader(CancelManyRequest), examples=examples.CANCELS,
+                answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor",),
+            ),
+        ]  # fmt: skip
+
+
+def _keyed(definition: RunDefinition, key: str | None) -> RunDefinition:
+    """Under the key of the request, where it has none of its own. No job's name is empty, so that it is another key
+    than that of any trigger."""
+    return definition if definition.unique_key is not None or key is None else replace(definition, unique_key=f"/{key}")
+
+
+def _added(added: Added | HorariumError) -> AddedRun:
+    if isinstance(added, HorariumError):
+        return _not_added(added)
+    return AddedRun(added.run.id, "created" if added.new else "exists")
+
+
+def _not_added(error: HorariumError) -> AddedRun:
+    return AddedRun(None, "failed", problem_of(error))
+
+
+def _selection(asked: BulkRequest, possible: frozenset[State], usual: frozenset[State], done: str) -> Selection:
+    """Which runs are meant. Raises InvalidContent for none, and for states in which nothing can be done."""
+    given = [name for name in FILTERS if getattr(asked, name) is not None]
+    if asked.ids is not None and given:
+        raise InvalidContent([Fault("ids", f"give ids or a filter ({given[0]}), not both")])
+    if asked.ids is None and not given:
+        raise InvalidContent([Fault("", f"give ids, or at least one of {', '.join(FILTERS)}: not every run is meant")])
+    states = usual if asked.ids is None else possible
+    if asked.state is not None:
+        states = frozenset([asked.state] if isinstance(asked.state, State) else asked.state)
+    if impossible := sorted(states - possible):
+        names = ", ".join(sorted(possible))
+        raise InvalidContent([Fault("state", f"a {impossible[0]} run can't be {done}; only {names} ones can")])
+    where = RunFilter(
+        job=asked.job,
+        states=states,
+        queue=None if asked.queue is None else shown_queue(asked.queue),
+        since=bounded_instant(UNSET if asked.since is None else asked.since, "since"),
+        until=bounded_instant(UNSET if asked.until is None else asked.until, "until"),
+    )
+    ids = None if asked.ids is None else tuple(asked.ids)
+    return Selection(ids=ids, where=where, error_contains=asked.error_contains)
+
+
+def _place(asked: BulkRequest, what: str) -> Place:
+    text = read_cursor(what, UNSET if asked.cursor is None else asked.cursor, _is_place)
+    if text is None:
+        return Place(None, 0)
+    at, _, after = text.partition("/")
+    return Place(after or None, int(at))
+
+
+def _is_place(text: str) -> bool:
+    at, separator, after = text.partition("/")
+    fits = at.isascii() and at.isdigit() and len(at) < 19 and int(at) <= INSTANT_MAX
+    return fits and separator == "/" and (not after or is_run_id(after))
+
+
+def _answer(batch: Batch, what: str) -> Answer:
+    place = None if batch.after is None else f"{min(batch.next_at, INSTANT_MAX)}/{batch.after}"
+    return answer(BulkAnswer(batch.matched, batch.done, dict(batch.left), write_cursor(what, place) or UNSET))

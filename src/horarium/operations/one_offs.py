@@ -1,0 +1,90 @@
+"""Runs that belong to no job, added from their definitions: one, or many in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from horarium.clock import Clock
+from horarium.errors import CallerError, Conflict
+from horarium.model import Run, uuid7
+from horarium.operations.contention import Entropy
+from horarium.operations.runs import RunOperations
+from horarium.ports import Store
+from horarium.wire.definitions import TargetCheck
+from horarium.wire.one_offs import RunDefinition, run_of
+
+HOLDER_RACES_MAX = 3
+"""How often a unique key is asked for whose holder was forgotten just then."""
+
+
+class Added(Struct, frozen=True):
+    """A run that was added, or (`new` false) the one that holds its unique key."""
+
+    run: Run
+    new: bool
+
+
+class OneOffs:
+    """Adds one-off runs of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(
+        self, store: Store, clock: Clock, entropy: Entropy, check_target: TargetCheck, runs: RunOperations
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._check_target = check_target
+        self._runs = runs
+
+    async def add_run(self, definition: RunDefinition) -> Added:
+        """Add one run. With a unique key that another run holds, that run is the answer."""
+        (added,) = await self.add_runs([definition])
+        if isinstance(added, Added):
+            return added
+        raise added
+
+    async def add_runs(self, definitions: Sequence[RunDefinition]) -> list[Added | CallerError | Conflict]:
+        """Add many, those that are valid in one transaction for each 1,000. For each the run, or what is wrong."""
+        answers: list[Added | CallerError | Conflict | None] = []
+        runs: dict[int, Run] = {}
+        for index, definition in enumerate(definitions):
+            try:
+                runs[index] = self._run(definition)
+                answers.append(None)
+            except CallerError as error:
+                answers.append(error)
+        for _ in range(HOLDER_RACES_MAX):
+            if not runs:
+                break
+            runs = await self._add(runs, answers)
+        for index, run in runs.items():
+            answers[index] = Conflict(
+                f"unique_key: {run.unique_key!r} is held by a run that can't be read: it was added in a transaction "
+                "that has not committed",
+                field="unique_key",
+            )
+        return [answer for answer in answers if answer is not None]
+
+    def _run(self, definition: RunDefinition) -> Run:
+        now = self._clock.now()
+        return run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
+
+    async def _add(self, runs: dict[int, Run], answers: list[Added | CallerError | Conflict | None]) -> dict[int, Run]:
+        """Add these, and answer for them. Those whose unique key is held by a run that is not to be found."""
+        added = await self._runs.add_runs(list(runs.values()))
+        left: dict[int, Run] = {}
+        for (index, run), new in zip(runs.items(), added, strict=True):
+            if new:
+                answers[index] = Added(run, True)
+                continue
+            holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
+            if holder is None:
+                left[index] = run
+            else:
+                answers[index] = Added(holder, False)
+        return left
+
+
+__all__ = ["Added", "OneOffs"]

@@ -1,0 +1,163 @@
+"""A one-off run as a caller writes it (JSON, keyword arguments), and how it becomes a `Run`. Nothing here is stored.
+
+A run that belongs to no job carries everything itself: its payload, its policies, and the whole of an HTTP target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, Instant, to_instant, to_micros
+from horarium.errors import InvalidRequest
+from horarium.model import (
+    PAYLOAD_BYTES_MAX,
+    BusTarget,
+    Cause,
+    HandlerTarget,
+    HttpTarget,
+    QueueTarget,
+    Run,
+    RunPolicy,
+    Target,
+    encode_payload,
+    queue_of,
+)
+from horarium.policies import Concurrency, Retention, Retry, Timeouts
+from horarium.wire.definitions import Moment, Priority, TargetCheck
+from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.masking import keep_secrets
+
+DELAY_SECONDS_MAX = 10 * 366 * 86_400
+
+UniqueKey = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+(?!\n)$",
+        description="Of runs with the same key only the first is made, for as long as it is kept.",
+    ),
+]
+DelaySeconds = Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX, description="Due so long from now.")]
+
+
+class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A run that belongs to no job. `payload` replaces the payload, args or body of the target. It is due now, `at` an
+    instant, or after `delay_seconds`."""
+
+    target: Target
+    payload: Any = None
+    at: Moment | None = None
+    delay_seconds: DelaySeconds | None = None
+    priority: Priority = 0
+    unique_key: UniqueKey | None = None
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    retention: Retention = Retention()
+    concurrency: Concurrency | None = None
+
+
+def read_run(fields: Mapping[str, Any]) -> RunDefinition:
+    """A definition from plain data. Raises InvalidRequest that names each field that is wrong."""
+    try:
+        return msgspec.convert(fields, RunDefinition, strict=True)
+    except msgspec.ValidationError as error:
+        faults = find_faults(fields, RunDefinition) or [fault_of(error)]
+        raise InvalidRequest(say_faults(faults), field=faults[0].field or None) from None
+
+
+def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Run:
+    """The pending run of a definition. Raises InvalidRequest, or InvalidJob for a target that may not be used."""
+    target = keep_secrets(definition.target, None)
+    check_target(target)
+    policy = RunPolicy(definition.retry, definition.timeouts, definition.retention)
+    if isinstance(target, HttpTarget):
+        _check_size("target", msgspec.json.encode(target))
+        policy = replace(policy, target=target)
+    return one_off_run(
+        id=id,
+        queue=queue_of(target),
+        due_at=_due_at(definition, now),
+        now=now,
+        priority=definition.priority,
+        payload=_payload(target, definition.payload),
+        policy=None if policy == RunPolicy() else policy,
+        unique_key=definition.unique_key,
+        concurrency=definition.concurrency,
+    )
+
+
+def one_off_run(
+    *,
+    id: str,
+    queue: str,
+    due_at: Instant,
+    now: Instant,
+    priority: int = 0,
+    payload: bytes | None = None,
+    policy: RunPolicy | None = None,
+    unique_key: str | None = None,
+    concurrency: Concurrency | None = None,
+) -> Run:
+    """A pending run that belongs to no job."""
+    timeouts = Timeouts() if policy is None else policy.timeouts
+    return Run(
+        id=id,
+        queue=queue,
+        fire_at=due_at,
+        due_at=due_at,
+        created_at=now,
+        priority=priority,
+        cause=Cause.ENQUEUED,
+        payload=payload,
+        policy=policy,
+        unique_key=unique_key,
+        concurrency_key=concurrency.key if concurrency else None,
+        concurrency_max=concurrency.max if concurrency else 0,
+        lease_seconds=timeouts.heartbeat_seconds,
+        execution_seconds=timeouts.execution_seconds,
+        start_by=None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds),
+    )
+
+
+def _payload(target: Target, given: Any) -> bytes | None:
+    """What the run carries. That of an HTTP target without a payload is in its target."""
+    match target:
+        case HandlerTarget(args=args):
+            value = args if given is None else given
+            if not isinstance(value, dict):
+                raise InvalidRequest("payload: a handler's arguments are an object", field="payload")
+        case QueueTarget(payload=own) | BusTarget(payload=own):
+            value = own if given is None else given
+        case _:
+            value = given
+    payload = encode_payload(value)
+    if payload is not None:
+        _check_size("payload", payload)
+    return payload
+
+
+def _check_size(field: str, text: bytes) -> None:
+    if len(text) > PAYLOAD_BYTES_MAX:
+        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
+
+
+def _due_at(definition: RunDefinition, now: Instant) -> Instant:
+    if definition.at is not None and definition.delay_seconds is not None:
+        raise InvalidRequest("delay_seconds: give `at` or `delay_seconds`, not both", field="delay_seconds")
+    if definition.at is not None:
+        return _instant(definition.at)
+    return min(now + to_micros(definition.delay_seconds or 0), INSTANT_MAX)
+
+
+def _instant(moment: datetime) -> Instant:
+    instant = to_instant(moment)
+    if not 0 <= instant <= INSTANT_MAX:
+        raise InvalidRequest(f"at: {moment.isoformat()} lies outside of the years 1970 to 2200", field="at")
+    return instant

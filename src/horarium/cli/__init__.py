@@ -23,6 +23,7 @@ COMMANDS = {
     "status": "horarium.cli.status:status",
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
+    "door": "horarium.cli.door:door",
     "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
@@ -39,6 +40,7 @@ SUMMARIES = {
     "status": "Is all well? Nodes, queues, failures.",
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
+    "door": "Take over from another scheduler.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -48,7 +50,7 @@ cli = Lazy(
     summaries=SUMMARIES,
     sections={
         "Jobs and runs": ("job", "run", "channel", "preview", "status"),
-        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
         "Workers": ("worker",),
         "This command": ("completion",),
     },

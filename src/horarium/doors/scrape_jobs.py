@@ -21,7 +21,7 @@ LEASE_SECONDS = 900
 
 
 class Listed(Struct):
-    """A job as it stands in a jobs.json."""
+    """A job as a jobs.json has it."""
 
     url: str
     interval_s: float | None = None

@@ -30,7 +30,6 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 """How Go writes the lack of an instant."""
 HEX_CHARS = 24
 """The length of an object id of MongoDB in hexadecimal."""
-FRACTION = re.compile(r"\.(\d{3})\d*Z$")
 
 
 class Asked(Struct):
@@ -68,8 +67,6 @@ class Answer(Struct):
 
 
 Handle = Callable[[Asked], Awaitable[Answer]]
-Admit = Callable[[Asked, Scope | None], Awaitable[Answer | None]]
-"""Judges who asks, before anything is read. None: let in."""
 
 NOT_FOUND = Answer(404, b"404 page not found", TEXT)
 
@@ -93,7 +90,7 @@ class Door(Protocol):
         """What it answers."""
 
     async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
-        """Judge who asks."""
+        """Judge who asks, before anything is read. None: let in."""
 
 
 def value(content: Any, status: int = 200) -> Answer:

@@ -223,10 +223,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=60, description="How long a scrape worker waits for a job.")
     ] = 30.0
     scrape_jitter_seconds: Annotated[
-        float, Meta(ge=0, le=86_400, description="Scrape jobs are spread over so many seconds after their fire time.")
+        float,
+        Meta(ge=0, le=86_400, description="How far `door scrape-scheduler job` spreads runs after their fire time."),
     ] = 30.0
     scrape_default_interval_seconds: Annotated[
-        float, Meta(ge=1, le=315_619_200, description="The interval of scrape jobs that have none.")
+        float,
+        Meta(
+            ge=1, le=315_619_200, description="The interval that `door scrape-scheduler job` gives to jobs without one."
+        ),
     ] = 300.0
     uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
         "auto"

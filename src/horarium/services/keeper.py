@@ -8,7 +8,6 @@ from horarium.clock import Clock, Instant
 from horarium.errors import Outage
 from horarium.ports import CANCEL, Topic
 from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Attempt, Stop
-from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import Leases
 from horarium.services.performing import Performing
 from horarium.services.service import Service, Wake
@@ -25,7 +24,6 @@ class Keeper(Service):
         self._performing = tuple(performing)
         self._leases = leases
         self._clock = clock
-        self._watch = ClockWatch(clock)
         self._asked = False
 
     def signalled(self) -> None:
@@ -68,7 +66,7 @@ class Keeper(Service):
     async def _put_forward(self, now: Instant) -> None:
         """All leases at once, if the clock stepped, before anything is waited for: what begins meanwhile has a lease by
         the new time."""
-        step = self._watch.look(now)
+        step = self._leases.watch.look(now)
         if step > 0:
             await self._leases.put_forward(self._lively(), step, now)
 

@@ -20,6 +20,7 @@ from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
+from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
 from horarium.api.explaining import Explanations
@@ -92,6 +93,7 @@ def create_app(
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
+        *ChannelsApi(operations).endpoints(),
     ]  # fmt: skip
     unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints()]
 

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.client.channels import Channels
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -116,6 +117,7 @@ class Client(Watching):
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
+        self.channels = Channels(self._transport)
 
     @property
     def url(self) -> str:

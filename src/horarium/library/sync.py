@@ -193,6 +193,14 @@ class SyncScheduler:
     retry_run = blocking(Scheduler.retry_run)
     stats = blocking(Scheduler.stats)
 
+    # ---- channels
+
+    put_channel = blocking(Scheduler.put_channel)
+    get_channel = blocking(Scheduler.get_channel)
+    list_channels = blocking(Scheduler.list_channels)
+    delete_channel = blocking(Scheduler.delete_channel)
+    test_channel = blocking(Scheduler.test_channel)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

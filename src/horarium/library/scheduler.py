@@ -30,6 +30,7 @@ from horarium.interrupts import on_signals
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
+from horarium.library.many_runs import ManyRuns
 from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, Stats, jobs_page, runs_page, stats_of
@@ -38,6 +39,7 @@ from horarium.model import State
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
 from horarium.operations.facade import Operations
+from horarium.operations.one_offs import HOLDER_RACES_MAX
 from horarium.ports import BATCH_MAX, JobFilter, Placeholders, RunFilter, Store, TransactionalStore
 from horarium.triggers import Trigger
 
@@ -45,13 +47,10 @@ Function = TypeVar("Function", bound=HandlerFunction)
 
 LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 
-HOLDER_RACES_MAX = 3
-"""How often a unique key is asked for whose holder was forgotten just then."""
-
 log = logging.getLogger("horarium")
 
 
-class Scheduler:
+class Scheduler(ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
     `job` make: programs that share a namespace give a name each. Raises UnknownArgument or InvalidSetting."""
 

@@ -87,4 +87,4 @@ class OneOffs:
         return left
 
 
-__all__ = ["Added", "OneOffs"]
+__all__ = ["HOLDER_RACES_MAX", "Added", "OneOffs"]

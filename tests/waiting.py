@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds."""
 POLL_SECONDS = 0.02
 TURNS = 50

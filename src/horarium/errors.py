@@ -9,6 +9,7 @@
     │   │   ├── WrongArguments     args with which a handler can't be called
     │   │   └── UnknownArgument    a keyword argument that is not known (also a TypeError, as Python's own)
     │   ├── InvalidSetting         a setting that is unknown or out of range
+    │   ├── Forbidden              the caller may not do this
     │   └── NotFound               no job, run or handler of that name
     ├── Conflict                   right in itself, but not in the present state
     │   ├── LeaseLost              the token is stale, or the lease has expired
@@ -25,6 +26,8 @@ A message says what was given, what was expected and what to do. `code` is stabl
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class HorariumError(Exception):
@@ -84,6 +87,16 @@ class InvalidSetting(CallerError):
     """A setting that is unknown, of the wrong type or out of range."""
 
     code = "invalid_setting"
+
+
+class Forbidden(CallerError):
+    """The caller is known, and may not do this. `missing_scopes`: what it lacks."""
+
+    code = "forbidden"
+
+    def __init__(self, message: str, missing_scopes: Iterable[str] = (), *, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.missing_scopes = list(missing_scopes)
 
 
 class NotFound(CallerError):

@@ -153,7 +153,8 @@ async def test_a_name_is_given_once_and_again_after_it_was_revoked(nodes: list[N
     ("changes", "field"),
     [
         ({"name": ""}, "name"), ({"name": "a/b"}, "name"), ({"name": "x" * 201}, "name"), ({"roles": ()}, "roles"),
-        ({"queues": ()}, "queues"), ({"queues": ("a",)}, "queues"), ({"expires_at": NOW}, "expires_at"),
+        ({"queues": ()}, "queues"), ({"roles": (Role.ADMIN,), "queues": ("a",)}, "queues"),
+        ({"expires_at": NOW}, "expires_at"),
         ({"roles": (Role.WORKER,), "queues": tuple(map(str, range(101)))}, "queues"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Roles are unions of scopes; queues bind what the role worker gives, and nothing else."""
+"""Roles are unions of scopes; queues bind a key with all that it may do, unless it is an admin."""
 
 from __future__ import annotations
 
@@ -31,13 +31,21 @@ def test_scopes_of_a_token_come_on_top() -> None:
     assert principal("x", "x", "oidc", [Role.VIEWER], scopes=[Scope.WORK]).scopes == EXPECTED[Role.VIEWER] | {"work"}
 
 
-def test_queues_bind_workers_alone() -> None:
+def test_queues_bind_all_but_admins() -> None:
     bound = principal("x", "x", "key", [Role.WORKER, Role.EDITOR], queues=["a"])
     assert (bound.may_serve("a"), bound.may_serve("b")) == (True, False)
     free = principal("x", "x", "key", [Role.WORKER, Role.ADMIN], queues=["a"])
     assert (free.queues, free.may_serve("b")) == (None, True)
     assert principal("x", "x", "key", [Role.WORKER]).may_serve("b")
     assert not principal("x", "x", "key", [Role.EDITOR]).may_serve("a")
+
+
+def test_a_bound_caller_reaches_its_pulled_queues_and_nothing_else() -> None:
+    bound = principal("x", "x", "key", [Role.EDITOR], queues=["a"])
+    assert [queue for queue in ("pull/a", "pull/b", "a", "handler/a", "bus/a", "http") if bound.may_reach(queue)] == [
+        "pull/a"
+    ]
+    assert all(LOCAL.may_reach(queue) for queue in ("pull/a", "handler/a", "http"))
 
 
 def test_what_is_missing_is_named() -> None:

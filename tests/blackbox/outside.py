@@ -35,7 +35,7 @@ def horarium(*args: str, env: Mapping[str, str] | None = None, stdin: str = "") 
     """One command, run to its end."""
     return subprocess.run(
         [sys.executable, "-m", "horarium", *args],
-        input=stdin, env=environment(env), capture_output=True, text=True, timeout=60, check=False,
+        input=stdin, env=environment(env), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
 
@@ -190,8 +190,8 @@ class Server(Api):
         return self._ended()
 
     def _ended(self) -> int:
-        status = self.process.wait(40)
-        self._reader.join(5)
+        status = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return status

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.blackbox.outside import Server, environment, horarium
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 CRONTAB = """\
 GREETING=hello $(id) `id`
@@ -33,7 +33,7 @@ def test_a_crontab_is_imported_and_its_commands_are_performed(server: Server, na
             done = server.becomes(runs[0]["id"], "completed")
             failed = eventually(lambda: _messages(server, runs[1]["id"], "exit code 75: no paper"))
             worker.send_signal(signal.SIGTERM)
-            assert worker.wait(20) == 0
+            assert worker.wait(PATIENCE) == 0
         finally:
             worker.kill()
     assert done["result"]["stdout"] == "hello $(id) `id`\none\ntwo", "what a variable holds is not evaluated"

@@ -12,6 +12,7 @@ import pytest
 
 from horarium import Scheduler, at, cron, every, rrule, when
 from tests.blackbox.outside import environment
+from tests.waiting import PATIENCE
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -82,13 +83,13 @@ def test_the_program_in_the_design_runs_as_written(tmp_path: Path) -> None:
     lines = {running.stdout.readline().strip() for _ in range(3)}
     assert lines == {f"report {{'n': {n}}} 1" for n in (1, 2, 3)}
     running.send_signal(signal.SIGTERM)
-    out, error = running.communicate(timeout=20)
+    out, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out, error) == (0, "", "")
 
 
 @pytest.mark.slow
 def test_stop_lets_what_runs_finish_and_opening_starts_nothing(tmp_path: Path) -> None:
-    out, error = program(DRAIN, tmp_path).communicate(timeout=30)
+    out, error = program(DRAIN, tmp_path).communicate(timeout=PATIENCE)
     assert out.splitlines() in (["pending", "completed pending"], ["pending", "completed completed"]), error
 
 

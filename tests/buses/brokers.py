@@ -30,6 +30,8 @@ from tests.servers.redis import Redis
 from tests.waiting import until
 
 KINDS = ("action", "status", "heartbeat")
+SILENCE_SECONDS = 20.0
+"""A broker that is well answers sooner, on a busy machine too."""
 
 
 class Workers(Broker, Protocol):
@@ -139,11 +141,11 @@ class RabbitWorkers:
     async def receive(self, job: str) -> bytes:
         """Asked for again and again: a consumer of aio-pika may wait for ever on a connection that was closed."""
         channel = await self.channel("receive")
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(SILENCE_SECONDS):
             queue = await channel.declare_queue(f"scheduler.job.{job}.action", durable=True)
         while True:
             # Where the connection was closed under it, aio-pika may wait for an answer for ever.
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(SILENCE_SECONDS):
                 message = await queue.get(fail=False)
             if message is not None:
                 await message.ack()

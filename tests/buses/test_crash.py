@@ -19,11 +19,11 @@ from tests.buses.brokers import RabbitWorkers
 from tests.buses.proxy import FROM_BROKER, TO_BROKER, Proxy
 from tests.proof.harness import Node
 from tests.servers.rabbitmq import RabbitMQ
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 40.0
+SECONDS = PATIENCE
 SHORT, LONG = 3.0, 30.0
 """Leases: one that ends during the test, and one that outlasts a start of a node on a busy machine."""
 

@@ -14,7 +14,7 @@ from horarium.ports import Bus
 from horarium.testing.bus_contract import BusContract
 from tests.buses.brokers import RabbitWorkers
 from tests.servers.rabbitmq import RabbitMQ
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ async def test_a_broker_short_of_memory_is_not_sent_to_and_says_so(rabbitmq: Rab
         await asyncio.to_thread(rabbitmq.control, "set_vm_memory_high_watermark", "0.4")
     await until(lambda: bus.problem is None)
     await bus.publish(job, b"after", 60)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         received = {await workers.receive(job)}
         while b"after" not in received:
             received.add(await workers.receive(job))

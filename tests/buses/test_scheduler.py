@@ -20,7 +20,7 @@ from horarium.node.backends import make_store
 from horarium.ports import Store
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.buses.brokers import Workers
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.filterwarnings(
     # The worker's own drivers, whose connections die under load, leave streams behind that nothing here can reach.
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:unclosed:ResourceWarning",
 )
 
-SECONDS = 60.0
+SECONDS = PATIENCE
 WORKERS = 8
 """As many as it takes on a busy machine for no action to wait on its queue for as long as its lease stands."""
 QUICK_RETRY = {"backoff_seconds": 0.05, "attempts_max": 5}

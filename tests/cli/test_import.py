@@ -22,6 +22,7 @@ from horarium.client.api import IMPORT_MAX
 from horarium.errors import InvalidJob
 from tests.blackbox.outside import environment
 from tests.servers.live import live_server
+from tests.waiting import PATIENCE
 
 Call = Callable[..., Result]
 EVERY_MINUTE = {"type": "interval", "every_seconds": 60}
@@ -202,7 +203,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(url: str, tmp_path: Path) -> No
     command = [sys.executable, "-m", "horarium", "job", "import", str(file), "--url", url]
     with open(ours, "rb", closefd=True, buffering=0) as screen:
         env = environment({"TERM": "xterm", "COLUMNS": "80"})
-        done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, timeout=30, check=True, env=env)
+        done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, timeout=PATIENCE, check=True, env=env)
         os.close(theirs)
         shown = b""
         while True:

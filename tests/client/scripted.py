@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 
 class Request:
     """What was received."""
@@ -69,7 +71,7 @@ class ScriptedServer:
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(PATIENCE)
 
     def _run(self, target: Any, *args: Any) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)

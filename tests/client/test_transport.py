@@ -16,6 +16,7 @@ from horarium.client import Client, Cut
 from horarium.client.transport import ANSWER_BYTES_MAX, IDLE_SECONDS_MAX, RETRY_AFTER_SECONDS_MAX, Transport
 from horarium.clock import SystemClock
 from tests.client.scripted import CLOSING, RESET, SILENCE, answer, problem, scripted
+from tests.waiting import PATIENCE
 
 OK = answer(200, {"jobs": 1})
 JOB = {"name": "a", "trigger": {}, "target": {}}
@@ -56,7 +57,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_used_again() -> No
     with scripted(CLOSING + OK, OK) as server:
         sent, waits = transport(server.url)
         sent.request("POST", "/x", body={}, repeatable=False)
-        assert server.closed.wait(5)
+        assert server.closed.wait(PATIENCE)
         sent.request("POST", "/x", body={}, repeatable=False)
         assert ([request.connection for request in server.requests], waits) == ([1, 2], [])
 
@@ -277,9 +278,9 @@ def test_a_cut_ends_a_request_that_waits() -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        assert server.waiting.wait(5)
+        assert server.waiting.wait(PATIENCE)
         cut.cut()
-        thread.join(5)
+        thread.join(PATIENCE)
         assert (len(ended), len(server.requests), waits) == (1, 1, [])
 
 
@@ -292,5 +293,5 @@ def test_the_client_needs_nothing_of_the_servers_dependencies() -> None:
         "from horarium.client import Client, Worker\n"
         "assert 'asyncio' not in sys.modules and 'horarium.library.scheduler' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")

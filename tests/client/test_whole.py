@@ -18,6 +18,7 @@ from horarium.errors import HorariumError
 from horarium.wire.views import RunView
 from tests.client.scripted import answer, scripted
 from tests.servers.live import live_server
+from tests.waiting import PATIENCE
 
 SRC = Path(__file__).parents[2] / "src"
 JOB = {"name": "N", "trigger": {}, "target": {}}
@@ -114,7 +115,7 @@ def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-S", "-c", BARE, server.url],
             cwd="/", env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found: dict[str, RunView] = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}

@@ -29,6 +29,7 @@ from horarium.testing.contract.claiming import FULL_RUN
 from horarium.testing.contract.jobs import FULL_JOB
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
 from tests.blackbox.outside import environment, horarium
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -351,7 +352,7 @@ def copy_and_kill(source: str, target: str, namespace: str, pages: int) -> None:
             process.stdin.write("\n")
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(PATIENCE)
         process.stdin.close()
         process.stdout.close()
     assert process.returncode == -signal.SIGKILL

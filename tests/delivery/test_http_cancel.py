@@ -11,6 +11,7 @@ from horarium.model import (
     run_id,
 )
 from tests.delivery.receiver import FIRE_AT, SECRET, Asked, answer, attempt, delivering, hang, of, receiving
+from tests.waiting import PATIENCE
 
 
 async def test_a_cancel_aborts_the_request_and_tells_the_endpoint() -> None:
@@ -18,10 +19,10 @@ async def test_a_cancel_aborts_the_request_and_tells_the_endpoint() -> None:
         control = Asked()
         target = HttpTarget(receiver.url(), cancel_url=told.url("/stop/{{run.attempt}}"))
         task = asyncio.ensure_future(delivery.deliver(of(target), control))
-        await asyncio.wait_for(receiver.arrived.wait(), 2)
+        await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
         control.event.set()
-        assert isinstance(await asyncio.wait_for(task, 2), Cancelled)
-        await asyncio.wait_for(receiver.left.wait(), 2)
+        assert isinstance(await asyncio.wait_for(task, PATIENCE), Cancelled)
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)
     (request,) = told.requests
     identity = run_id("job", FIRE_AT)
     assert request.line == "POST /stop/2 HTTP/1.1"
@@ -35,9 +36,9 @@ async def test_a_cancel_that_can_t_be_told_is_only_logged(caplog: pytest.LogCapt
         control = Asked()
         target = HttpTarget(receiver.url(), cancel_url="http://169.254.169.254/?canary")
         task = asyncio.ensure_future(delivery.deliver(of(target), control))
-        await asyncio.wait_for(receiver.arrived.wait(), 2)
+        await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
         control.event.set()
-        assert isinstance(await asyncio.wait_for(task, 2), Cancelled)
+        assert isinstance(await asyncio.wait_for(task, PATIENCE), Cancelled)
     assert "did not take the cancel" in caplog.text
     assert "canary" not in caplog.text
 
@@ -64,8 +65,8 @@ async def test_a_run_cancelled_beforehand_sends_nothing() -> None:
 async def test_the_dispatcher_s_cancel_passes_through() -> None:
     async with receiving(hang) as receiver, delivering() as delivery:
         task = asyncio.ensure_future(attempt(receiver, delivery))
-        await asyncio.wait_for(receiver.arrived.wait(), 2)
+        await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(receiver.left.wait(), 2)
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)

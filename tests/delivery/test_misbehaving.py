@@ -15,6 +15,7 @@ from horarium.model import (
     Succeeded,
 )
 from tests.delivery.receiver import NOW, Asked, answer, attempt, delivering, hang, kept, of, receiving
+from tests.waiting import PATIENCE
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -31,13 +32,13 @@ async def test_an_endpoint_that_hangs_times_out() -> None:
         assert isinstance(outcome, Failed)
         assert outcome.retryable
         assert outcome.error.startswith("timed out after 0.05 s")
-        await asyncio.wait_for(receiver.left.wait(), 2)
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)
 
 
 async def test_the_execution_limit_ends_a_request_before_its_own() -> None:
     async with receiving(hang) as receiver, delivering() as delivery:
         run = of(HttpTarget(receiver.url()), execution_seconds=5.05, started_at=NOW - 5 * SECOND)
-        outcome = await asyncio.wait_for(delivery.deliver(run, Asked()), 2)
+        outcome = await asyncio.wait_for(delivery.deliver(run, Asked()), PATIENCE)
     assert isinstance(outcome, Failed)
     assert "0.05 s" in outcome.error
 
@@ -75,7 +76,7 @@ async def test_an_endless_body_is_read_only_at_its_beginning(head: str) -> None:
 
     async with receiving(flood) as receiver, delivering() as delivery:
         outcome = await attempt(receiver, delivery)
-        await asyncio.wait_for(receiver.left.wait(), 5)
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)
     assert isinstance(outcome, Succeeded)
     assert kept(outcome)["truncated"]
     assert written < 20_000_000

@@ -22,7 +22,7 @@ from horarium.library.fields import JobArguments
 from horarium.library.one_offs import RunFields
 from tests.blackbox.outside import environment
 from tests.servers.process import free_port
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 FASTAPI, JOBS, VIEWS, WORKER = re.findall(r"```python\n(.*?)```", (DOCS / "fastapi-django.md").read_text(), re.DOTALL)
@@ -65,7 +65,7 @@ def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(PATIENCE)
 
 
 SRC = environment()["PYTHONPATH"]
@@ -76,7 +76,7 @@ def ask(url: str, method: str = "GET") -> Any:
 
     def answer() -> Any:
         try:
-            with urlopen(Request(url, method=method), timeout=20) as response:
+            with urlopen(Request(url, method=method), timeout=PATIENCE) as response:
                 return json.load(response)
         except ConnectionError:
             return None
@@ -110,8 +110,8 @@ def test_the_django_program_sends_its_mail(tmp_path: Path) -> None:
     for name, text in {**files, "__init__": ""}.items():
         (shop / f"{name}.py").write_text(text)
     asked = subprocess.run(
-        [sys.executable, "-c", DJANGO_CLIENT], cwd=tmp_path, text=True, stdout=subprocess.PIPE, timeout=60, check=True,
-        env=environment({"PYTHONPATH": f"{tmp_path}:{SRC}"}),
+        [sys.executable, "-c", DJANGO_CLIENT], cwd=tmp_path, text=True, stdout=subprocess.PIPE, timeout=PATIENCE,
+        check=True, env=environment({"PYTHONPATH": f"{tmp_path}:{SRC}"}),
     )  # fmt: skip
     assert json.loads(asked.stdout)["payload"] == {"order": 7, "to": "kim@example.com"}
     with started(tmp_path, "horarium", "worker", "--app", "shop.worker:scheduler"):

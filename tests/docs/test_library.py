@@ -17,6 +17,7 @@ from horarium import Scheduler, SyncScheduler
 from horarium.cli.worker import worker
 from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
+from tests.waiting import PATIENCE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
 PROGRAMS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -36,7 +37,7 @@ def test_a_whole_program_runs_until_a_signal(program: str, tmp_path: Path) -> No
         if "is running; handlers (100 at one time)" in line:
             break
     running.send_signal(signal.SIGTERM)
-    _, error = running.communicate(timeout=20)
+    _, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, "Traceback" in error) == (0, False), error
     with SyncScheduler(f"sqlite:///{tmp_path}/horarium.db") as scheduler:
         assert len(scheduler.list_jobs().items) == 1
@@ -53,7 +54,7 @@ async def test_a_part_does_as_it_says(program: str, capsys: pytest.CaptureFixtur
     scheduler: Scheduler = module.__dict__["scheduler"]
     main: Callable[[], Coroutine[Any, Any, None]] | None = module.__dict__.get("main")
     if main is not None:
-        await asyncio.wait_for(main(), 20)
+        await asyncio.wait_for(main(), PATIENCE)
         promised = re.findall(r"print\(.*?\)  # (.*)", program)
         assert capsys.readouterr().out.splitlines() == promised
     else:

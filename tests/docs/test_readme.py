@@ -16,6 +16,7 @@ import pytest
 
 from horarium.api.problems import PROBLEMS
 from tests.blackbox.outside import Server, environment, horarium, serving
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -48,7 +49,7 @@ def running(program: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from horarium import rrule
+from tests.waiting import PATIENCE
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,7 +21,7 @@ def program_of(page: str) -> str:
 def test_the_first_example_prints_what_its_comments_say() -> None:
     program = program_of("triggers.md")
     said = [line.split("# ", 1)[1] for line in program.splitlines() if line.startswith("print")]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.splitlines() == said
 
 

@@ -16,7 +16,7 @@ from horarium.model import State
 from horarium.services.service import Health
 from tests.handlers.conftest import ONCE, done, ended
 from tests.handlers.limits import LIMIT, said, unstoppable
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 # ---- time limits --------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ async def test_a_cancel_reaches_async_work_and_threads_alike(scheduler: Schedule
         assert not run.cancelled
         assert not run.cancelled.wait(0.01)
         begun.append(run.id)
-        assert run.cancelled.wait(30)
+        assert run.cancelled.wait(PATIENCE)
         assert run.cancelled.is_set()
         raise RuntimeError("stopped")
 

@@ -21,7 +21,7 @@ from horarium.library.values import Run
 from horarium.model import State
 from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 OWN_WAY = {"open", "close", "run_forever"}
 WITHIN = {"run_until_asked", "ask_to_stop"}
@@ -173,7 +173,7 @@ def test_closing_waits_for_what_runs_and_ends_calls_of_other_threads(scheduler: 
 
     scheduler.start()
     run = scheduler.enqueue("work")
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     threading.Timer(0.1, go_on.set).start()
     scheduler.close()
     assert finished == [run.id]
@@ -184,7 +184,7 @@ def test_stop_from_another_thread_ends_run_forever(scheduler: SyncScheduler) -> 
     thread.start()
     eventually(lambda: scheduler._scheduler._runtime.running)
     scheduler.stop()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -222,7 +222,7 @@ def test_a_signal_ends_run_forever_after_what_runs(tmp_path: Path, number: signa
     assert running.stdout is not None
     assert running.stdout.readline() == "tick\n"
     running.send_signal(number)
-    out, error = running.communicate(timeout=20)
+    out, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, error) == (0, "")
     assert out.splitlines() == ["tock", "over"]
 
@@ -253,7 +253,7 @@ def test_ctrl_c_ends_a_call_that_waits_and_leaves_the_scheduler_whole(tmp_path: 
     assert running.stdout is not None
     assert running.stdout.readline() == "asked\n"
     running.send_signal(signal.SIGINT)
-    out, error = running.communicate(timeout=20)
+    out, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out, error) == (0, "interrupted 0\n", "")
 
 
@@ -278,7 +278,7 @@ begun.wait(20)
 @pytest.mark.slow
 def test_a_program_that_forgets_to_close_is_drained_at_its_end(tmp_path: Path) -> None:
     running = program(FORGOTTEN, tmp_path)
-    out, error = running.communicate(timeout=20)
+    out, error = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out, error) == (0, "", "")
     assert (tmp_path / "done").exists()
     with SyncScheduler(f"sqlite:///{tmp_path}/own.db") as scheduler:
@@ -303,7 +303,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(scheduler.list_runs(
 
 @pytest.mark.slow
 def test_a_fork_after_the_opening_is_told(tmp_path: Path) -> None:
-    out, error = program(FORKED, tmp_path).communicate(timeout=20)
+    out, error = program(FORKED, tmp_path).communicate(timeout=PATIENCE)
     assert (out, error) == ("7 1\n", "")
 
 
@@ -322,7 +322,7 @@ print(s.get_run(r.id).result)
 """
     shell = subprocess.run(
         [sys.executable, "-i", "-q"], input=lines, cwd=tmp_path, env=environment(), text=True, capture_output=True,
-        timeout=30, check=True,
+        timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert "b'42'" in shell.stdout
     assert "Error" not in shell.stderr
@@ -377,7 +377,7 @@ with make_server("127.0.0.1", 0, app, Server, Quiet) as server, scheduler:
 
 @pytest.mark.slow
 def test_a_web_application_with_threads_enqueues_from_its_views(tmp_path: Path) -> None:
-    out, error = program(WSGI, tmp_path).communicate(timeout=40)
+    out, error = program(WSGI, tmp_path).communicate(timeout=PATIENCE)
     assert out.splitlines() == ["400 argument 'to': expected `str`, got `null`", "40 40"], error
     assert error == ""
 

@@ -13,7 +13,7 @@ import pytest
 
 from horarium.delivery.threads import Threads
 from tests.blackbox.outside import environment
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 WORD: ContextVar[str] = ContextVar("word")
 
@@ -21,7 +21,7 @@ WORD: ContextVar[str] = ContextVar("word")
 async def test_every_call_begins_at_once_however_many_are_under_way() -> None:
     threads, count = Threads("test"), 100
     together = threading.Barrier(count)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*(threads.call(together.wait).answer for _ in range(count)))
     assert sorted(answers) == list(range(count))
     threads.close()
@@ -109,7 +109,7 @@ async def test_an_answer_that_comes_in_the_moment_of_a_cancel_is_not_waited_for_
     call.answer.add_done_callback(lambda _: waiting.cancel())
     await asyncio.sleep(0)
     release.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await waiting == "done"
     assert waiting.cancelling() == 1, "it was cancelled, though"
     threads.close()
@@ -140,6 +140,6 @@ def test_a_stuck_thread_does_not_keep_the_interpreter_from_ending() -> None:
         "print('ended')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=20, check=True
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert (done.stdout, done.stderr) == ("ended\n", "")

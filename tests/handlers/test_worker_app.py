@@ -86,7 +86,7 @@ class Worker:
 
     def ended(self) -> int:
         status = self.process.wait(PATIENCE)
-        self._reader.join(5)
+        self._reader.join(PATIENCE)
         return status
 
 

@@ -14,9 +14,14 @@ import pytest
 
 from horarium.server.connections import Limits
 from horarium.server.http import HttpServer, make_server
+from tests.waiting import PATIENCE
 
 Address = tuple[str, int]
-QUICK = Limits(head_seconds=0.6, body_seconds=0.6, idle_seconds=1.5, unread_seconds=1.0)
+QUICK = Limits(head_seconds=0.3, body_seconds=0.3, idle_seconds=0.6, unread_seconds=0.5)
+"""For clients that are too slow, whose time is soon over."""
+
+
+DEFAULT = Limits()
 
 
 class Running:
@@ -61,7 +66,7 @@ class Client:
 
     async def answer(self) -> tuple[int, bytes]:
         """Status and body of the next answer."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE)
         lines = head.decode("latin-1").lower().split("\r\n")
         length = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length")), 0)
         return int(lines[0].split()[1]), await self.reader.readexactly(length)
@@ -78,7 +83,7 @@ class Client:
     async def ended(self) -> bytes:
         """What is left to read before the server closes."""
         try:
-            return await asyncio.wait_for(self.reader.read(), 20)
+            return await asyncio.wait_for(self.reader.read(), PATIENCE)
         except ConnectionError:
             return b""
         finally:
@@ -86,7 +91,7 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(app: Any, limits: Limits = QUICK, connections: int = 1_000) -> AsyncIterator[Running]:
+async def serving(app: Any, limits: Limits = DEFAULT, connections: int = 1_000) -> AsyncIterator[Running]:
     """The application behind our server."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
@@ -153,5 +158,13 @@ async def echo() -> Echo:
 @pytest.fixture
 async def running(echo: Echo) -> AsyncIterator[Running]:
     async with serving(echo) as server:
+        yield server
+        echo.let_go.set()
+
+
+@pytest.fixture
+async def hurried(echo: Echo) -> AsyncIterator[Running]:
+    """A server that soon loses its patience."""
+    async with serving(echo, QUICK) as server:
         yield server
         echo.let_go.set()

@@ -9,6 +9,7 @@ import pytest
 
 from horarium.server.connections import KIB, Limits
 from horarium.server.intake import HALVES_MAX, Intake, connections_max
+from tests.waiting import PATIENCE
 
 from .conftest import QUICK, Client, Echo, Running, serving
 
@@ -91,15 +92,15 @@ async def test_each_request_of_a_connection_has_the_whole_limit(running: Running
 
 
 @pytest.mark.slow
-async def test_a_connection_that_never_asks_is_closed(running: Running) -> None:
-    client = await running.connect()
+async def test_a_connection_that_never_asks_is_closed(hurried: Running) -> None:
+    client = await hurried.connect()
     assert await client.ended() == b""
-    assert not running.refused
+    assert not hurried.refused
 
 
 @pytest.mark.slow
-async def test_line_breaks_are_no_sign_of_life(running: Running) -> None:
-    client = await running.connect()
+async def test_line_breaks_are_no_sign_of_life(hurried: Running) -> None:
+    client = await hurried.connect()
     ended = asyncio.create_task(client.ended())
     while not ended.done():
         await client.send(b"\r\n")
@@ -108,14 +109,14 @@ async def test_line_breaks_are_no_sign_of_life(running: Running) -> None:
 
 
 @pytest.mark.slow
-async def test_half_a_head_is_not_waited_for(running: Running) -> None:
-    assert await refused(running, b"GET / HTTP/1.1\r\nHost: loc") == "request_timeout"
-    assert running.refused["slow"] == 1
+async def test_half_a_head_is_not_waited_for(hurried: Running) -> None:
+    assert await refused(hurried, b"GET / HTTP/1.1\r\nHost: loc") == "request_timeout"
+    assert hurried.refused["slow"] == 1
 
 
 @pytest.mark.slow
-async def test_a_head_that_drips_is_not_waited_for(running: Running) -> None:
-    client = await running.connect()
+async def test_a_head_that_drips_is_not_waited_for(hurried: Running) -> None:
+    client = await hurried.connect()
     refusal = asyncio.create_task(client.refusal())
     for character in GET:
         await client.send(bytes([character]))
@@ -131,53 +132,59 @@ async def test_a_head_that_drips_is_not_waited_for(running: Running) -> None:
     [b"Content-Length: 100\r\n\r\nhalf", b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"],
     ids=["length", "chunked"],
 )
-async def test_half_a_body_is_not_waited_for(running: Running, echo: Echo, begin: bytes) -> None:
-    assert await refused(running, POST + begin) == "request_timeout"
+async def test_half_a_body_is_not_waited_for(hurried: Running, echo: Echo, begin: bytes) -> None:
+    assert await refused(hurried, POST + begin) == "request_timeout"
     assert echo.hung_up == 1
 
 
 @pytest.mark.slow
 async def test_a_body_that_goes_on_has_more_time() -> None:
     echo = Echo()
-    limits = Limits(body_seconds=0.6, body_bytes_per_second=100)
+    limits = Limits(body_seconds=0.5, body_bytes_per_second=100)
     async with serving(echo, limits) as running:
         client = await running.connect()
-        await client.send(POST + b"Content-Length: 1000\r\n\r\n")
-        for _ in range(10):
-            await client.send(b"a" * 100)
-            await asyncio.sleep(0.2)
-        assert await client.answer() == (200, b"a" * 1000)
-        assert await refused(running, POST + b"Content-Length: 1000\r\n\r\n", b"a" * 10) == "request_timeout"
+        # A thousand bytes have ten seconds more: far longer than a busy machine takes to send the rest.
+        await client.send(POST + b"Content-Length: 1002\r\n\r\n" + b"a" * 1000)
+        for _ in range(2):
+            await asyncio.sleep(0.6)
+            await client.send(b"a")
+        assert await client.answer() == (200, b"a" * 1002)
+        assert await refused(running, POST + b"Content-Length: 1000\r\n\r\n" + b"a" * 10) == "request_timeout"
 
 
 @pytest.mark.slow
-async def test_a_client_may_wait_for_its_answer_as_long_as_it_takes(running: Running, echo: Echo) -> None:
-    client = await running.connect()
+async def test_a_client_may_wait_for_its_answer_as_long_as_it_takes(hurried: Running, echo: Echo) -> None:
+    client = await hurried.connect()
     await client.send(b"GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(1.2)
     echo.let_go.set()
     assert (await client.answer())[0] == 200
 
 
 @pytest.mark.slow
-async def test_a_connection_between_requests_is_closed_after_a_while(running: Running) -> None:
-    client = await running.connect()
-    await client.send(GET)
-    assert (await client.answer())[0] == 200
-    await asyncio.sleep(0.8)
-    await client.send(GET)
-    assert (await client.answer())[0] == 200
-    assert await client.ended() == b""
+async def test_a_connection_between_requests_is_closed_after_a_while(echo: Echo) -> None:
+    async with serving(echo, Limits(head_seconds=0.2)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        assert (await client.answer())[0] == 200
+        await asyncio.sleep(0.8)
+        await client.send(GET)
+        assert (await client.answer())[0] == 200, "it is given more time than for its first request"
+    async with serving(echo, Limits(idle_seconds=0.2)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        assert (await client.answer())[0] == 200
+        assert await client.ended() == b""
 
 
 @pytest.mark.slow
-async def test_an_answer_that_is_not_read_is_given_up(running: Running, echo: Echo) -> None:
+async def test_an_answer_that_is_not_read_is_given_up(hurried: Running, echo: Echo) -> None:
     echo.size = 64 * 1024 * KIB
-    client = await running.connect()
+    client = await hurried.connect()
     client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await client.send(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    async with asyncio.timeout(15):
-        while not echo.paths or running.open:
+    async with asyncio.timeout(PATIENCE):
+        while not echo.paths or hurried.open:
             await asyncio.sleep(0.1)
     client.writer.transport.abort()
 
@@ -223,8 +230,8 @@ async def test_more_requests_ahead_than_are_kept_end_the_connection(running: Run
     assert len(echo.paths) == 1
 
 
-async def test_a_refusal_is_never_taken_for_the_answer_to_another_request(running: Running, echo: Echo) -> None:
-    client = await running.connect()
+async def test_a_refusal_is_never_taken_for_the_answer_to_another_request(hurried: Running, echo: Echo) -> None:
+    client = await hurried.connect()
     await client.send(b"GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nX: " + b"a" * 100 * KIB)
     assert await client.ended() == b""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.live import live_server
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.proof
 
@@ -44,7 +45,7 @@ assert delete_job.sync_detailed(client=client, name="made").status_code == 204
 def test_a_generated_python_client_works(tmp_path: Path) -> None:
     with live_server() as server:
         document = tmp_path / "openapi.json"
-        with urllib.request.urlopen(f"{server.url}/docs/openapi.json", timeout=10) as answer:
+        with urllib.request.urlopen(f"{server.url}/docs/openapi.json", timeout=PATIENCE) as answer:
             document.write_bytes(answer.read())
         config = tmp_path / "config.yml"
         config.write_text(json.dumps({"post_hooks": [], "package_name_override": "horarium_client"}))

@@ -15,6 +15,7 @@ import pytest
 from horarium.errors import InvalidSetting
 from horarium.server.http import tls_context
 from tests.cli.test_processes import horarium, line_with, process
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +39,11 @@ def test_the_api_is_served_over_tls(certificate: tuple[Path, Path], tmp_path: Pa
         url = line_with(started, "listening on").split("listening on ")[1].split()[0].strip("\x1b[0m")
         assert url.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=str(cert))
-        with urllib.request.urlopen(f"{url}/healthz", context=trusting, timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/healthz", context=trusting, timeout=PATIENCE) as answer:
             assert json.load(answer) == {"status": "ok"}
             assert answer.headers["strict-transport-security"] is None
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-            urllib.request.urlopen(f"{url}/healthz", context=ssl.create_default_context(), timeout=10)
+            urllib.request.urlopen(f"{url}/healthz", context=ssl.create_default_context(), timeout=PATIENCE)
         port = int(url.rpartition(":")[2])
         _clear_text_gets_nothing(port)
         listed = horarium(

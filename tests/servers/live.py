@@ -13,6 +13,7 @@ import uvicorn
 from horarium.api.app import create_app
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
+from tests.waiting import PATIENCE
 
 
 class LiveServer:
@@ -31,7 +32,7 @@ class LiveServer:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._ready.wait(20), "the server did not start"
+        assert self._ready.wait(PATIENCE), "the server did not start"
         if self._failure is not None:
             raise self._failure
 
@@ -46,7 +47,7 @@ class LiveServer:
     def stop(self) -> None:
         """Drain and end."""
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(20)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the server did not stop"
 
     def start_again(self) -> None:

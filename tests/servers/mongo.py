@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.servers.process import ServerProcess
 
-PRIMARY_SECONDS = 30.0
+PRIMARY_SECONDS = 120.0
 ELECTION_MILLISECONDS = 2_000
 """After so long without a sign of life from the primary the others elect another one; the default is 10 s."""
 USER = "horarium"

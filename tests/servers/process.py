@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,14 +18,33 @@ from pathlib import Path
 
 import psutil
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+HALT_SECONDS = 30.0
+PORTS = range(12_000, 30_000)
+"""Below what systems give to connections that go out (from 32768 on Linux): none of those may take the port of a server
+that starts in a moment, or that was killed and comes back; nor can one that asks for it meet itself there."""
+LOCKS = Path(tempfile.gettempdir()) / f"horarium-test-ports-{os.getuid()}"
+_chance = random.SystemRandom()
+_given: set[int] = set()
+
+
+@functools.cache
+def _locks() -> int:
+    """A file in which each byte is the lock of a port. The system lets go of a process's locks when it ends."""
+    return os.open(LOCKS, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
 
 def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that no other test gets as long as this process lives."""
+    while True:
+        port = _chance.choice(PORTS)
+        if port in _given:
+            continue
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
 
 
 class ServerProcess:
@@ -73,7 +95,7 @@ class ServerProcess:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended at once:\n{self.log()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
                 return
             time.sleep(0.02)
         raise RuntimeError(f"{self.name} did not open its port within {START_SECONDS:g} s:\n{self.log()}")
@@ -111,7 +133,7 @@ class ServerProcess:
             family = self.family()
             self.signal_all(signal.SIGKILL)
             self.process.wait()
-            psutil.wait_procs(family, timeout=10)
+            psutil.wait_procs(family, timeout=HALT_SECONDS)
 
     def restart(self) -> None:
         """kill -9, and start again on the same data."""
@@ -124,7 +146,7 @@ class ServerProcess:
             self.signal_all(signal.SIGCONT)
             self.process.send_signal(number or self._stop_signal)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=15)
+                self.process.wait(timeout=HALT_SECONDS)
             self.kill()
 
     def stop(self) -> None:

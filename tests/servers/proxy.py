@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from tests.waiting import PATIENCE
+
 CHUNK_BYTES = 65_536
 
 
@@ -42,12 +44,12 @@ class Proxy:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name="proxy", daemon=True)
         self._thread.start()
-        assert started.wait(10), "the proxy did not start"
+        assert started.wait(PATIENCE), "the proxy did not start"
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
     def _run(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
@@ -92,7 +94,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(turn)
-        assert done.wait(10), "the proxy hangs"
+        assert done.wait(PATIENCE), "the proxy hangs"
 
     # ---- passing on
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.servers.process import ServerProcess, free_port
+from tests.waiting import PATIENCE
 
 BINARY = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = BINARY.with_name("rabbitmqctl")
@@ -55,7 +56,7 @@ class RabbitMQ(ServerProcess):
         """Carry out a command of rabbitmqctl."""
         environment = {**os.environ, **self._given(self.folder, self.port)}
         done = subprocess.run(
-            [CONTROL, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [CONTROL, *words], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
 

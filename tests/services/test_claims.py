@@ -15,7 +15,7 @@ from horarium.ports import Claimed, Store
 from horarium.services import claims as module
 from horarium.services.claims import Claims
 from tests.services.conftest import START, Setting
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ async def test_a_line_in_which_work_never_ends_keeps_no_other_waiting(
     idle = asyncio.create_task(claims.claim(["pull/q"], 1, "first", 60))
     await until(lambda: claims.waiting == 2)
     workers = [asyncio.create_task(worker(f"w{number}")) for number in range(4)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(10):
             await claims.step(setting.now)
     for task in workers:

@@ -17,6 +17,7 @@ from horarium.model import Plan, RunChange
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
+from tests.waiting import PATIENCE
 
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_300)
@@ -45,7 +46,7 @@ def test_the_trace_does_not_depend_on_the_order_of_hashes() -> None:
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         ).stdout
         for hash_seed in ("1", "2")
@@ -99,6 +100,22 @@ class LosesRuns(MemoryStore):
         return await super().commit_plans([replace(plan, runs=plan.runs[:-1]) for plan in plans], now)
 
 
+class ForgetsRecords(MemoryStore):
+    """A store that carries plans out without the audit entries that they bring along."""
+
+    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+        return await super().commit_plans([replace(plan, records=()) for plan in plans], now)
+
+
+class WritesRecordsFirst(MemoryStore):
+    """A store that writes audit entries before it knows whether the change holds."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        for change in changes:
+            self._space.beside.add(change.records)
+        return await super().settle_runs(changes, now)
+
+
 class NeverRescues(MemoryStore):
     """Nothing is ever overdue."""
 
@@ -106,7 +123,9 @@ class NeverRescues(MemoryStore):
         return [], None
 
 
-@pytest.mark.parametrize("mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, NeverRescues])
+@pytest.mark.parametrize(
+    "mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, ForgetsRecords, WritesRecordsFirst, NeverRescues]
+)
 def test_a_mutant_is_caught(mutant: Callable[..., MemoryStore]) -> None:
     assert_caught(mutant)
 

@@ -12,7 +12,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from tests.servers.postgres import Postgres
 
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 
 
 async def ready(url: str) -> None:

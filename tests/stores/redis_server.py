@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from horarium.errors import StoreUnavailable
 from horarium.stores.redis import RedisStore
@@ -23,12 +23,29 @@ def running(kind: str = "valkey", **settings: str) -> Iterator[Redis]:
 
 @asynccontextmanager
 async def opened(url: str, namespace: str = "default") -> AsyncIterator[RedisStore]:
-    store = RedisStore(url, namespace=namespace)
-    await store.open()
+    """A store. On a busy machine, which may answer too late, its opening is tried again and again."""
+    store: RedisStore
+
+    async def open_one() -> None:
+        nonlocal store
+        store = RedisStore(url, namespace=namespace)
+        try:
+            await store.open()
+        except StoreUnavailable:
+            await store.close()
+            raise
+
+    await until_answered(open_one)
     try:
         yield store
     finally:
         await store.close()
+
+
+def hasty(url: str, namespace: str) -> AbstractAsyncContextManager[RedisStore]:
+    """A store that soon gives a call up, on a busy machine also one that should be answered: what has to succeed at the
+    first try is asked of another one."""
+    return opened(f"{url}?timeout=0.2", namespace)
 
 
 async def open_and_close(url: str, namespace: str) -> None:

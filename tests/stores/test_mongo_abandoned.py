@@ -17,11 +17,12 @@ from horarium.stores.mongo import MongoStore, connect
 from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
 from tests.blackbox.outside import environment
 from tests.servers.mongo import Mongo
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 JOBS = 40
-WAIT_SECONDS = 20
+WAIT_SECONDS = PATIENCE
 """Long before the server would notice by itself."""
 
 
@@ -71,7 +72,7 @@ def die_while_planning(url: str, namespace: str) -> None:
         assert node.stdout.readline() == "written\n"
     finally:
         node.kill()
-        node.wait(20)
+        node.wait(PATIENCE)
         node.stdout.close()
 
 

@@ -23,9 +23,10 @@ from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
 from tests.servers.mongo import Mongo
 from tests.servers.process import ServerProcess, free_port
+from tests.waiting import PATIENCE
 
 SECRET = "mongodb://user:geheim@127.0.0.1:1/horarium?serverSelectionTimeoutMS=100"
-WAIT_SECONDS = 20
+WAIT_SECONDS = PATIENCE
 
 
 @pytest.fixture(scope="module")

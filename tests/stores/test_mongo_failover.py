@@ -14,13 +14,13 @@ from horarium.model import Run, State
 from horarium.stores.mongo import MongoStore
 from horarium.testing.values import NOW, QUEUE, a_run, completed
 from tests.servers.mongo import MongoSet
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
 SHORT = "&socketTimeoutMS=3000&serverSelectionTimeoutMS=3000&connectTimeoutMS=1000&heartbeatFrequencyMS=500"
 BATCH = 20
-WAIT_SECONDS = 60
+WAIT_SECONDS = PATIENCE
 
 
 @pytest.fixture

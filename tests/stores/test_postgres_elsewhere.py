@@ -23,6 +23,7 @@ from horarium.testing.contract.base import take
 from horarium.testing.values import QUEUE, a_finished_run, a_job, a_run
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import new_database
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -106,11 +107,11 @@ async def test_runs_exist_and_nodes_are_woken_once_the_caller_commits(
         assert await add(connection, store) == [False] * 4
         assert (await take(store)).runs == ()
         other.publish("jobs")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await later.wait()
         assert not woken.is_set()
         await commit()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await woken.wait()
     assert len((await take(store)).runs) == 3
     for node in (signal, other):

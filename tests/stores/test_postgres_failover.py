@@ -16,7 +16,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_run, completed
 from tests.servers.postgres import Postgres, Standby
 from tests.stores.postgres_server import execute, ready
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ async def test_after_a_failover_the_store_goes_on_with_all_that_was_acknowledged
                 await asyncio.sleep(0.05)
 
     adding = asyncio.ensure_future(add())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await until(lambda: len(acknowledged) >= 20)
         primary.kill()
         await failed.wait()

@@ -18,7 +18,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import execute, new_database, running
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ async def add_until(store: PostgresStore, start: int, stop: asyncio.Event) -> tu
 
 async def insist(store: PostgresStore) -> None:
     """Return once the store works again, which it must without being opened anew."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await store.check()
@@ -114,7 +114,7 @@ async def test_a_server_that_stands_still_is_given_up_in_time_and_used_again(
     server.pause()
     try:
         calls = [store.check(), store.settle_runs([completed(claimed[0])], NOW), take(store), store.get_runs(["x"])]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 4
         assert "did not answer in time" in str(answers[0])
@@ -131,7 +131,7 @@ async def test_closing_does_not_wait_for_a_server_that_stands_still(url: str, se
     await store.open()
     server.pause()
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             await store.close()
     finally:
         server.resume()
@@ -214,7 +214,7 @@ async def test_a_publication_wakes_subscribers_of_other_nodes(url: str) -> None:
     elsewhere.subscribe("jobs", foreign.set)
     one.publish("jobs")
     assert local.is_set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await woken.wait()
     assert not foreign.is_set()
     woken.clear()
@@ -237,7 +237,7 @@ async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> No
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
         " AND pid <> pg_backend_pid() AND datname = current_database()",
     )
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         for event in woken:
             await event.wait()
     await signal.stop()

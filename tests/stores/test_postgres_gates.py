@@ -20,7 +20,7 @@ from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import new_database
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -150,7 +150,7 @@ async def test_many_claimers_share_many_keys_and_jobs_without_a_deadlock(store: 
 
     for node in stores:
         await node.open()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*map(work, stores))
     assert sorted(done) == sorted(ids(runs))
     assert all(order[job.id] == sorted(order[job.id]) for job in jobs)

@@ -22,6 +22,7 @@ from horarium.testing.contract.base import take, take_one
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import execute, new_database
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +146,7 @@ async def test_a_run_that_is_just_being_finished_is_not_added_again(
     adding = asyncio.ensure_future(store.add_runs([a_run(7), twin, a_run(8)]))
     watcher = await asyncpg.connect(url)
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not await watcher.fetchval(waiting):
             pass
     await watcher.close()

@@ -157,7 +157,7 @@ async def test_after_sentinels_promote_a_replica_the_store_and_its_wake_ups_go_o
     async with a_pair("valkey") as (primary, replica):
         sentinel = Sentinel(primary)
         with running(sentinel):
-            url = f"redis://127.0.0.1:{sentinel.port}/0?sentinel=main&timeout=1"
+            url = f"redis://127.0.0.1:{sentinel.port}/0?sentinel=main"
 
             async def knows_the_replica() -> bool:
                 return bool(await ask_sentinel(sentinel, "replicas", "main"))
@@ -220,7 +220,7 @@ async def test_each_namespace_lives_whole_on_the_node_of_its_slot(cluster: list[
     """Whichever node the URL names."""
     async with AsyncExitStack() as stack:
         for number in range(6):
-            url = f"{cluster[number % 3].url}?timeout=2"
+            url = cluster[number % 3].url
             store = await stack.enter_async_context(opened(url, f"n{number}"))
             assert all(await store.add_runs([a_run(n, concurrency_key="k", concurrency_max=2) for n in range(5)]))
             for left in (2, 2, 1):
@@ -263,7 +263,7 @@ async def test_a_user_with_the_rights_that_the_docs_name_can_do_everything() -> 
         await ask(server, "ACL", "SETUSER", "app", *rules)
         await ask(server, "ACL", "SETUSER", "default", "off")
         url = f"redis://app:secret@127.0.0.1:{server.port}/0"
-        scheduler, ran = Scheduler(f"{url}?timeout=2", namespace="acl"), asyncio.Event()
+        scheduler, ran = Scheduler(url, namespace="acl"), asyncio.Event()
 
         @scheduler.handler("note")
         async def note(run: RunContext) -> None:
@@ -299,10 +299,10 @@ async def test_the_certificate_of_a_server_is_checked(tmp_path: Path) -> None:
         tls_auth_clients="no",
     )
     with running(server):
-        async with opened(f"rediss://127.0.0.1:{port}/0?timeout=2&ssl_ca_certs={certificate}") as store:
+        async with opened(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
             assert await store.add_runs([a_run(1)]) == [True]
         with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
-            await RedisStore(f"rediss://127.0.0.1:{port}/0?timeout=2").open()
+            await RedisStore(f"rediss://127.0.0.1:{port}/0").open()
 
 
 # ---- URLs -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from horarium.stores.redis import RedisClock, RedisSignal
 from horarium.testing.values import NOW
 from tests.servers.redis import Redis
 from tests.stores.redis_server import running
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -62,11 +63,11 @@ async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
         one, two, other = (RedisSignal(server.url, name) for name in ("a", "a", "b"))
         for signal in (one, two, other):
             await signal.start()
-            await asyncio.wait_for(signal.listening.wait(), 5)
+            await asyncio.wait_for(signal.listening.wait(), PATIENCE)
         here, there, elsewhere = await heard(one, "jobs"), await heard(two, "jobs"), await heard(other, "jobs")
         one.publish("jobs")
         assert here.is_set()
-        await asyncio.wait_for(there.wait(), 5)
+        await asyncio.wait_for(there.wait(), PATIENCE)
         there.clear()
         other.publish("queue:http")
         two.publish("jobs")
@@ -79,7 +80,7 @@ async def test_after_a_reconnect_everybody_is_woken() -> None:
     with running() as server:
         signal = RedisSignal(server.url, quiet_seconds=0.2)
         await signal.start()
-        await asyncio.wait_for(signal.listening.wait(), 5)
+        await asyncio.wait_for(signal.listening.wait(), PATIENCE)
         woken, stopped = await heard(signal, "leases"), asyncio.Event()
         stop = signal.subscribe("leases", stopped.set)
         stop()
@@ -87,7 +88,7 @@ async def test_after_a_reconnect_everybody_is_woken() -> None:
         server.kill()
         signal.publish("jobs")
         server.start()
-        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(woken.wait(), PATIENCE)
         assert not stopped.is_set()
         await signal.stop()
         await signal.stop()
@@ -133,9 +134,9 @@ async def test_a_connection_that_went_silent_is_replaced(durable: Redis) -> None
         port = listener.sockets[0].getsockname()[1]
         signal = RedisSignal(f"redis://127.0.0.1:{port}/0?timeout=0.5", quiet_seconds=0.1)
         await signal.start()
-        await asyncio.wait_for(signal.listening.wait(), 5)
+        await asyncio.wait_for(signal.listening.wait(), PATIENCE)
         woken = await heard(signal, "jobs")
         relay.fall_silent()
-        await asyncio.wait_for(woken.wait(), 10)
+        await asyncio.wait_for(woken.wait(), PATIENCE)
         await signal.stop()
         await relay.close()

@@ -21,6 +21,7 @@ from horarium.stores.sqlite.connect import connect, explain, parse_url
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import ROWS_MAX, SIZES, Session
 from horarium.testing.values import NOW, a_job, a_run
+from tests.waiting import PATIENCE
 
 KNOWN = known_migrations(PACKAGE)
 SCHEMA = Path(__file__).with_name("sqlite_schema.sql")
@@ -188,7 +189,7 @@ async def test_callers_who_wait_together_share_one_commit(tmp_path: Path) -> Non
 
     def hold(session: Session) -> None:
         loop.call_soon_threadsafe(entered.set)
-        release.wait(10)
+        release.wait(PATIENCE)
         session.connection.set_commit_hook(count)
 
     holding = asyncio.create_task(store._writer.call(hold))
@@ -216,8 +217,8 @@ async def test_reading_does_not_wait_for_a_write(tmp_path: Path) -> None:
     store = await opened(tmp_path / "jobs.db")
     await store.add_jobs([a_job()])
     release = threading.Event()
-    writing = asyncio.create_task(store._writer.call(lambda session: release.wait(10)))
-    assert await asyncio.wait_for(store.get_jobs([a_job().name]), 5) == [a_job()]
+    writing = asyncio.create_task(store._writer.call(lambda session: release.wait(2 * PATIENCE)))
+    assert await asyncio.wait_for(store.get_jobs([a_job().name]), PATIENCE) == [a_job()]
     release.set()
     assert await writing
     await store.close()

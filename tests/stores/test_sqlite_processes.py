@@ -14,10 +14,11 @@ import pytest
 from horarium.model import Run
 from horarium.stores.sqlite import SqliteStore
 from horarium.testing.values import NOW, QUEUE, a_run
+from tests.waiting import PATIENCE
 
 PROCESSES, RUNS, BATCH = 4, 2_000, 20
 ACKNOWLEDGED_MIN = 10
-WAIT_SECONDS = 60
+WAIT_SECONDS = PATIENCE
 
 pytestmark = pytest.mark.slow
 spawn = multiprocessing.get_context("spawn")

@@ -22,6 +22,7 @@ from horarium.stores.sqlite import store as store_module
 from horarium.stores.sqlite.session import Session
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
+from tests.waiting import PATIENCE
 
 EVERY = 50
 """Steps of the machine between two looks at the count."""
@@ -147,13 +148,13 @@ async def test_a_list_that_takes_long_stops_no_planning(store: SqliteStore, monk
 
     def endless(*_: object) -> None:
         begun.set()
-        over.wait(10)
+        over.wait(2 * PATIENCE)
 
     for module in ("listing", "runs"):
         monkeypatch.setattr(getattr(store_module, module), "list_runs", endless, raising=False)
     listing = asyncio.ensure_future(store.list_runs(RunFilter(), None, 1))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not begun.is_set():
                 await asyncio.sleep(0)
             await store.due_jobs(NOW, 1)

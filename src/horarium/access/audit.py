@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.access.roles import Kind, Principal
 from horarium.clock import Instant
@@ -74,10 +75,8 @@ def entry(
     after: Any = None,
 ) -> Record:
     """The record of one change. The same request records the same change once: its name is made of its content."""
-    content = "\0".join((outcome, action, object, origin.principal.subject, origin.request_id))
-    beside = blake2b(content.encode(), digest_size=12).hexdigest()
     line = Entry(
-        id=instant_key(at, beside),
+        id="",
         actor=origin.principal.subject,
         kind=origin.principal.kind,
         action=action,
@@ -88,6 +87,8 @@ def entry(
         before=_bounded(before),
         after=_bounded(after),
     )
+    beside = blake2b(msgspec.json.encode(line), digest_size=12).hexdigest()
+    line = replace(line, id=instant_key(at, beside))
     labels = {"object": object, "actor": line.actor, "action": action}
     return Record(name=PREFIX + line.id, body=msgspec.json.encode(line), labels=labels)
 

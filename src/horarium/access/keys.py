@@ -167,7 +167,7 @@ def _check(key: Key, now: Instant) -> None:
         raise InvalidRequest(f"roles: give at least one of {', '.join(Role)}", field="roles")
     if key.queues is not None and not 0 < len(key.queues) <= QUEUES_MAX:
         raise InvalidRequest(f"queues: give 1 to {QUEUES_MAX}, or leave it out for all", field="queues")
-    if key.queues is not None and Role.WORKER not in key.roles:
-        raise InvalidRequest("queues: they bind the role worker, which this key has not", field="queues")
+    if key.queues is not None and set(key.roles) == {Role.ADMIN}:
+        raise InvalidRequest("queues: they bind a key to them, and an admin is not bound", field="queues")
     if key.expires_at is not None and key.expires_at <= now:
         raise InvalidRequest("expires_at: it is past", field="expires_at")

@@ -1,7 +1,7 @@
 """Scopes, roles, and who asks: data and pure functions.
 
-A role is a set of scopes; several roles are their union. `work` may be bound to queues: it is, if only the role
-`worker` of a key that names queues gives it.
+A role is a set of scopes; several roles are their union. A key that names queues is bound to them, with all that it
+may do: the jobs and runs of these it sees and touches, and no others. An admin is never bound.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ SCOPES: dict[Role, frozenset[Scope]] = {
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who asks. `subject` is what it is called for good, `name` what people call it. `queues`: the only ones that it
-    may work on (None: any)."""
+    """Who asks. `subject` is what it is called for good, `name` what people call it. `queues`: the pulled queues to
+    which it is bound (None: it is not)."""
 
     subject: str
     name: str
@@ -66,6 +66,13 @@ class Principal(Struct, frozen=True, kw_only=True):
         """Whether it may claim and report on runs of this pulled queue."""
         return Scope.WORK in self.scopes and (self.queues is None or queue in self.queues)
 
+    def may_reach(self, queue: str) -> bool:
+        """Whether it may see and touch jobs and runs of this queue, by its full name (`pull/NAME`, `http`, ...)."""
+        if self.queues is None:
+            return True
+        kind, _, name = queue.partition("/")
+        return kind == "pull" and name in self.queues
+
 
 def principal(
     subject: str,
@@ -79,9 +86,7 @@ def principal(
     """Who has these roles, and these scopes beside."""
     given = tuple(sorted(set(roles)))
     all_scopes = frozenset(scopes).union(*(SCOPES[role] for role in given))
-    bound = queues is not None and Scope.WORK not in frozenset(scopes).union(
-        *(SCOPES[role] for role in given if role is not Role.WORKER)
-    )
+    bound = queues is not None and Role.ADMIN not in given
     return Principal(
         subject=subject,
         name=name,

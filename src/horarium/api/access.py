@@ -12,18 +12,17 @@ from litestar.handlers.base import BaseRouteHandler
 from msgspec import UNSET, UnsetType
 
 from horarium.access import audit
-from horarium.access.audit import AuditFilter, Entry, Origin
+from horarium.access.audit import AuditFilter, Entry
 from horarium.access.keys import ENTROPY_BYTES, TOKEN_PREFIX, Key, Keys, digest_of, new_token
 from horarium.access.roles import Principal, Role, Scope, principal
 from horarium.access.tokens import TokenRefused, Tokens
 from horarium.api.access_schemas import AuditEntry, AuditPage, AuditQuery, KeyMade, KeyPage, KeyRequest, KeyView, Me
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
-from horarium.api.problems import Forbidden
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import Instant, to_datetime, to_instant
-from horarium.errors import NotFound
-from horarium.model import uuid7
+from horarium.errors import Forbidden, NotFound
+from horarium.operations.auditing import told
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.wire.views import moment
@@ -99,8 +98,7 @@ class AccessApi:
             created_at=now,
         )
         shown = _view(key)
-        line = audit.entry(self._origin(call, now), "key.create", f"key/{key.name}", now, after=shown)
-        await self._keys.add(key, [line])
+        await self._keys.add(key, told("key.create", f"key/{key.name}", now, after=shown))
         return answer(KeyMade(**{name: getattr(shown, name) for name in shown.__struct_fields__}, key=token), 201)
 
     async def list_keys(self, call: Call) -> Answer:
@@ -112,7 +110,7 @@ class AccessApi:
         name, now = str(call.request.path_params["name"]), self._clock.now()
         if not _fits(name):
             raise NotFound(f"there is no key {name[:200]!r}")
-        await self._keys.revoke(name, [audit.entry(self._origin(call, now), "key.revoke", f"key/{name}", now)])
+        await self._keys.revoke(name, told("key.revoke", f"key/{name}", now))
         return no_content()
 
     async def list_audit(self, call: Call) -> Answer:
@@ -126,11 +124,6 @@ class AccessApi:
         )
         page = await audit.page(self._store, where, read_cursor("audit", query.cursor, _fits), query.limit)
         return answer(AuditPage([_entry(line) for line in page.items], write_cursor("audit", page.next_after)))
-
-    def _origin(self, call: Call, now: Instant) -> Origin:
-        client = call.request.scope.get("client")
-        request_id = uuid7(now, self._entropy(10))
-        return Origin(principal=call.principal, request_id=request_id, address=client[0] if client else "")
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

@@ -22,7 +22,7 @@ AuditUntil = Annotated[datetime, Meta(tz=True, description="Entries before this 
 
 
 class Me(Struct):
-    """Who asks. `queues`: the only ones that the caller may work on; null: any."""
+    """Who asks. `queues`: those to which the caller is bound; null: it is not."""
 
     subject: str
     name: str
@@ -33,7 +33,7 @@ class Me(Struct):
 
 
 class KeyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key to make. `queues` bind the role `worker`."""
+    """A key to make. `queues` bind it to the jobs and runs of these; an admin is not bound."""
 
     name: Name
     roles: Annotated[list[Role], Meta(min_length=1, max_length=10)]

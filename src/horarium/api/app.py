@@ -19,16 +19,18 @@ from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers
 from horarium.api.bulk import BulkRuns
 from horarium.api.docs import Docs
-from horarium.api.endpoints import Endpoint, options, route
+from horarium.api.endpoints import Check, Endpoint, options, route
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
 from horarium.api.problems import exception_handlers
+from horarium.api.reach import Reach
 from horarium.api.runs import Runs
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
+from horarium.api.versions import JobVersions
 from horarium.api.work import Work
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
@@ -58,7 +60,7 @@ def create_app(
     work = Work(operations, claims)
     guarded = [
         *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
-        *BulkRuns(operations).endpoints(), *system.endpoints(),
+        *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(),
     ]  # fmt: skip
     unguarded = system.open_endpoints()
@@ -68,9 +70,10 @@ def create_app(
             [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
         )
 
-    api = Router(PREFIX, route_handlers=_routes(guarded), guards=[keys.guard()])
+    check = Reach(operations).check
+    api = Router(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
     return Litestar(
-        [api, *_routes(unguarded), *Docs(document).handlers()],
+        [api, *_routes(unguarded, check), *Docs(document).handlers()],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
@@ -82,10 +85,10 @@ def create_app(
     )
 
 
-def _routes(endpoints: Sequence[Endpoint]) -> list[HTTPRouteHandler]:
+def _routes(endpoints: Sequence[Endpoint], check: Check) -> list[HTTPRouteHandler]:
     """The handlers. Those for OPTIONS come first: where there is none, the framework adds one that knows one method."""
     paths = dict.fromkeys(endpoint.path for endpoint in endpoints)
-    return [*(options(path) for path in paths), *(route(endpoint) for endpoint in endpoints)]
+    return [*(options(path) for path in paths), *(route(endpoint, check) for endpoint in endpoints)]
 
 
 def _version() -> str:

@@ -7,6 +7,7 @@ promise what the code does not do. A handler gets its query and body checked, an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from os import urandom
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Method
 from msgspec import Struct
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
@@ -24,6 +27,7 @@ from horarium.api.reading import JSON_TYPES, read_body, read_query
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
+REQUEST_ID_BYTES = 16
 
 
 class Call(Struct):
@@ -38,6 +42,13 @@ class Call(Struct):
         """Who asks."""
         found: Principal = self.request.scope["user"]
         return found
+
+    @property
+    def origin(self) -> Origin:
+        """Who changes something, by which request, from where; each time that it is asked for, of a new name."""
+        client = self.request.scope.get("client")
+        address = client[0] if client else ""
+        return Origin(principal=self.principal, request_id=urandom(REQUEST_ID_BYTES).hex(), address=address)
 
 
 class Example(Struct, frozen=True):
@@ -71,6 +82,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
     scope: Scope | None = None
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
+    bound: bool = False
+    """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
 
@@ -87,13 +100,20 @@ def no_content() -> Answer:
     return ASGIResponse(status_code=204)
 
 
-def route(endpoint: Endpoint) -> HTTPRouteHandler:
-    """The handler of an endpoint."""
+Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
+
+
+def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
+    """The handler of an endpoint. `check`: whether this caller may ask for this, beyond its scope."""
+    changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
+        await check(endpoint, request)
         query = None if endpoint.query is None else read_query(request, endpoint.query)
         body = await _body(request, endpoint)
-        return await endpoint.handle(Call(request, query, body))
+        call = Call(request, query, body)
+        with acting(call.origin if changes else None):
+            return await endpoint.handle(call)
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
     return HTTPRouteHandler(

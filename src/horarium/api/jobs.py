@@ -98,7 +98,8 @@ class Jobs:
         )
         after = read_cursor("jobs", query.cursor, is_name)
         page = await self._operations.jobs.list_jobs(where, after, query.limit)
-        return answer(JobPage([job_view(job) for job in page.items], write_cursor("jobs", page.next_after)))
+        seen = [job_view(job) for job in page.items if call.principal.may_reach(job.queue)]
+        return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:
         return answer(job_view(await self._operations.jobs.get_job(job_name(call.request))))
@@ -195,7 +196,7 @@ class Jobs:
             ),
             Endpoint(
                 method="GET", path="/jobs", name="listJobs", tag="jobs", handle=self.list_jobs,
-                scope=Scope.JOBS_READ,
+                scope=Scope.JOBS_READ, bound=True,
                 summary="List jobs by name", query=JobQuery,
                 answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
             ),

@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.clock import Clock
-from horarium.errors import HorariumError, InvalidRequest, Outage
+from horarium.errors import Forbidden, HorariumError, InvalidRequest, Outage
 from horarium.wire.faults import Fault
 
 PROBLEM_TYPE = "urn:horarium:problem:"
@@ -135,16 +135,6 @@ class BodyCutOff(InvalidRequest):
     code = "malformed_body"
 
 
-class Forbidden(InvalidRequest):
-    """The caller is known, and lacks these scopes."""
-
-    code = "forbidden"
-
-    def __init__(self, message: str, missing_scopes: Sequence[str]) -> None:
-        super().__init__(message)
-        self.missing_scopes = list(missing_scopes)
-
-
 class CrossSite(InvalidRequest):
     """A browser sends this for a page of another site."""
 
@@ -252,7 +242,8 @@ def answer_error(request: Request[Any, Any, Any], error: HorariumError, refusals
         headers["www-authenticate"] = 'Bearer realm="horarium"' + (', error="invalid_token"' if error.wrong else "")
     if isinstance(error, Forbidden):
         scopes = " ".join(error.missing_scopes)
-        headers["www-authenticate"] = f'Bearer realm="horarium", error="insufficient_scope", scope="{scopes}"'
+        challenge = 'Bearer realm="horarium", error="insufficient_scope"'
+        headers["www-authenticate"] = challenge + (f', scope="{scopes}"' if scopes else "")
     return ProblemResponse(problem, headers)
 
 

@@ -63,11 +63,13 @@ class Runs:
             since=_bound(query.since),
             until=_bound(query.until),
         )
+        caller = call.principal
         prefix = "" if query.id is UNSET else query.id.replace("-", "")[:32]
         after = read_cursor("runs", query.cursor, is_run_id) or (_beyond(prefix) if prefix else None)
         page = await self._operations.runs.list_runs(where, after, query.limit)
-        runs = [run_view(run) for run in page.items if run.id.replace("-", "").startswith(prefix)]
-        more = page.next_after if len(runs) == len(page.items) else None
+        found = [run for run in page.items if run.id.replace("-", "").startswith(prefix)]
+        runs = [run_view(run) for run in found if caller.may_reach(run.queue)]
+        more = page.next_after if len(found) == len(page.items) else None
         return answer(RunPage(runs, write_cursor("runs", more)))
 
     async def get(self, call: Call) -> Answer:
@@ -86,7 +88,7 @@ class Runs:
         return [
             Endpoint(
                 method="GET", path="/runs", name="listRuns", tag="runs", handle=self.list_runs,
-                scope=Scope.RUNS_READ,
+                scope=Scope.RUNS_READ, bound=True,
                 summary="List runs, newest fire time first", query=RunQuery,
                 answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),
             ),

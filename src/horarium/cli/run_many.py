@@ -18,6 +18,7 @@ LEFT = {
     "retried_before": "were retried before",
     "overlap": "are held back by their job's overlap policy",
     "job_deleted": "belong to a job that was deleted",
+    "forbidden": "belong to a job that this key may not touch",
     "state": "were over by then",
 }
 """Why a run that matched was left, for people."""

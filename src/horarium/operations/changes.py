@@ -19,9 +19,11 @@ from horarium.clock import Clock, Instant
 from horarium.errors import NotFound
 from horarium.model import UNFINISHED, Job, Plan, Run
 from horarium.model import run_id as run_id_of
+from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
 from horarium.rules.planning import fires_in_window, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
@@ -59,26 +61,40 @@ ReachOf = Callable[[Job], Reach]
 class Changes:
     """Changes jobs of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        reconciler: Reconciler,
+        versions: Versions,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._signal = signal
         self._entropy = entropy
         self._reconciler = reconciler
+        self._versions = versions
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def change(self, name: str, decide: Decide, reach: ReachOf, *, plan_owed: bool = True) -> Job:
-        """Carry out a change, and what follows from it for the job's runs. The job as it then is. `plan_owed`: fire
-        times that are owed by now are planned first, under the rule that owed them."""
+    async def change(
+        self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True
+    ) -> Job:
+        """Carry out a change, and what follows from it for the job's runs. The job as it then is. `action`: what the
+        audit calls it, and that it changes the job itself. `plan_owed`: fire times that are owed by now are planned
+        first, under the rule that owed them."""
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = asyncio.Lock()
         async with queue:
-            before, after, planned = await self._write(name, decide, reach, plan_owed)
+            before, after, planned = await self._write(name, decide, reach, action, plan_owed)
         await self._reconciler.after_change(before, after, planned)
         return after
 
-    async def _write(self, name: str, decide: Decide, reach: ReachOf, owed: bool) -> tuple[Job, Job, Plan | None]:
+    async def _write(
+        self, name: str, decide: Decide, reach: ReachOf, action: str | None, owed: bool
+    ) -> tuple[Job, Job, Plan | None]:
         """The job before and after, and the plan that was carried out."""
         for race in range(RACES_MAX):
             if race:
@@ -86,11 +102,14 @@ class Changes:
             job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())
             if job is None:
                 continue
+            require_reach(job)
             seen = Seen(job, await self._unfinished(job, reach(job), now), now, await self._ran(job, now))
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
             planned = reconciled(planned, seen.unfinished, now)
+            if action is not None:
+                planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
                 self._signal.publish("jobs")
                 announce(self._signal, [planned])

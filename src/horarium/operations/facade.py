@@ -23,6 +23,7 @@ from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
 from horarium.operations.settling import Settled, Settling
 from horarium.operations.triggering import Triggering
+from horarium.operations.versions import Versions
 from horarium.ports import Signal, Stats, Store
 from horarium.wire.definitions import TargetCheck
 
@@ -49,13 +50,14 @@ class Operations:
         self.reconciler = Reconciler(store, clock, signal)
         self.settling = Settling(store, clock, signal, self.reconciler, settled)
         self.claiming = Claiming(store, self.settling)
-        changes = Changes(store, clock, signal, entropy, self.reconciler)
+        self.versions = Versions(store)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
-        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler)
+        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
-        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

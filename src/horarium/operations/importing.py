@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from horarium.clock import Clock, Instant
 from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
 from horarium.model import Job, Plan
+from horarium.operations.auditing import require_reach
 from horarium.operations.jobs import JobOperations
 from horarium.operations.listing import Slices
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.versions import Versions, along_created
 from horarium.ports import Signal, Store
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
@@ -42,12 +44,21 @@ class _Sorted(Struct):
 class Importing:
     """Puts many jobs."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, jobs: JobOperations, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        jobs: JobOperations,
+        reconciler: Reconciler,
+        versions: Versions,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._signal = signal
         self._jobs = jobs
         self._reconciler = reconciler
+        self._versions = versions
 
     async def put_jobs(
         self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
@@ -76,8 +87,14 @@ class Importing:
                     raise InvalidJob(f"name: {definition.name!r} is here twice", field="name")
                 names.add(definition.name)
                 if job is None:
-                    todo.new[index] = self._jobs.job_from(definition, now)
-                elif (wanted := self._jobs.wanted(job, definition, now)) != job:
+                    new = self._jobs.job_from(definition, now)
+                    require_reach(new)
+                    todo.new[index] = new
+                    continue
+                require_reach(job)
+                wanted = self._jobs.wanted(job, definition, now)
+                require_reach(wanted)
+                if wanted != job:
                     todo.changed[index] = job, wanted
             except CallerError as error:
                 todo.refused[index] = error
@@ -94,7 +111,8 @@ class Importing:
         """Add new jobs. Those whose name was taken meanwhile."""
         if not jobs:
             return []
-        added = await self._store.add_jobs(spread(list(jobs.values()), now))
+        ready = spread(list(jobs.values()), now)
+        added = await self._store.add_jobs(ready, along_created(ready, now))
         self._signal.publish("jobs")
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 
@@ -123,7 +141,12 @@ class Importing:
         retimed = [index for index, (job, wanted) in jobs.items() if wanted.trigger != job.trigger]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)
-        return {index: reconciled(planned, unfinished[planned.job.id], now) for index, planned in plans.items()}
+        whole = [reconciled(planned, unfinished[planned.job.id], now) for planned in plans.values()]
+        kept = [
+            await self._versions.kept_with(planned, job, "job.update", now)
+            for planned, (job, _) in zip(whole, jobs.values(), strict=True)
+        ]
+        return dict(zip(plans, kept, strict=True))
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:

@@ -13,15 +13,18 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
+from horarium.operations.auditing import require_reach, told_asked, told_backfill
 from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
 from horarium.operations.triggering import Triggering
+from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
@@ -52,6 +55,7 @@ class JobOperations:
         check_target: TargetCheck,
         changes: Changes,
         triggering: Triggering,
+        versions: Versions,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -60,6 +64,7 @@ class JobOperations:
         self._check_target = check_target
         self._changes = changes
         self._triggering = triggering
+        self._versions = versions
         self._listing = Listing()
 
     # ---- defined
@@ -76,9 +81,11 @@ class JobOperations:
         """Define many new jobs, all checked before any is written. None where the name is taken."""
         now = self._clock.now()
         jobs = [self.job_from(definition, now) for definition in definitions]
+        require_reach(*jobs)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
-            added += await self._store.add_jobs(jobs[start : start + BATCH_MAX])
+            batch = jobs[start : start + BATCH_MAX]
+            added += await self._store.add_jobs(batch, along_created(batch, now))
         self._signal.publish("jobs")
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
@@ -106,11 +113,24 @@ class JobOperations:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
         return await self._bring_to(name, lambda job: patched_definition(job, changes))
 
-    async def _bring_to(self, name: str, content: Callable[[Job], JobDefinition]) -> Job:
+    async def revert_job(self, name: str, version: int) -> Job:
+        """Bring the job back to the content that it had at this version. Raises NotFound."""
+        job = await self.get_job(name)
+        kept = await self._versions.get(job, version)
+
+        def content(now_stored: Job) -> JobDefinition:
+            if now_stored.id != job.id:
+                raise NotFound(f"job {name!r} was deleted and defined again; it has no version {version}")
+            return kept
+
+        return await self._bring_to(name, content, "job.revert")
+
+    async def _bring_to(self, name: str, content: Callable[[Job], JobDefinition], action: str = "job.update") -> Job:
         """Bring the job to this content."""
 
         async def decide(seen: Seen) -> Plan | None:
             wanted = self.wanted(seen.job, content(seen.job), seen.now)
+            require_reach(wanted)
             return None if wanted == seen.job else edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran)
 
         def reach(job: Job) -> Reach:
@@ -119,7 +139,7 @@ class JobOperations:
                 return Reach.NONE
             return Reach.AHEAD if wanted.queue == job.queue else Reach.SOME
 
-        return await self._changes.change(name, decide, reach)
+        return await self._changes.change(name, decide, reach, action)
 
     def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
@@ -170,7 +190,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan:
             return delete(seen.job, seen.now)
 
-        await self._changes.change(name, decide, lambda job: Reach.SOME, plan_owed=False)
+        await self._changes.change(name, decide, lambda job: Reach.SOME, "job.delete", plan_owed=False)
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed. A paused job stays as it is."""
@@ -178,7 +198,8 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan | None:
             return pause(seen.job, seen.unfinished, seen.now, reason) if seen.job.enabled else None
 
-        return await self._changes.change(name, decide, lambda job: Reach.AHEAD if job.enabled else Reach.NONE)
+        reach = {True: Reach.AHEAD, False: Reach.NONE}
+        return await self._changes.change(name, decide, lambda job: reach[job.enabled], "job.pause")
 
     async def resume_job(self, name: str) -> Job:
         """Go on with the fire times from now on. A job that is not paused stays as it is."""
@@ -186,28 +207,36 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan | None:
             return None if seen.job.enabled else resume(seen.job, seen.now, seen.ran)
 
-        return await self._changes.change(name, decide, lambda job: Reach.NONE)
+        return await self._changes.change(name, decide, lambda job: Reach.NONE, "job.resume")
 
     # ---- runs by hand
 
-    async def trigger_job(self, name: str, payload: bytes | None = None, unique_key: str | None = None) -> Run:
+    async def trigger_job(
+        self, name: str, payload: bytes | None = None, unique_key: str | None = None, *, retry_of: str | None = None
+    ) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
-        gives the run that was made the first time."""
+        gives the run that was made the first time. `retry_of`: the run whose work it does again."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
         if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
+            require_reach(found)
             return found
-        run = await self._triggering.trigger(name, payload, unique_key)
-        return run or await self._trigger_in_turn(name, payload, unique_key)
+        asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of}"
+        run = await self._triggering.trigger(name, payload, unique_key, asked)
+        return run or await self._trigger_in_turn(name, payload, unique_key, asked)
 
-    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None) -> Run:
+    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None, asked: str) -> Run:
         """A run of a job whose policy asks for a look at its other runs."""
         made: list[Run] = []
 
-        async def decide(seen: Seen) -> Plan:
+        async def decide(seen: Seen) -> Plan | None:
+            if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
+                made[:] = [found]
+                return None
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
             made[:] = [replace(run, unique_key=unique_key)]
-            return replace(planned, runs=tuple(made))
+            records = told_asked(who_acts(), asked, made[0], seen.now)
+            return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 
         await self._changes.change(name, decide, lambda job: Reach.ALL)
         (stored,) = await self._store.get_runs([made[0].id])
@@ -229,7 +258,7 @@ class JobOperations:
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> Backfill:
         """Runs for the fire times in [start, end), at most 1,000; fire times that have a run keep theirs. Asked again,
         it answers with the runs that it made the first time. What it did not get to is said."""
-        first, last = to_instant(start), to_instant(end)
+        first, last, last_asked = to_instant(start), to_instant(end), end
         if first > last:
             raise InvalidRequest("end: must not be earlier than start", field="end")
         asked: list[Instant] = []
@@ -242,7 +271,8 @@ class JobOperations:
             job_id = seen.job.id
             there = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
             taken = {fire for fire, run in zip(asked, there, strict=True) if run is not None}
-            return plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran)
+            planned = plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran)
+            return replace(planned, records=(*planned.records, *told_backfill(planned, start, last_asked, seen.now)))
 
         job = await self._changes.change(name, decide, lambda job: Reach.ALL if needs_unfinished(job) else Reach.NONE)
         stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])

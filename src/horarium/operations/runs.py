@@ -18,6 +18,7 @@ from horarium.model import (
     State,
     uuid7,
 )
+from horarium.operations.auditing import require_reach, summary, told_run, told_runs
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
@@ -55,11 +56,14 @@ class RunOperations:
 
     async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
         """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken."""
+        require_reach(*runs)
         added: list[bool] = []
         for start in range(0, len(runs), BATCH_MAX * BATCHES_AT_ONCE):
             stop = min(start + BATCH_MAX * BATCHES_AT_ONCE, len(runs))
             batches = [runs[first : min(first + BATCH_MAX, stop)] for first in range(start, stop, BATCH_MAX)]
-            for answer in await asyncio.gather(*map(self._store.add_runs, batches)):
+            now = self._clock.now()
+            adding = (self._store.add_runs(batch, told_runs(batch, now)) for batch in batches)
+            for answer in await asyncio.gather(*adding):
                 added += answer
             announce_runs(self._signal, runs[start:stop])
         return added
@@ -82,11 +86,13 @@ class RunOperations:
             if race:
                 await pause_after(race, self._entropy)
             run = await self.get_run(run_id)
+            require_reach(run)
             if run.state is State.CANCELLING:
                 return run
             now, job = self._clock.now(), await self._job_of(run)
             changed = cancel(run, retention_of(run, job), now, reason)
-            change = RunChange(changed, run.token, run.state)
+            told = told_run("run.cancel", run, now, before={"state": run.state}, after=_cancelled(changed, reason))
+            change = RunChange(changed, run.token, run.state, records=told)
             if (await self._settling.write([change], {} if job is None else {job.id: job}, now))[0]:
                 if run.state in CLAIMED:
                     self._cancel_asked(changed)
@@ -98,16 +104,18 @@ class RunOperations:
         """A new run for the work of one that failed or was cancelled, due now, with its attempts counted from the
         start. The finished run stays as it is. Raises StateConflict for one that is not finished, or that completed."""
         run = await self.get_run(run_id)
+        require_reach(run)
         if run.state not in RETRIED:
             raise StateConflict(f"run {run_id} is {run.state}; only a failed, cancelled or skipped run can be retried")
         if run.job is not None:
             job = await self._job_of(run)
             if job is None or job.deleted_at is not None:
                 raise StateConflict(f"run {run_id}: its job {run.job!r} was deleted")
-            return await self._jobs.trigger_job(run.job, run.payload)
+            return await self._jobs.trigger_job(run.job, run.payload, retry_of=run_id)
         now = self._clock.now()
         again = fresh_run(run, id=uuid7(now, self._entropy(10)), now=now)
-        await self.add_runs([again])
+        await self._store.add_runs([again], {again.id: told_run("run.retry", run, now, after=summary(again))})
+        announce_runs(self._signal, [again])
         return again
 
     async def _job_of(self, run: Run) -> Job | None:
@@ -124,6 +132,11 @@ class RunOperations:
     async def _lease_lost(self, run_id: str, token: int) -> HorariumError:
         run = (await self._store.get_runs([run_id]))[0]
         return NotFound(f"there is no run {run_id!r}") if run is None else lease_lost(run, token)
+
+
+def _cancelled(run: Run, reason: str) -> dict[str, str]:
+    """What the audit says of a run that was cancelled, or asked to stop."""
+    return {"state": run.state, "reason": reason}
 
 
 def fresh_run(run: Run, *, id: str, now: Instant) -> Run:

@@ -17,9 +17,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
+from horarium.access.audit import Origin
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound, StoreUnavailable
 from horarium.model import Cause, Job, Run
+from horarium.operations.auditing import out_of_reach, told_asked
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
@@ -35,12 +38,15 @@ INSTANTS_REMEMBERED = 1_000
 
 
 class Asked(Struct, eq=False):
-    """One request. The answer is None where the job's policy asks for a look at its other runs. `due_at`: not before
+    """One request. The answer is None where the job's policy asks for a look at its other runs. `told`: its action and
+    object in the audit. `origin`: who asks; the group is written in a task that serves them all. `due_at`: not before
     then. `made`: the run of the answer is new."""
 
     name: str
     payload: bytes | None
     unique_key: str | None
+    told: str
+    origin: Origin | None
     answer: asyncio.Future[Run | None]
     due_at: Instant = 0
     made: bool = False
@@ -59,9 +65,10 @@ class Triggering:
         self._writing: asyncio.Task[None] | None = None
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
-    async def trigger(self, name: str, payload: bytes | None, unique_key: str | None) -> Run | None:
-        """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound."""
-        asked = Asked(name, payload, unique_key, asyncio.get_running_loop().create_future())
+    async def trigger(self, name: str, payload: bytes | None, unique_key: str | None, told: str) -> Run | None:
+        """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
+        answer = asyncio.get_running_loop().create_future()
+        asked = Asked(name, payload, unique_key, told, who_acts(), answer)
         self._asked.append(asked)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
@@ -106,13 +113,19 @@ class Triggering:
             job = jobs[asked.name]
             if job is None:
                 _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
+            elif (refusal := out_of_reach(asked.origin, job)) is not None:
+                _fail(asked, refusal)
             elif needs_unfinished(job):
                 _succeed(asked, None)
             else:
                 runs.append((asked, self._run(job, asked)))
         if not runs:
             return []
-        added = await self._store.add_runs([run for _, run in runs])
+        now = self._clock.now()
+        along = {
+            run.id: told_asked(asked.origin, asked.told, run, now) for asked, run in runs if asked.origin is not None
+        }
+        added = await self._store.add_runs([run for _, run in runs], along)
         announce_runs(self._signal, (run for (_, run), new in zip(runs, added, strict=True) if new))
         await self._look_again([(asked, run) for (asked, run), new in zip(runs, added, strict=True) if new])
         refused = [(asked, run) for (asked, run), new in zip(runs, added, strict=True) if not new]

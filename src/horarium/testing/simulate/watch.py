@@ -13,6 +13,7 @@ from collections.abc import Callable
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
 from horarium.stores.memory.space import Space
+from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
@@ -252,16 +253,20 @@ class WatchedSpace(Space):
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.books = books
+        self.witness = AuditWitness()
+        self.beside = WatchedBeside(self.witness)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
         super().put_job(job)
         self.books.job_written(old, job)
+        self.witness.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.witness.run_added(run)
         return added
 
     def apply(self, change: RunChange, now: Instant) -> bool:
@@ -275,6 +280,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.witness.run_changed(old, run)
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

@@ -13,6 +13,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import Role, principal
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
@@ -31,6 +34,8 @@ QUICK_WORLDS, QUICK = 0.3, 0.97
 """In how many worlds most handlers return at once, so that runs are claimed ahead of free places, and how many do."""
 BURST_MAX = 24
 QUEUES = ("pull/red", "pull/blue")
+PERSON = principal("person", "person", "local", [Role.ADMIN])
+"""Who asks for all that people ask for."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -219,6 +224,7 @@ class People:
         self._chance = chance
         self._nodes = nodes
         self._books = books
+        self._asked = 0
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
             self._trigger, self._cancel, self._cancel, self._cancel, self._retry, self._backfill, self._burst,
@@ -239,8 +245,10 @@ class People:
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
         self._books.note(f"{node.name} {act.__name__} {name}")
+        self._asked += 1
         try:
-            await act(node, name)
+            with acting(Origin(principal=PERSON, request_id=f"request-{self._asked}")):
+                await act(node, name)
         except HorariumError as error:
             self._books.note(f"refused: {type(error).__name__}")
 

@@ -74,7 +74,7 @@ class World:
         self.books = Books(self.fail, self.note, self._healthy_for)
         self.chaos = Chaos(self.chance)
         self._database = MemoryDatabase()
-        self._database._spaces["default"] = WatchedSpace(self.books)
+        self._space = self._database._spaces["default"] = WatchedSpace(self.books)
         self._make_store = make_store or (lambda database: MemoryStore(database=database))
         self._nodes: dict[str, SimulatedNode] = {}
         self._frozen: set[str] = set()
@@ -161,6 +161,7 @@ class World:
                 await self._calm()
             if self.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.exact, self.fail)
+                self._space.witness.check(self.fail)
         finally:
             await self._end(workers)
         return fires

@@ -1,0 +1,98 @@
+"""The endpoints about what a job was: its versions, and the way back to one of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.clock import to_datetime
+from horarium.operations.facade import Operations
+from horarium.operations.versions import VERSION_MAX, Version
+from horarium.wire.definitions import JobDefinition
+from horarium.wire.masking import shown_target
+from horarium.wire.views import JobView, job_view
+
+
+class JobVersion(Struct, kw_only=True):
+    """A job as it was from this version on (secrets masked). `actor` and `action`: who made it so, and how; empty where
+    that is not known."""
+
+    version: int
+    at: datetime
+    actor: str
+    action: str
+    definition: JobDefinition
+
+
+class VersionPage(Struct):
+    """One page of a job's versions, the newest first."""
+
+    items: list[JobVersion]
+    next_cursor: str | None
+
+
+class RevertRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which version to go back to: any number that the job had, also one between two that are listed."""
+
+    version: Annotated[int, Meta(ge=1, le=VERSION_MAX)]
+
+
+class JobVersions:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def list_versions(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        job = await self._operations.jobs.get_job(job_name(call.request))
+        after = read_cursor("versions", query.cursor, _is_key)
+        page = await self._operations.versions.page(job, after, query.limit)
+        return answer(VersionPage([_view(each) for each in page.items], write_cursor("versions", page.next_after)))
+
+    async def revert(self, call: Call) -> Answer:
+        asked: RevertRequest = call.body
+        return answer(job_view(await self._operations.jobs.revert_job(job_name(call.request), asked.version)))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/jobs/{name}/versions", name="listJobVersions", tag="jobs",
+                handle=self.list_versions, scope=Scope.JOBS_READ, query=PageQuery,
+                summary="What a job was, and who changed it; the newest first",
+                answers={200: (VersionPage, "One page")}, problems=("not_found", "invalid_cursor"),
+            ),
+            Endpoint(
+                method="POST", path="/jobs/{name}/revert", name="revertJob", tag="jobs", handle=self.revert,
+                scope=Scope.JOBS_WRITE,
+                summary="Bring a job back to what it was at a version",
+                description="Its content as a whole, secrets and whether it is paused included. Going back is a new "
+                "version itself. A job that is that already stays as it is.",
+                body=RevertRequest, read=BodyReader(RevertRequest),
+                answers={200: (JobView, "The job as it now is")},
+                problems=("not_found", "conflict", "invalid_job", "invalid_trigger", "too_expensive"),
+            ),
+        ]  # fmt: skip
+
+
+def _is_key(after: str) -> bool:
+    return len(after) == 10 and after.isascii() and after.isdigit()
+
+
+def _view(version: Version) -> JobVersion:
+    definition = version.definition
+    return JobVersion(
+        version=version.version,
+        at=to_datetime(version.at),
+        actor=version.actor,
+        action=version.action,
+        definition=replace(definition, target=shown_target(definition.target)),
+    )

@@ -1,0 +1,105 @@
+"""The audit entries of what an operation writes, to go with it in its transaction.
+
+Each function gives records, or none where no caller acts: what is written by the services themselves, and by programs
+that name no actor, is not audited. Jobs are shown as readers see them, so no secret enters the audit.
+
+A caller that is bound to queues is kept to them here too: whether it may touch a job or a run is judged on what is
+read for the very write, so no change of the job can come between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from horarium.access import audit
+from horarium.access.acting import who_acts
+from horarium.access.audit import Origin
+from horarium.clock import Instant
+from horarium.errors import Forbidden
+from horarium.model import Job, Plan, Run
+from horarium.model.records import Record
+from horarium.wire.views import job_view, moment
+
+Records = tuple[Record, ...]
+
+
+def told(action: str, object: str, now: Instant, *, before: Any = None, after: Any = None) -> Records:
+    """The entry of one change, by who acts."""
+    origin = who_acts()
+    return () if origin is None else (audit.entry(origin, action, object, now, before=before, after=after),)
+
+
+def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -> Records:
+    """The same for a job: as it was, and as it is to be (its version that which was read, as in a plan)."""
+    job = after or before
+    if who_acts() is None or job is None:
+        return ()
+    if before is not None and after is not None:
+        after = None if after.deleted_at is not None else replace(after, version=before.version + 1)
+    return told(
+        action,
+        f"job/{job.name}",
+        now,
+        before=None if before is None else job_view(before),
+        after=None if after is None else job_view(after),
+    )
+
+
+def told_run(action: str, run: Run, now: Instant, *, before: Any = None, after: Any = None) -> Records:
+    """The same for a run."""
+    return told(action, f"run/{run.id}", now, before=before, after=after)
+
+
+def told_runs(runs: Iterable[Run], now: Instant) -> Mapping[str, Records]:
+    """Entries to go along with one-off runs that are added, by their ids."""
+    if who_acts() is None:
+        return {}
+    return {run.id: told_run("run.create", run, now, after=summary(run)) for run in runs}
+
+
+def told_asked(origin: Origin | None, asked: str, run: Run, now: Instant) -> Records:
+    """The entry of a run asked for by hand. `asked`: the action and its object, apart by a space."""
+    action, _, object = asked.partition(" ")
+    return () if origin is None else (audit.entry(origin, action, object, now, after=summary(run)),)
+
+
+def told_backfill(planned: Plan, start: datetime, end: datetime, now: Instant) -> Records:
+    """The entry of a backfill, if it makes any runs."""
+    if not planned.runs:
+        return ()
+    after = {"start": start, "end": end, "runs": len(planned.runs)}
+    return told("job.backfill", f"job/{planned.job.name}", now, after=after)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What the audit says of a new run."""
+    return {
+        "run_id": run.id,
+        "job": run.job,
+        "queue": run.queue,
+        "state": run.state,
+        "due_at": moment(run.due_at),
+        "unique_key": run.unique_key,
+    }
+
+
+# ---- bound callers ----------------------------------------------------------------------------------------------
+
+
+def require_reach(*touched: Job | Run) -> None:
+    """Raises Forbidden if who acts is bound to other queues than those of these jobs and runs."""
+    refusal = out_of_reach(who_acts(), *touched)
+    if refusal is not None:
+        raise refusal
+
+
+def out_of_reach(origin: Origin | None, *touched: Job | Run) -> Forbidden | None:
+    """Why this caller may not touch all of these."""
+    if origin is None or origin.principal.queues is None:
+        return None
+    others = sorted({each.queue for each in touched if not origin.principal.may_reach(each.queue)})
+    return Forbidden(f"{origin.principal.name} is bound to other queues than {', '.join(others)}") if others else None

@@ -1,0 +1,113 @@
+"""A witness of the audit: what people change has one entry, and each entry tells of a change that was made.
+
+It has books of its own: it sees what is written to jobs and runs, and it reads the entries; that they agree is looked
+at in the end. What follows from a change (runs that are withdrawn with a pause, say) has no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from horarium.access.acting import who_acts
+from horarium.access.audit import PREFIX, Entry
+from horarium.model import Cause, Job, Run, State
+from horarium.model.records import Record
+from horarium.stores.memory.beside import Beside
+from horarium.wire.definitions import JobDefinition
+
+CANCELLED = "cancelled by request"
+ASKED = frozenset({Cause.MANUAL, Cause.ENQUEUED})
+STOPPED = frozenset({State.CANCELLED, State.CANCELLING})
+OF_JOBS = frozenset({"job.create", "job.update", "job.pause", "job.resume", "job.delete", "job.revert"})
+OF_RUNS = frozenset({"job.trigger", "run.create", "run.retry"})
+OWNERS = tuple(name for name in JobDefinition.__struct_fields__ if name != "name")
+
+_decode = msgspec.json.Decoder(Entry).decode
+Change = tuple[str, str, int]
+"""What was changed: kind, id, and for a job the version that came of it."""
+
+
+class AuditWitness:
+    """The books."""
+
+    def __init__(self) -> None:
+        self.changes: dict[Change, None] = {}
+        self.entries: dict[Change, str] = {}
+        self.twice: list[str] = []
+        self.keys: set[str] = set()
+
+    # ---- what was changed
+
+    def job_written(self, old: Job | None, new: Job) -> None:
+        """A job was written."""
+        owned = old is None or any(getattr(old, name) != getattr(new, name) for name in OWNERS)
+        if (owned or (old is not None and old.deleted_at != new.deleted_at)) and who_acts() is not None:
+            self.changes["job", new.id, new.version] = None
+
+    def run_added(self, run: Run) -> None:
+        """A run was added."""
+        if run.cause in ASKED and who_acts() is not None:
+            self.changes["run", run.id, 0] = None
+        if run.unique_key is not None:
+            self.keys.add(run.unique_key)
+
+    def run_changed(self, old: Run, new: Run) -> None:
+        """A run was changed."""
+        said = new.error if new.state is State.CANCELLED else new.history[-1].message if new.history else None
+        if old.state is new.state or new.state not in STOPPED or who_acts() is None:
+            return
+        if said is not None and said.endswith(CANCELLED) and old.state is not State.CANCELLING:
+            self.changes["cancel", new.id, 0] = None
+
+    # ---- what the audit says
+
+    def record_put(self, record: Record) -> None:
+        """A record was written."""
+        if not record.name.startswith(PREFIX):
+            return
+        entry = _decode(record.body)
+        change = _change(entry)
+        if change is None:
+            return
+        if change in self.entries:
+            self.twice.append(f"{entry.action} {entry.object}")
+        key = entry.after.get("unique_key") if isinstance(entry.after, dict) else None
+        # A key may be taken while a run in turn is written: its job was changed all the same, and another run has it.
+        if change[0] != "run" or key is None or change in self.changes or key not in self.keys:
+            self.entries[change] = f"{entry.action} {entry.object}"
+
+    def check(self, fail: Callable[[str], None]) -> None:
+        """At the end, and at any instant between two writes."""
+        for change in self.changes.keys() - self.entries.keys():
+            fail(f"{' '.join(map(str, change))} was changed, and the audit has no entry of it")
+        for change in self.entries.keys() - self.changes.keys():
+            fail(f"the audit has an entry {self.entries[change]}, and nothing of it was written")
+        for what in self.twice:
+            fail(f"the audit has two entries of one change: {what}")
+
+
+def _change(entry: Entry) -> Change | None:
+    """The change of which it tells."""
+    if entry.action in OF_JOBS:
+        shown: dict[str, Any] = entry.after or entry.before
+        return "job", shown["id"], shown["version"] if entry.after else shown["version"] + 1
+    if entry.action in OF_RUNS:
+        return "run", entry.after["run_id"], 0
+    if entry.action == "run.cancel":
+        return "cancel", entry.object.removeprefix("run/"), 0
+    return None
+
+
+class WatchedBeside(Beside):
+    """The records of a namespace, with the witness."""
+
+    def __init__(self, witness: AuditWitness) -> None:
+        super().__init__()
+        self._witness = witness
+
+    def put(self, record: Record) -> None:
+        super().put(record)
+        self._witness.record_put(record)

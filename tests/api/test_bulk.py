@@ -273,10 +273,11 @@ async def test_each_run_is_in_the_audit_and_bound_keys_keep_to_their_queues(lock
     roles = ["operator", "worker"]
     made = await api.post("/keys", {"name": "bound", "roles": roles, "queues": ["work"]}, headers=ADMIN)
     bound = {"authorization": f"Bearer {made.json['key']}"}
-    batch = {"runs": [{"target": QUEUE}, {"target": {"type": "queue", "queue": "other"}}]}
+    others = {"target": {"type": "queue", "queue": "other"}}
+    batch = {"runs": [{"target": QUEUE}, others]}
     mine, other = (await api.post("/runs/batch", batch, headers=bound)).json
     assert (mine["outcome"], other["problem"]["code"]) == ("created", "forbidden")
-    await api.post("/runs", {"target": batch["runs"][1]["target"]}, headers=ADMIN)
+    await api.post("/runs", others, headers=ADMIN)
     cancelled = await api.post("/runs/cancel", {"state": "pending", "reason": "no"}, headers=bound)
     assert cancelled.json == {"matched": 1, "done": 1}, "the other queue's run is none of theirs"
     retried = await api.post("/runs/retry", {"state": "cancelled"}, headers=bound)

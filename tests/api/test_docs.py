@@ -125,7 +125,7 @@ async def test_every_example_is_accepted(api: Api) -> None:
             assert (await api.post(path, example.value)).status in (200, 201)
     for path, several in {
         "heartbeat": examples.HEARTBEATS, "complete": examples.COMPLETIONS, "fail": examples.FAILURES,
-        "cancel": examples.REASONS,
+        "cancel": examples.REASONS, "log": examples.LOGS,
     }.items():  # fmt: skip
         assert (await api.post(f"/runs/{examples.RUN_ID}/{path}", several[0].value)).code == "not_found"
     assert (await api.post("/runs/claim", examples.CLAIMS[0].value)).status == 204

@@ -15,7 +15,7 @@ from horarium import Scheduler, every
 from horarium.buses.link import asking_to_end, end
 from horarium.errors import InvalidJob
 from horarium.library.values import Run
-from horarium.model import CLAIMED, State
+from horarium.model import State
 from horarium.node.backends import make_store
 from horarium.ports import Store
 from horarium.testing import Fault, FaultyStore, by_script
@@ -213,6 +213,7 @@ async def test_silence_is_published_again_and_the_late_worker_changes_nothing(be
     bench = await bench_of()
     run = await bench.begin(timeouts={"heartbeat_seconds": 1})
     first = await bench.action()
+    await bench.say("status", first, status="running")
     second = await bench.action()
     assert (second["runId"], second["token"], second["attempt"]) == (run.id, 2, 2)
     await bench.say("status", first, status="completed", token=first["token"], result="late")
@@ -229,7 +230,8 @@ async def test_heartbeats_hold_a_run_for_longer_than_its_lease(bench_of: Begin) 
     bench = await bench_of()
     run = await bench.begin(timeouts={"heartbeat_seconds": 1})
     action = await bench.action()
-    begun = stood = (await bench.scheduler.get_run(run.id)).lease_expires_at
+    await bench.say("status", action, status="running")
+    begun = stood = (await bench.until(run.id, lambda run: run.state is State.RUNNING)).lease_expires_at
     assert begun is not None
     while stood is not None and stood < begun + timedelta(seconds=1.5):
         stood = (await bench.scheduler.get_run(run.id)).lease_expires_at
@@ -305,7 +307,7 @@ async def test_a_report_waits_for_a_store_that_is_away(bench_of: Begin, fault: F
     bench = await bench_of(store)
     run = await bench.begin()
     action = await bench.action()
-    store.plan = by_script(*[("heartbeat_runs", fault)] * 2, ("settle_runs", fault))
+    store.plan = by_script(*[("settle_runs", fault)] * 3)
     await bench.say("heartbeat", action)
     await bench.say("status", action, status="completed", token=1)
     await bench.until(run.id, lambda run: run.finished)
@@ -330,7 +332,7 @@ async def test_a_run_that_was_claimed_but_never_published_is_published_by_the_ne
     assert [run.id for run in claimed.runs] == [run.id]
     saved = await bench_of(store)
     action = await saved.action()
-    assert (action["runId"], action["token"], action["attempt"]) == (run.id, 2, 2)
+    assert (action["runId"], action["token"], action["attempt"]) == (run.id, 2, 1)
 
 
 async def test_two_nodes_share_the_work(bench_of: Begin) -> None:
@@ -356,7 +358,7 @@ async def test_a_stop_hands_out_nothing_more_and_a_start_goes_on(bench_of: Begin
     action = await bench.action()
     await bench.scheduler.stop()
     await bench.say("status", action, status="completed", token=1)
-    assert (await bench.scheduler.get_run(run.id)).state in CLAIMED
+    assert not (await bench.scheduler.get_run(run.id)).finished
     await bench.scheduler.start()
     assert (await bench.until(run.id, lambda run: run.finished)).state is State.COMPLETED
 
@@ -366,8 +368,8 @@ async def test_deleted_queues_are_made_again_under_load(bench_of: Begin) -> None
     await bench.define(timeouts={"heartbeat_seconds": 2}, retry={"attempts_max": 20, "backoff_seconds": 0.05})
     runs = [await bench.scheduler.trigger_job(bench.job) for _ in range(50)]
     working = [asyncio.create_task(_work(bench)) for _ in range(WORKERS)]
-    first = await bench.until(runs[0].id, lambda run: run.finished)
-    assert first.state is State.COMPLETED
+    for run in runs:
+        assert (await bench.until(run.id, lambda run: run.finished)).state is State.COMPLETED
     await bench.workers.delete_queues(bench.job)
     runs += [await bench.scheduler.trigger_job(bench.job) for _ in range(50)]
     for run in runs:

@@ -19,7 +19,9 @@ LEASE = {"heartbeat_seconds": 1}
 async def _silent_once(bench: Bench) -> tuple[Run, dict[str, Any]]:
     """A run whose first worker fell silent and whose second action was taken, and that action."""
     run = await bench.begin(timeouts=LEASE)
-    first, second = await bench.action(), await bench.action()
+    first = await bench.action()
+    await bench.say("status", first, status="running")
+    second = await bench.action()
     assert (first["runId"], second["runId"], second["attempt"]) == (run.id, run.id, 2)
     return run, second
 
@@ -31,14 +33,14 @@ async def test_a_late_end_changes_nothing_before_the_next_worker_has_spoken(
 ) -> None:
     bench = await bench_of()
     run = await bench.begin(timeouts={"heartbeat_seconds": 3})
-    await bench.action()
+    await bench.say("status", await bench.action(), status="running")
     second = await bench.action()
     with caplog.at_level(logging.WARNING, "horarium"):
         await bench.say("status", second, status=status)
         await bench.until_counted("stale", 1)
     assert "changed nothing" in caplog.text
     stands = await bench.scheduler.get_run(run.id)
-    assert (stands.state, stands.attempt) == (State.RUNNING, 2)
+    assert (stands.state, stands.attempt) == (State.PENDING, 2)
     await bench.say("status", second, status="running")
     await bench.say("status", second, status="completed", result="right")
     ended = await bench.until(run.id, lambda run: run.finished)
@@ -62,7 +64,7 @@ async def test_workers_that_never_say_running_are_known_by_the_runs_that_they_en
     await bench.say("status", await bench.action(), status="completed")
     await bench.until(first.id, lambda run: run.finished)
     run = await bench.scheduler.trigger_job(bench.job)
-    await bench.action()
+    await bench.say("status", await bench.action(), status="running")
     await bench.say("status", await bench.action(), status="completed")
     ended = await bench.until(run.id, lambda run: run.finished)
     assert (ended.state, ended.attempt) == (State.COMPLETED, 2)
@@ -73,6 +75,8 @@ async def test_what_is_said_under_two_attempts_counts(bench_of: Begin) -> None:
     bench = await bench_of()
     run, second = await _silent_once(bench)
     await bench.say("status", second, status="completed")
+    await bench.until_counted("stale", 1)
+    await bench.say("status", second, status="running")
     third = await bench.action()
     assert third["attempt"] == 3
     await bench.say("status", third, status="completed")
@@ -87,7 +91,7 @@ async def test_a_report_on_a_run_that_was_put_back_changes_nothing(bench_of: Beg
     run = await bench.begin(retry={"backoff_seconds": 3600, "attempts_max": 3})
     action = await bench.action()
     await bench.say("status", action, status="failed", error="no disk")
-    put_back = await bench.until(run.id, lambda run: run.state is State.PENDING)
+    put_back = await bench.until(run.id, lambda run: run.error is not None)
     await bench.say("status", action, status=status)
     await bench.until_counted("stale", 1)
     assert await bench.scheduler.get_run(run.id) == put_back

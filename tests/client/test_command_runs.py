@@ -202,3 +202,18 @@ def test_a_second_signal_ends_the_worker_and_its_command(client: Client, url: st
         eventually(lambda: not lives(int(pid_file.read_text())))
     again = eventually(lambda: (now := client.get_run(run.id)).state == "pending" and now)
     assert again.attempt == 1, "the lease ended, and another worker may take it"
+
+
+def test_what_a_command_prints_can_be_read_while_it_runs(client: Client, tmp_path: Path) -> None:
+    goes_on = tmp_path / "go"
+    script = f"echo first; echo aside >&2; until [ -e {goes_on} ]; do sleep 0.05; done; printf last"
+    run = triggered(client, "speaks", sh(script))
+    with working(client, "speaks"):
+        said = eventually(lambda: len(lines := client.run_log(run.id).items) == 2 and lines, what="the first lines")
+        assert sorted((line.stream, line.text) for line in said) == [("stderr", "aside"), ("stdout", "first")]
+        assert client.get_run(run.id).state == "running"
+        goes_on.touch()
+        followed = [line.text for line in client.follow_log(run.id)]
+    assert followed[-1] == "last"
+    assert client.get_run(run.id).state == "completed"
+    assert client.run_log(run.id).next_cursor is None

@@ -237,12 +237,11 @@ async def test_a_look_that_an_outage_prevented_is_made_up_for() -> None:
     await world.operations.jobs.trigger_job("job")
     (run,) = (await world.claim()).runs
     pending = replace(run, state=State.PENDING, lease_expires_at=None, started_at=None)
-    await world.store.commit_plans(
-        [Plan(replace(await world.operations.jobs.get_job("job"), deleted_at=NOW))], world.clock.now()
-    )
+    job = await world.operations.jobs.get_job("job")
+    await world.store.commit_plans([Plan(replace(job, deleted_at=NOW))], world.clock.now())
     store.down = True
     change = RunChange(pending, run.token, run.state)
-    assert await world.operations.settling.write([change], {}, world.clock.now()) == [True]
+    assert await world.operations.settling.write([change], {job.id: job}, world.clock.now()) == [True]
     assert (await world.operations.runs.get_run(run.id)).state is State.PENDING
     store.down = False
     await world.operations.reconciler.catch_up()

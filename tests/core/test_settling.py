@@ -30,6 +30,7 @@ from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 from horarium.rules.settling import (
     DEFER_MIN,
     RETRY_AFTER_SECONDS_MAX,
+    begin,
     cancel,
     clipped,
     rescue,
@@ -145,7 +146,7 @@ def test_a_lost_attempt_is_made_again_at_once() -> None:
     after = rescue(a_run(), THREE, NOW + MINUTE)
     assert (after.state, after.due_at, after.attempt) == (State.PENDING, NOW + MINUTE, 1)
     assert "lost: no heartbeat from w within 30 s" in (after.error or "")
-    on_a_bus = rescue(replace(a_run(), queue="bus/default"), THREE, NOW + MINUTE)
+    on_a_bus = rescue(begin(replace(a_run(), queue="bus/default"), NOW), THREE, NOW + MINUTE)
     assert on_a_bus.error == "lost: no heartbeat from a worker on bus/default within 30 s", "not from our own node"
 
 

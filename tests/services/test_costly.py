@@ -43,7 +43,9 @@ async def add(setting: Setting, name: str, trigger: dict[str, Any]) -> Job:
 
 
 def a_planner(setting: Setting) -> Planner:
-    return Planner(setting.store, setting.signal, setting.operations.reconciler, setting.telemetry)
+    return Planner(
+        setting.store, setting.signal, setting.operations.reconciler, setting.operations.following, setting.telemetry
+    )
 
 
 async def runs_of(setting: Setting, name: str) -> list[Run]:

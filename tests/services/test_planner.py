@@ -20,7 +20,10 @@ TEN_YEARS = 3_650 * 24 * 3600
 
 
 def a_planner(setting: Setting, **options: Any) -> Planner:
-    return Planner(setting.store, setting.signal, setting.operations.reconciler, setting.telemetry, **options)
+    operations = setting.operations
+    return Planner(
+        setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry, **options
+    )
 
 
 async def runs(setting: Setting) -> list[Run]:

@@ -13,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Job, Plan, Run, RunChange
+from horarium.model import Job, Plan, Run, RunChange, State
+from horarium.operations.following import Following
 from horarium.ports import Store
+from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
@@ -70,6 +72,20 @@ def test_three_hundred_worlds_hold_every_invariant() -> None:
 def test_seeds_that_once_found_something_find_nothing_any_more() -> None:
     for seed in kept_seeds():
         simulate(seed)
+
+
+def test_worlds_with_a_broker_hold_every_invariant() -> None:
+    reports = [simulate(seed, on_bus=0.6) for seed in range(6)]
+    assert sum(report.runs for report in reports) > 100
+
+
+def test_a_run_that_is_handed_over_after_its_worker_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unconditional(run: Run, token: int, state: State, held: bool | None = None) -> RunChange:
+        return RunChange(run, token, state)
+
+    monkeypatch.setattr("horarium.services.handing_over.RunChange", unconditional)
+    with pytest.raises(Violation, match="it was forgotten that its worker had begun"):
+        _ = [simulate(seed, on_bus=0.9) for seed in SEEDS_FOR_A_MUTANT]
 
 
 class IgnoresTokens(MemoryStore):
@@ -168,3 +184,37 @@ def assert_caught(make_store: Callable[..., MemoryStore]) -> None:
         return False
 
     assert any(caught(seed) for seed in SEEDS_FOR_A_MUTANT)
+
+
+class LosesFollowUps(MemoryStore):
+    """Writes an end without what follows from it."""
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs([replace(change, follow_ups=()) for change in changes], now)
+
+
+def test_an_end_without_what_follows_is_caught() -> None:
+    assert_caught(LosesFollowUps)
+
+
+@pytest.mark.parametrize("forgetful", ["changes", "plans"])
+def test_a_way_of_writing_that_forgets_what_follows_is_caught(monkeypatch: pytest.MonkeyPatch, forgetful: str) -> None:
+    async def as_it_is(self: Any, given: Sequence[Any], *rest: Any) -> list[Any]:
+        return list(given)
+
+    monkeypatch.setattr(Following, forgetful, as_it_is)
+    assert_caught(MemoryStore)
+
+
+def test_a_follow_up_that_forgets_its_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = rules.follow
+
+    def keyless(job: Any, change: RunChange, now: Instant, earlier: Any = ()) -> RunChange:
+        after = follow(job, change, now, earlier)
+        again = tuple(
+            replace(run, id=run.id[:-4] + "0000", unique_key=f"{run.unique_key}?") for run in after.follow_ups
+        )
+        return replace(after, follow_ups=(*after.follow_ups, *again))
+
+    monkeypatch.setattr("horarium.operations.following.follow", keyless)
+    assert_caught(MemoryStore)

@@ -69,7 +69,7 @@ class World:
         self.clock = ManualClock(SystemClock().now())
         signal = LocalSignal()
         self.operations = Operations(store, self.clock, signal, os.urandom, lambda target: None)
-        self.planner = Planner(store, signal, self.operations.reconciler, Telemetry())
+        self.planner = Planner(store, signal, self.operations.reconciler, self.operations.following, Telemetry())
 
     async def put(self, **changes: Any) -> None:
         fields = {

@@ -84,6 +84,7 @@ PREVIEWS = (
 CLAIMS = (Example("ten runs", {"queues": ["reports"], "limit": 10, "wait_seconds": 0, "worker": "worker-1"}),)
 """Without a wait: who tries an example out is not kept waiting."""
 HEARTBEATS = (Example("with progress", {"token": 1, "progress": {"percent": 40}}),)
+LOGS = (Example("two lines", {"token": 1, "lines": ["page 1 of 20", {"text": "disk is slow", "stream": "stderr"}]}),)
 COMPLETIONS = (Example("with a result", {"token": 1, "result": {"pages": 12}}),)
 FAILURES = (Example("try again", {"token": 1, "error": "the printer is on fire", "retryable": True}),)
 SETTLEMENTS = (

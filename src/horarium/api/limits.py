@@ -22,6 +22,9 @@ KEY_CHARS_MAX = 200
 """Characters of an Idempotency-Key."""
 REASON_CHARS_MAX = 1_000
 WORKER_CHARS_MAX = 200
+STREAM_CHARS_MAX = 50
+LOG_BODY_BYTES_MAX = 512 * 1024
+"""The body of one report of lines."""
 QUERY_FIELDS_MAX = 100
 RETRY_AFTER_SECONDS = 1
 """How long a client is asked to wait when something that the server depends on is down."""
@@ -34,6 +37,7 @@ __all__ = [
     "FIRES_MAX",
     "JSON_DEPTH_MAX",
     "KEY_CHARS_MAX",
+    "LOG_BODY_BYTES_MAX",
     "PAGE_DEFAULT",
     "PAGE_MAX",
     "QUERY_FIELDS_MAX",
@@ -42,6 +46,7 @@ __all__ = [
     "REPORT_BYTES_MAX",
     "RETRY_AFTER_SECONDS",
     "RULE_BYTES_MAX",
+    "STREAM_CHARS_MAX",
     "WAITERS_MAX",
     "WAIT_SECONDS_MAX",
     "WORKER_CHARS_MAX",

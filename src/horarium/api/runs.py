@@ -11,15 +11,17 @@ from msgspec import UNSET, UnsetType
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.looking_schemas import LineView, LogQuery, LogView
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RunPage, RunQuery
-from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_instant
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
 
 CANCEL_REASON = "cancelled by request"
+LINE_DIGITS_MAX = 16
 
 
 def shown_queue(given: str) -> str:
@@ -75,6 +77,15 @@ class Runs:
     async def get(self, call: Call) -> Answer:
         return answer(run_view(await self._operations.runs.get_run(run_id(call.request))))
 
+    async def log(self, call: Call) -> Answer:
+        query: LogQuery = call.query
+        after = read_cursor("log", query.after, lambda text: len(text) < LINE_DIGITS_MAX and text.isdecimal())
+        id = run_id(call.request)
+        page = await self._operations.logs.read(id, int(after or 0), query.limit, query.wait_seconds)
+        lines = [LineView(to_datetime(line.at), line.stream, line.text) for line in page.lines]
+        more = None if page.next_line is None else str(page.next_line)
+        return answer(LogView(lines, write_cursor("log", more)))
+
     async def cancel(self, call: Call) -> Answer:
         reason = (call.body.reason if call.body else None) or CANCEL_REASON
         return answer(run_view(await self._operations.runs.cancel_run(run_id(call.request), reason)))
@@ -96,6 +107,14 @@ class Runs:
                 method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
                 scope=Scope.RUNS_READ,
                 summary="Show a run", answers={200: (RunView, "The run")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="GET", path="/runs/{id}/log", name="getRunLog", tag="runs", handle=self.log,
+                scope=Scope.RUNS_READ,
+                summary="What a run has said, while it says it",
+                description="Give `next_cursor` back as `after` to go on, with `wait_seconds` to follow a run that "
+                "goes on. 256 KiB of a run are kept: the beginning and the end.",
+                query=LogQuery, answers={200: (LogView, "Lines")}, problems=("not_found", "invalid_cursor"),
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/cancel", name="cancelRun", tag="runs", handle=self.cancel,

@@ -16,7 +16,8 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
-from horarium.api.limits import REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import BodyReader, is_run_id, run_id
 from horarium.api.runs import bounded_instant
@@ -31,9 +32,10 @@ from horarium.api.schemas import (
     RunBatch,
     Settled,
 )
-from horarium.clock import to_datetime
+from horarium.clock import Instant, to_datetime
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
+from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.ports import Claimed
@@ -140,6 +142,14 @@ class Work:
         pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
 
+    async def log(self, call: Call) -> Answer:
+        report: LogRequest = call.body
+        id, now = run_id(call.request), self._operations.clock.now()
+        await self._refuse_others(call, [id])
+        lines = [_line(line, now) for line in report.lines]
+        await self._operations.logs.report(id, report.token, lines)
+        return answer(Kept(len(lines)))
+
     async def complete(self, call: Call) -> Answer:
         report: CompleteRequest = call.body
         return await self._settle_one(call, report.token, Succeeded(json_text(report.result, "result")))
@@ -209,6 +219,14 @@ class Work:
                 answers={200: (PulseView, "The lease is renewed")}, problems=lost,
             ),
             Endpoint(
+                method="POST", path="/runs/{id}/log", name="logRun", tag="work", handle=self.log,
+                scope=Scope.WORK,
+                summary="Add lines to the log of a run", body_bytes_max=LOG_BODY_BYTES_MAX,
+                description="At most 1,000 lines, under the token of the claim; they are there to be read at once.",
+                body=LogRequest, read=BodyReader(LogRequest, nul=True), examples=examples.LOGS,
+                answers={200: (Kept, "They are kept")}, problems=lost,
+            ),
+            Endpoint(
                 method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
                 scope=Scope.WORK,
                 summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
@@ -236,6 +254,13 @@ class Work:
             body=Reports, read=BodyReader(Reports, nul=True), examples=examples.SETTLEMENTS,
             answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),
         )  # fmt: skip
+
+
+def _line(given: str | LineRequest, now: Instant) -> LogLine:
+    if isinstance(given, str):
+        return LogLine(now, "stdout", given)
+    at = now if given.at is None else bounded_instant(given.at, "at") or now
+    return LogLine(at, given.stream, given.text)
 
 
 def _settlement(report: Report) -> Settlement:

@@ -306,6 +306,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "backoff_factor": ("retry", "backoff_factor"),
     "backoff_max": ("retry", "backoff_max_seconds"),
     "retry_age": ("retry", "age_max_seconds"),
+    "silences": ("retry", "silences_max"),
     "start_timeout": ("timeouts", "start_seconds"),
     "execution_timeout": ("timeouts", "execution_seconds"),
     "heartbeat_timeout": ("timeouts", "heartbeat_seconds"),
@@ -342,7 +343,7 @@ def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
-    "labels": "label", "concurrency": "concurrency", "target.url": "http", "target.queue": "queue",
+    "labels": "label", "concurrency": "concurrency", "on": "on", "target.url": "http", "target.queue": "queue",
     "target.name": "handler", "target.bus": "bus", "target.headers": "header", "target.body": "body",
     "target.method": "method", "target.timeout_seconds": "http-timeout", "target.expected_status": "expected-status",
     "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",

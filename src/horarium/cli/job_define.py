@@ -24,6 +24,7 @@ from horarium.cli.fields import (
     trigger_json,
     trigger_of,
 )
+from horarium.cli.follows import follows_of
 from horarium.cli.grouped import Grouped, group
 from horarium.cli.job import NAME, print_job
 from horarium.cli.output import say
@@ -53,6 +54,16 @@ TARGET_OPTIONS = [
     click.option("--payload", type=JSON, metavar="JSON", help="Queue and bus: what the run carries."),
     click.option("--args", type=JSON, metavar="JSON", help="Handler: its arguments, an object."),
 ]
+
+
+def _silences(_: click.Context, __: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "unlimited":
+        return value
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is neither a number nor `unlimited`")
+    return int(value)
+
+
 POLICY_OPTIONS = [
     click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),
@@ -68,6 +79,12 @@ POLICY_OPTIONS = [
     click.option("--backoff-factor", type=float, metavar="X", help="How much longer each next delay is."),
     click.option("--backoff-max", type=DURATION, metavar="DURATION", help="The longest delay."),
     click.option("--retry-age", type=DURATION, metavar="DURATION", help="No attempt starts later than this after due."),
+    click.option(
+        "--silences",
+        callback=_silences,
+        metavar="N",
+        help="Attempts that may be lost by silence, beside --attempts, or `unlimited`.",
+    ),
     click.option("--start-timeout", type=DURATION, metavar="DURATION", help="A run not taken within this fails."),
     click.option("--execution-timeout", type=DURATION, metavar="DURATION", help="How long one attempt may take."),
     click.option("--heartbeat-timeout", type=DURATION, metavar="DURATION", help="Silence for longer loses the lease."),
@@ -82,6 +99,13 @@ POLICY_OPTIONS = [
     click.option("--keep", type=DURATION, metavar="DURATION", help="How long finished runs are kept."),
     click.option("--keep-runs", type=click.IntRange(0), metavar="N", help="How many finished runs are kept."),
     click.option("--enabled/--disabled", "enabled", default=None, help="Whether it fires."),
+    click.option(
+        "--on",
+        "on",
+        multiple=True,
+        metavar="EVENT=ACTION:NAME",
+        help="What follows, such as failed=notify:ops or completed=trigger:report; repeatable.",
+    ),
 ]
 
 
@@ -235,6 +259,8 @@ def _from_file(file: str | None) -> dict[str, Any]:
 
 def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
     fields = policies_of(flags)
+    if flags.get("on"):
+        fields["on"] = follows_of(flags["on"])
     text = flags.pop("trigger_text")
     trigger = trigger_of(flags)
     if text is not None and trigger is not None:

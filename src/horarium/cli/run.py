@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ run = Lazy(
         "add": "horarium.cli.run_add:add",
         "list": "horarium.cli.run:list_runs",
         "show": "horarium.cli.run:show",
+        "logs": "horarium.cli.run:logs",
         "cancel": "horarium.cli.run_many:cancel",
         "retry": "horarium.cli.run_many:retry",
     },
@@ -53,10 +55,11 @@ run = Lazy(
         "add": "Add a run that belongs to no job.",
         "list": "List runs, newest fire time first.",
         "show": "Show a run and its history.",
+        "logs": "Show what a run has said; -f: while it says it.",
         "cancel": "Cancel one run or many; running ones are asked to stop.",
         "retry": "Do the work of failed or cancelled runs again.",
     },
-    help="Add, list, show, cancel and retry runs.",
+    help="Add, list, show, follow, cancel and retry runs.",
 )
 
 
@@ -146,6 +149,30 @@ def find_run(client: Any, text: str) -> str:
 def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
     with connect(url, api_key) as client:
         _print_run(client.get_run(find_run(client, run_id)), as_json)
+
+
+@click.command(
+    help="Show what a run has said: what a command prints, a handler logs, a worker reports.\n\n"
+    "\b\nExamples:\n  horarium run logs 0196f0c2-7633 -f\n  horarium run logs 0196f0c2-7633 --stream stderr"
+)
+@click.argument("run_id", metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run is over.")
+@click.option("--stream", metavar="NAME", help="Only lines of this stream: stdout, stderr, log.")
+@click.option("--times", is_flag=True, help="Say when each line was said, and on which stream.")
+@server_options
+def logs(
+    run_id: str, follow: bool, stream: str | None, times: bool, url: str, api_key: str | None, as_json: bool
+) -> None:
+    with connect(url, api_key) as client:
+        id = find_run(client, run_id)
+        lines = (line for line in client.follow_log(id, follow=follow) if stream in (None, line.stream))
+        if as_json:
+            print_json_list(lines)
+            return
+        for line in lines:
+            said = f"{moment_text(line.at)}  {line.stream:<7} " if times else ""
+            say(said + printable(line.text))
+            sys.stdout.flush()
 
 
 def _print_run(run: RunView, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.many_runs import ManyRuns
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
+from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.views import JobView, NodeView, RunView
@@ -110,7 +111,7 @@ class _NodesPage(Struct):
     items: list[NodeView]
 
 
-class Client(ManyRuns):
+class Client(Watching, ManyRuns):
     """A server's API. May be shared by threads; close it, or use it in a `with`."""
 
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
@@ -197,13 +198,16 @@ class Client(ManyRuns):
         labels: Mapping[str, str] | None = None,
         enabled: bool | None = None,
         prefix: str | None = None,
+        finished: bool | None = False,
         limit: int | None = None,
     ) -> Iterator[JobView]:
-        """Jobs by name, all of them or the first `limit`."""
+        """Jobs by name, all of them or the first `limit`. `finished`: those that can never fire again, which are left
+        out otherwise (None: all)."""
         query = {
             "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
             "enabled": None if enabled is None else str(enabled).lower(),
             "prefix": prefix,
+            "finished": {False: None, True: "true", None: "any"}[finished],
         }
         return self._pages("/jobs", query, _JobsPage, limit)
 

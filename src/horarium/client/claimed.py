@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from horarium.client.api import Client, Report
+from horarium.client.lines import Lines
 from horarium.clock import to_datetime
 from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX
 from horarium.wire.views import RunView
@@ -50,7 +51,7 @@ class ClaimedRun:
     asked, that its lease is lost, or that its worker stops and can't wait. A function that has seen it, and returns,
     has stopped: it is taken as though it had raised."""
 
-    def __init__(self, view: RunView, client: Client, now: float) -> None:
+    def __init__(self, view: RunView, client: Client, now: float, lines: Lines | None = None) -> None:
         assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
         self.view = view
         self.token = view.lease.token
@@ -59,6 +60,7 @@ class ClaimedRun:
         self.lease_lost = False
         self.worker_stops = False
         self._client = client
+        self._lines = lines
         begun_at = view.started_at or view.lease.expires_at
         self.lease_seconds = max((view.lease.expires_at - begun_at).total_seconds(), LEASE_SECONDS_MIN)
         self._expired_at = view.lease.expires_at
@@ -94,6 +96,11 @@ class ClaimedRun:
         """Keep `progress` with the run, and renew the lease (which also happens by itself). Raises LeaseLost."""
         if self._client.heartbeat(self.id, self.token, progress).cancel_requested:
             self.cancel()
+
+    def log(self, text: str, stream: str = "log") -> None:
+        """Add lines to the run's log, where all can read them at once. Never waits, never fails."""
+        if self._lines is not None:
+            self._lines.add(self, stream, text)
 
     def renewed(self, expires_at: datetime, now: float) -> None:
         """The lease lasts until `expires_at`, which is counted from its first end: the server's clock is not ours.

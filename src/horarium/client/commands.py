@@ -15,14 +15,17 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from horarium.client.claimed import ClaimedRun, Failure
+from horarium.client.lines import Feed
 from horarium.client.processes import Captured, ProcessGroup
 from horarium.clock import to_instant, to_text
 from horarium.errors import InvalidSetting
@@ -103,7 +106,8 @@ class Commands:
             if self._killed:
                 raise Failure("its worker is being killed")
             group = self._groups[key] = _start(command, program, env)
-            stopped = group.run(_why_stop(run, command, begun), self._grace_seconds)
+            with _telling(run, group):
+                stopped = group.run(_why_stop(run, command, begun), self._grace_seconds)
         finally:
             del self._groups[key]
         return _judge(command, group, stopped, time.monotonic() - begun)
@@ -224,6 +228,21 @@ def _passes(error: OSError) -> bool:
 def _not_started(program: str, why: str, code: int, passing: bool) -> Failure:
     result = {"exit_code": code, "seconds": 0.0, "stdout": "", "stderr": ""}
     return Failure(f"{program} could not be started: {why} (exit code {code})", retryable=passing, result=result)
+
+
+@contextmanager
+def _telling(run: ClaimedRun, group: ProcessGroup) -> Iterator[None]:
+    """What the command prints goes to the run's log, line by line."""
+    feeds = []
+    for name, captured in (("stdout", group.stdout), ("stderr", group.stderr)):
+        feed = Feed(partial(run.log, stream=name))
+        captured.tell = feed.add
+        feeds.append(feed)
+    try:
+        yield
+    finally:
+        for feed in feeds:
+            feed.close()
 
 
 def _why_stop(run: ClaimedRun, command: Command, begun: float) -> Callable[[], str | None]:

@@ -37,15 +37,18 @@ GIVE_UP_SECONDS = 1.0
 
 
 class Captured:
-    """The beginning and the end of a stream, however long it is."""
+    """The beginning and the end of a stream, however long it is. `tell` gets all of it, as it comes."""
 
     def __init__(self) -> None:
         self.bytes_count = 0
+        self.tell: Callable[[bytes], None] | None = None
         self._head = bytearray()
         self._tail = bytearray()
 
     def add(self, chunk: bytes) -> None:
         self.bytes_count += len(chunk)
+        if self.tell is not None:
+            self.tell(chunk)
         room = HEAD_BYTES - len(self._head)
         if room > 0:
             self._head += chunk[:room]

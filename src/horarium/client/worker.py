@@ -22,6 +22,7 @@ from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client, Report
 from horarium.client.beats import Beats
 from horarium.client.claimed import ClaimedRun, completed, failed, report_of
 from horarium.client.held import Held
+from horarium.client.lines import Lines
 from horarium.client.settling import Settler, wait_out
 from horarium.client.transport import Cut
 from horarium.clock import Clock, SystemClock
@@ -85,19 +86,25 @@ class Worker:
         self._held = Held(slots + prefetch)
         self._settler = Settler(client, self._held)
         self._beats = Beats(client, self._held, self._clock)
+        self._lines = Lines(client, self._clock)
 
     # ---- life
 
     def run(self) -> None:
         """Claim and perform until `stop`; then finish what runs, release what has not begun, and return. Raises what
         the server refuses for good (a wrong key, a queue that can't be)."""
-        threads = [self._thread("settle", self._settler.loop), self._thread("beat", self._beats.loop)]
+        threads = [
+            self._thread("settle", self._settler.loop),
+            self._thread("beat", self._beats.loop),
+            self._thread("lines", self._lines.loop),
+        ]
         for number in range(self._slots):
             self._thread(f"slot-{number}", self._perform_loop)
         try:
             self._claim_loop()
         finally:
             self._drain()
+            self._lines.end()
             for thread in threads:
                 thread.join()
 
@@ -146,13 +153,15 @@ class Worker:
             else:
                 failures = 0
                 now = self._clock.monotonic()
-                self._held.take([ClaimedRun(view, self._client, now) for view in views])
+                self._held.take([ClaimedRun(view, self._client, now, self._lines) for view in views])
 
     # ---- perform
 
     def _perform_loop(self) -> None:
         while (run := self._held.next()) is not None:
-            self._held.performed(run, self._attempt(run))
+            report = self._attempt(run)
+            self._lines.sent(run)
+            self._held.performed(run, report)
 
     def _attempt(self, run: ClaimedRun) -> Report:
         if run.stops:

@@ -9,18 +9,19 @@ elsewhere: `deliver` returns None once the broker has the message, and the worke
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from horarium.clock import Clock, to_micros, to_text
+from horarium.clock import Clock, Instant, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
-from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction
+from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction, text_of
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
+from horarium.rules.settling import wait_seconds
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
@@ -52,7 +53,7 @@ _text = lru_cache(maxsize=1024)(to_text)
 
 def name_on_bus(run: Run) -> str:
     """The job name that its messages bear."""
-    return run.job or ONE_OFF
+    return ONE_OFF if run.job is None else text_of(run.job)
 
 
 def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:
@@ -94,17 +95,19 @@ def check_bus(target: BusTarget, buses: Iterable[str]) -> None:
 class BusDelivery:
     """The Target of one bus."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    def __init__(self, bus: Bus, clock: Clock, handed_over: Callable[[Run, Instant], None]) -> None:
         self._bus = bus
         self._clock = clock
+        self._handed_over = handed_over
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         run = assignment.run
         try:
-            await self._bus.publish(name_on_bus(run), message(run, assignment.job, "run"), run.lease_seconds)
+            await self._bus.publish(name_on_bus(run), message(run, assignment.job, "run"), wait_seconds(run))
+            self._handed_over(run, self._clock.now())
         except Unconfirmed as unknown:
-            # A worker may have it and be at work: to send it again now would have it done twice. If none has it, the
-            # silence ends the lease.
+            # A worker may have it and be at work: to send it again now would have it done twice. If none is heard of,
+            # the lease of the claim ends.
             log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
         except BusUnavailable as down:
             pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))

@@ -11,20 +11,18 @@ Calls that have to wait are awaited in an async handler; in a thread the call it
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from horarium.clock import to_datetime, to_micros
+from horarium.delivery.saying import RunLog
 from horarium.errors import InvalidRequest, LeaseLost
 from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run
-from horarium.ports import Control
-
-log = logging.getLogger("horarium.handler")
+from horarium.ports import Control, RunLogs
 
 
 class Done:
@@ -119,27 +117,21 @@ class InThread:
             self._watch.cancel()
 
 
-class RunLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose lines name the run."""
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        named = self.extra or {}
-        return f"{named['handler']} {named['run']} attempt {named['attempt']}: {msg}", {
-            **kwargs, "extra": {**named, **(kwargs.get("extra") or {})},
-        }  # fmt: skip
-
-
 class RunContext:
     """A run, as its handler sees it."""
 
-    __slots__ = ("_args", "_control", "_job", "_run", "_saw_cancel", "_thread")
+    __slots__ = ("_args", "_control", "_job", "_logs", "_run", "_saw_cancel", "_spoke", "_thread")
 
-    def __init__(self, run: Run, job: Job | None, control: Control, thread: InThread | None = None) -> None:
+    def __init__(
+        self, run: Run, job: Job | None, control: Control, logs: RunLogs, thread: InThread | None = None
+    ) -> None:
         self._run = run
         self._job = job
         self._control = control
+        self._logs = logs
         self._thread = thread
         self._saw_cancel = False
+        self._spoke = False
         self._args: Any = msgspec.UNSET
 
     @property
@@ -215,9 +207,14 @@ class RunContext:
 
     @property
     def log(self) -> RunLog:
-        """A logger, `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
+        """What it says goes to the run's log, where all can read it at once: `run.log("half of it")`. It is a logger
+        too, `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
         named = {"run": self.id, "job": self.job, "attempt": self.attempt, "handler": self.handler}
-        return RunLog(log, named)
+        return RunLog(named, self._keep)
+
+    def _keep(self, stream: str, text: str) -> None:
+        self._spoke = True
+        self._logs.add(self._run, stream, text)
 
     def progress(self, progress: Any) -> Awaitable[None]:
         """Keep `progress` (anything that JSON can hold) with the run, where all can see it, and renew the lease.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
@@ -25,10 +26,11 @@ import msgspec
 from horarium.clock import to_instant
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import InThread, RunContext, job_args
+from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
 from horarium.errors import InvalidJob, WrongArguments
 from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
-from horarium.ports import Assignment, Control
+from horarium.ports import Assignment, Control, RunLogs
 
 HandlerFunction = Callable[..., Any]
 
@@ -95,35 +97,46 @@ def _is(function: HandlerFunction, kind: Callable[[Any], bool]) -> bool:
 
 
 class HandlerDelivery:
-    """The Target of all handlers of this process."""
+    """The Target of all handlers of this process. `capture`: what standard `logging` says in them is kept too."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, handlers: Mapping[str, Handler], logs: RunLogs, *, capture: bool = False) -> None:
         self._handlers = handlers
+        self._logs = logs
+        self._captured = Captured() if capture else None
         self._threads = Threads("horarium-handler")
+        if self._captured is not None:
+            logging.getLogger().addHandler(self._captured)
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         run = assignment.run
         handler = self._handlers.get(run.queue.removeprefix("handler/"))
         if handler is None:
             return Failed(f"there is no handler for {run.queue!r} in this process")
-        if not handler.is_async:
-            return await self._in_thread(handler, assignment, control)
+        thread = None if handler.is_async else InThread(control, asyncio.get_running_loop())
+        context = RunContext(run, assignment.job, control, self._logs, thread)
+        if self._captured is not None:
+            speaks_for(context._keep)
+        outcome = await (
+            self._awaited(handler, context) if thread is None else self._in_thread(handler, context, thread)
+        )
+        if context._spoke:
+            await self._logs.written(run)  # a reader of its end finds all that it said
+        return outcome
+
+    async def _awaited(self, handler: Handler, context: RunContext) -> Outcome:
         try:
-            context = RunContext(run, assignment.job, control)
             return _returned(context, await handler.call(context))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
             return _failed_here(error)
 
-    async def _in_thread(self, handler: Handler, assignment: Assignment, control: Control) -> Outcome | None:
-        thread = InThread(control, asyncio.get_running_loop())
-        context = RunContext(assignment.run, assignment.job, control, thread)
+    async def _in_thread(self, handler: Handler, context: RunContext, thread: InThread) -> Outcome:
         call = self._threads.call(lambda: _perform(handler, context))
         try:
             answer = await call.answer
         except asyncio.CancelledError:
-            answer = await self._stop(call, thread, control)
+            answer = await self._stop(call, thread, context._control)
         thread.close()
         return answer if isinstance(answer, Outcome) else await _awaited(context, answer)
 
@@ -142,6 +155,8 @@ class HandlerDelivery:
 
     async def close(self) -> None:
         self._threads.close()
+        if self._captured is not None:
+            logging.getLogger().removeHandler(self._captured)
 
 
 def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:

@@ -13,6 +13,7 @@ import msgspec
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidSetting, InvalidTrigger, UnknownArgument
 from horarium.library.one_offs import encode_args
+from horarium.model import Follow
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import Bus
 from horarium.triggers import Trigger, at, cron, every, rrule, when
@@ -21,6 +22,9 @@ from horarium.wire.faults import find_faults, say_faults, unknown_names
 
 Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
 CatchUpWord = Literal["none", "latest", "all"]
+OccasionWord = Literal[
+    "completed", "failed", "attempt_failed", "cancelled", "missed", "not_started", "late", "overdue", "recovered"
+]  # fmt: skip
 OverlapWord = Literal["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]
 
 
@@ -40,6 +44,10 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    metrics_jobs_max: int
+    run_log_seconds: float
+    run_log_bytes_max: int
+    capture_logging: bool
     buses: Mapping[str, str | Bus] | None
 
 
@@ -62,6 +70,7 @@ class JobFields(TypedDict, total=False):
     retention: Retention | Mapping[str, Any]
     title: str | None
     buffer_max: int | None
+    on: Mapping[OccasionWord, Sequence[Follow | Mapping[str, Any]]]
 
 
 class TargetFields(TypedDict, total=False):

@@ -188,6 +188,8 @@ class SyncScheduler:
     add_run = blocking(Scheduler.add_run)
     add_runs = blocking(Scheduler.add_runs)
     get_run = blocking(Scheduler.get_run)
+    run_log = blocking(Scheduler.run_log)
+    explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)
     cancel_run = blocking(Scheduler.cancel_run)
     retry_run = blocking(Scheduler.retry_run)

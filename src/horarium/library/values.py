@@ -20,7 +20,7 @@ import msgspec
 
 from horarium import model, ports
 from horarium.clock import to_datetime
-from horarium.model import Cause, Disposition, RunPolicy, State, Target
+from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
@@ -102,6 +102,7 @@ class Job(Value):
     retention: Retention
     title: str | None
     buffer_max: int | None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
     queue: str
@@ -114,6 +115,8 @@ class Job(Value):
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None
+    state: JobState
+    finished_at: datetime | None
 
     @property
     def words(self) -> str:
@@ -125,7 +128,7 @@ class Job(Value):
 
     def __repr__(self) -> str:
         following = f"next {self.next_fire_at:%Y-%m-%d %H:%M:%S}Z" if self.next_fire_at else "no fire time ahead"
-        state = following if self.enabled else "paused"
+        state = following if self.state is JobState.ENABLED else self.state
         return f"<Job {self.name!r} {self.words}, {self.queue}, {state}>"
 
 
@@ -139,7 +142,6 @@ class Run(Value):
     queue: str
     job: str | None
     job_id: str | None
-    state: State
     fire_at: datetime
     due_at: datetime
     created_at: datetime
@@ -169,6 +171,10 @@ class Run(Value):
     last_fire_at: datetime | None
     due_at_first: datetime
     prune_at: datetime | None
+
+    @property
+    def state(self) -> State:
+        return shown_state(self._stored)
 
     @property
     def history(self) -> Sequence[EventView]:

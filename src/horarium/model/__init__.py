@@ -6,7 +6,8 @@ Everything is a frozen struct; a change is a new value. Instants are integers (s
 from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
-from horarium.model.identity import fraction, run_id, uuid7, uuid7s
+from horarium.model.follows import TIMED, Follow, Occasion
+from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
 from horarium.model.limits import (
@@ -28,8 +29,20 @@ from horarium.model.limits import (
 )
 from horarium.model.nodes import Node
 from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Released, Succeeded
-from horarium.model.runs import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, encode_payload, prune_instant, timeline
-from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
+from horarium.model.runs import (
+    BUS_QUEUES,
+    DEFAULT_RUN_POLICY,
+    Event,
+    Run,
+    RunPolicy,
+    awaits_worker,
+    encode_payload,
+    lease_end,
+    prune_instant,
+    shown_state,
+    timeline,
+)
+from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, JobState, State
 from horarium.model.targets import (
     BusTarget,
     Completion,
@@ -43,6 +56,7 @@ from horarium.model.targets import (
 )
 
 __all__ = [
+    "BUS_QUEUES",
     "CLAIMED",
     "DEFAULT_RUN_POLICY",
     "ERROR_CHARS_MAX",
@@ -56,6 +70,7 @@ __all__ = [
     "PRIORITY_MAX",
     "PRIORITY_MIN",
     "RESULT_BYTES_MAX",
+    "TIMED",
     "TITLE_CHARS_MAX",
     "TRACES_MAX",
     "TRACE_CHARS_MAX",
@@ -71,11 +86,14 @@ __all__ = [
     "Event",
     "EventKind",
     "Failed",
+    "Follow",
     "HandlerTarget",
     "HttpTarget",
     "Job",
+    "JobState",
     "Name",
     "Node",
+    "Occasion",
     "Outcome",
     "Plan",
     "QueueTarget",
@@ -87,11 +105,16 @@ __all__ = [
     "StatusCode",
     "Succeeded",
     "Target",
+    "awaits_worker",
     "encode_payload",
     "fraction",
+    "lease_end",
+    "name_for",
     "prune_instant",
     "queue_of",
     "run_id",
+    "shown_state",
+    "text_of",
     "timeline",
     "uuid7",
     "uuid7s",

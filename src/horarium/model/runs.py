@@ -93,13 +93,43 @@ class Run(Struct, frozen=True, kw_only=True):
         return max(self.fire_at, self.created_at)
 
 
+def lease_end(run: Run, now: Instant) -> Instant:
+    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
+    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
+    end = now + to_micros(run.lease_seconds)
+    if run.execution_seconds is None or run.started_at is None:
+        return end
+    return min(end, run.started_at + to_micros(run.execution_seconds))
+
+
+BUS_QUEUES = "bus/"
+"""What the queues of runs begin with that go to a broker."""
+
+
+def awaits_worker(run: Run) -> bool:
+    """Whether the run is claimed for a broker, and no worker behind it has been heard of yet."""
+    return run.state is State.RUNNING and run.queue.startswith(BUS_QUEUES) and not _has_begun(run)
+
+
+def _has_begun(run: Run) -> bool:
+    for event in reversed(run.history):
+        if event.kind is EventKind.BEGUN or event.state is State.PENDING:
+            return event.kind is EventKind.BEGUN
+    return False
+
+
+def shown_state(run: Run) -> State:
+    """The state as a reader sees it: until a worker behind a broker is heard of, its run is pending."""
+    return State.PENDING if awaits_worker(run) else run.state
+
+
 def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, what was recorded, and its present state."""
     events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, f"planned ({run.cause})")]
     events.extend(run.history)
     if run.started_at is not None and run.attempt and not _recorded(run, State.RUNNING, run.started_at):
         claimed = Event(run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}")
-        if run.state is not State.PENDING:
+        if shown_state(run) is not State.PENDING:
             events.append(claimed)
             events.sort(key=lambda event: event.at)
     if run.finished_at is not None and not _recorded(run, run.state, run.finished_at):

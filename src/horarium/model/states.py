@@ -35,11 +35,13 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
         State.COMPLETED: "succeeded",
         State.FAILED: "failed, no attempt left",
         State.PENDING: "failed, deferred, released or lost: another attempt",
-        State.CANCELLING: "cancel asked",
+        State.CANCELLING: "cancel asked, or over its time on a bus",
         State.CANCELLED: "terminated, or it stopped by itself",
     },
     State.CANCELLING: {
         State.CANCELLED: "stopped, or its grace ran out",
+        State.PENDING: "stopped since it was over its time: another attempt",
+        State.FAILED: "stopped since it was over its time, no attempt left",
         State.COMPLETED: "succeeded before it saw the cancel",
     },
     State.COMPLETED: {},
@@ -51,8 +53,17 @@ UNFINISHED = frozenset({State.PENDING, State.RUNNING, State.CANCELLING})
 CLAIMED = frozenset({State.RUNNING, State.CANCELLING})
 
 
+class JobState(StrEnum):
+    """The state of a job, as it is shown. `finished`: it can never fire again, and its runs have ended."""
+
+    ENABLED = "enabled"
+    PAUSED = "paused"
+    FINISHED = "finished"
+
+
 class Disposition(StrEnum):
-    """How a fire time ended."""
+    """How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`):
+    no stored run has them."""
 
     RAN = "ran"
     SKIPPED_OVERLAP = "skipped_overlap"
@@ -74,3 +85,5 @@ class Cause(StrEnum):
     MANUAL = "manual"
     BACKFILL = "backfill"
     ENQUEUED = "enqueued"
+    FOLLOW_UP = "follow_up"
+    """It follows from the end of another run."""

@@ -23,13 +23,20 @@ from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.rules.following import FOLLOW_QUEUE
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.finisher import Finisher
+from horarium.services.follow import FollowDelivery
+from horarium.services.handing_over import HandingOver
+from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
+from horarium.services.log_pruner import LogPruner
+from horarium.services.log_writer import LogWriter
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -38,6 +45,7 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
+from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
 
 BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
+FOLLOW_PLACES = 50
+"""Follow-ups that are under way at a time: runs of other jobs that are asked for, and notifications."""
 
 
 def version() -> str:
@@ -66,6 +76,7 @@ class Shared(Struct, frozen=True):
     pruner: Pruner
     claims: Claims
     operations: Operations
+    log_writer: LogWriter
 
 
 class Assembly:
@@ -87,13 +98,17 @@ class Assembly:
         self.http_cancels: HttpCancels | None = None
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
-        self.services: list[Service] = [self.beat, *self._by_role()]
+        self.handing_over: list[HandingOver] = []
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():
             self._dispatch_bus(name, bus)
         if handlers:
             self._dispatch_handlers(handlers)
+        if dispatching or handlers:
+            self._dispatch_follow_ups()
         if self.dispatchers:
             keeper = Keeper(self._performing, self._leases, self._leased, shared.clock)
             self.services += [*self.dispatchers, shared.collector, keeper]
@@ -125,6 +140,7 @@ class Assembly:
                 shared.store,
                 shared.signal,
                 shared.operations.reconciler,
+                shared.operations.following,
                 shared.telemetry,
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
@@ -136,9 +152,10 @@ class Assembly:
             services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
-            services.append(shared.pruner)
+            logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
+            services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
-            services.append(shared.claims)
+            services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services
 
     # ---- dispatchers
@@ -191,19 +208,26 @@ class Assembly:
         self.deliveries.append(delivery)
         return delivery
 
+    def _dispatch_follow_ups(self) -> None:
+        follow = FollowDelivery(self._shared.operations.jobs)
+        self.deliveries.append(follow)
+        self._dispatch("follow-ups", {FOLLOW_QUEUE: follow}, FOLLOW_PLACES)
+
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared
-        delivery = BusDelivery(bus, shared.clock)
+        handing_over = HandingOver(name, shared.store)
+        delivery = BusDelivery(bus, shared.clock, handing_over.add)
         cancels = BusCancels(name, bus, shared.store, delivery.cancel)
         reports = Reports(
             name, bus, shared.store, shared.clock, shared.telemetry, shared.operations.settling.settle, cancels.add
         )
         self.reports[name] = reports
-        self.services += [reports, cancels]
+        self.handing_over.append(handing_over)
+        self.services += [reports, cancels, handing_over]
         self._dispatch(f"bus-{name}", {f"bus/{name}": delivery}, BUS_PLACES)
 
     def _dispatch_handlers(self, handlers: Mapping[str, Handler]) -> None:
-        delivery = HandlerDelivery(handlers)
+        delivery = HandlerDelivery(handlers, self._shared.log_writer, capture=self._options.capture_logging)
         self.deliveries.append(delivery)
         deliveries: dict[str, Delivery] = {f"handler/{name}": delivery for name in handlers}
         limits = {f"handler/{name}": one.concurrency for name, one in handlers.items() if one.concurrency}

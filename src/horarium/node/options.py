@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horarium.errors import InvalidSetting
+from horarium.operations.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
+from horarium.services.job_meters import JOBS_MAX_DEFAULT
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 CONCURRENCY_MAX = 10_000
@@ -36,6 +38,10 @@ class Options:
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
+    metrics_jobs_max: int = JOBS_MAX_DEFAULT
+    run_log_seconds: float = LOG_SECONDS_DEFAULT
+    run_log_bytes_max: int = LOG_BYTES_TOTAL_DEFAULT
+    capture_logging: bool = False
     buses: Mapping[str, str | Bus] | None = None
 
     def __post_init__(self) -> None:

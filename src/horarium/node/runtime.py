@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from horarium.clock import Clock, SystemClock
+from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
@@ -24,6 +24,8 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.log_writer import LogWriter
+from horarium.services.news import News
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
 from horarium.services.telemetry import Telemetry
@@ -54,7 +56,7 @@ class Runtime:
         self.clock = clock or SystemClock()
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(options.metrics_jobs_max, version())
         self.health = Health()
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
@@ -62,6 +64,7 @@ class Runtime:
             name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
         }
         self._shared = self._make_shared()
+        self.news = News(self._shared.operations.stats, self.signal, lambda: self.telemetry.tally.seen)
         self._assembly: Assembly | None = None
         self._loops: Loops | None = None
         self._starting = asyncio.Lock()
@@ -80,7 +83,10 @@ class Runtime:
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         collector = Collector(operations.settling, self.clock, self.telemetry)
-        return Shared(self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations)
+        log_writer = LogWriter(operations.logs, self.clock)
+        return Shared(
+            self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations, log_writer
+        )
 
     @property
     def operations(self) -> Operations:
@@ -153,17 +159,22 @@ class Runtime:
 
     async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
         self.claims.close()
+        self.operations.logs.close()
+        self.news.close()
         await loops.end("planner", "costly", "claims")
         for dispatcher in assembly.dispatchers:
             loops.stop(dispatcher.name)
         await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in assembly.dispatchers))
         await self._settle_rest(grace_seconds)
+        await self._hand_over(assembly)
         await asyncio.gather(*(bus.drain() for bus in assembly.buses.values()))
         await loops.end()
         if assembly.http_cancels is not None:
             await assembly.http_cancels.stop()
         await asyncio.gather(*(bus.close() for bus in assembly.buses.values()))
         try:
+            await self._shared.log_writer.flush()
+            await assembly.tallies.write(self.clock.now() + MINUTE)
             await assembly.beat.farewell(self.clock.now())
         except Outage as outage:
             log.warning("the node's end was not written: %s", outage)
@@ -183,6 +194,14 @@ class Runtime:
         finally:
             flushing.cancel()
             hurried.cancel()
+
+    async def _hand_over(self, assembly: Assembly) -> None:
+        """Let what waits at a broker wait on without us."""
+        try:
+            for handing_over in assembly.handing_over:
+                await asyncio.wait_for(handing_over.flush(self.clock.now()), HURRY_SECONDS)
+        except (Outage, TimeoutError) as outage:
+            log.warning("runs that wait at a broker will be sent again: %s", outage or "the store does not answer")
 
     # ---- what others tell it
 

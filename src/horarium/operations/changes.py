@@ -21,6 +21,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
@@ -76,6 +77,7 @@ class Changes:
         entropy: Entropy,
         reconciler: Reconciler,
         versions: Versions,
+        following: Following,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -83,6 +85,7 @@ class Changes:
         self._entropy = entropy
         self._reconciler = reconciler
         self._versions = versions
+        self._following = following
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(
@@ -114,7 +117,7 @@ class Changes:
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
-            planned = reconciled(planned, seen.unfinished, now)
+            planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
             if action is not None:
                 planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
@@ -128,7 +131,8 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = plan(job, unfinished, now, last=(await last_runs(self._store, [job])).get(job.id))
+            last = (await last_runs(self._store, [job])).get(job.id)
+            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])

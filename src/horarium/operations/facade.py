@@ -15,8 +15,11 @@ from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.explaining import Explaining
+from horarium.operations.following import Following
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
+from horarium.operations.logs import Logs
 from horarium.operations.one_offs import OneOffs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
@@ -47,14 +50,17 @@ class Operations:
         self.store = store
         self.clock = clock
         self.signal = signal
-        self.reconciler = Reconciler(store, clock, signal)
-        self.settling = Settling(store, clock, signal, self.reconciler, settled)
+        self.following = Following(store)
+        self.reconciler = Reconciler(store, clock, signal, self.following)
+        self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
         self.claiming = Claiming(store, self.settling)
         self.versions = Versions(store)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
+        self.explaining = Explaining(store, clock, self.jobs, self.versions)
+        self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)

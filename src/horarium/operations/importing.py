@@ -12,6 +12,7 @@ from horarium.clock import Clock, Instant
 from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
 from horarium.model import Job, Plan
 from horarium.operations.auditing import require_reach
+from horarium.operations.following import Following
 from horarium.operations.jobs import JobOperations
 from horarium.operations.listing import Slices
 from horarium.operations.reconciling import Reconciler
@@ -53,6 +54,7 @@ class Importing:
         jobs: JobOperations,
         reconciler: Reconciler,
         versions: Versions,
+        following: Following,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -60,6 +62,7 @@ class Importing:
         self._jobs = jobs
         self._reconciler = reconciler
         self._versions = versions
+        self._following = following
 
     async def put_jobs(
         self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
@@ -122,7 +125,8 @@ class Importing:
         another caller meanwhile."""
         simple = {index: pair for index, pair in jobs.items() if _is_simple(*pair, now)}
         plans = await self._plans(simple, now)
-        done = await self._store.commit_plans(list(plans.values()), now) if plans else []
+        followed = await self._following.plans(list(plans.values()), now)
+        done = await self._store.commit_plans(followed, now) if plans else []
         if any(done):
             self._signal.publish("jobs")
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}

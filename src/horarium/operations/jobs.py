@@ -213,7 +213,13 @@ class JobOperations:
     # ---- runs by hand
 
     async def trigger_job(
-        self, name: str, payload: bytes | None = None, unique_key: str | None = None, *, retry_of: str | None = None
+        self,
+        name: str,
+        payload: bytes | None = None,
+        unique_key: str | None = None,
+        cause: Cause = Cause.MANUAL,
+        *,
+        retry_of: str | None = None,
     ) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
         gives the run that was made the first time. `retry_of`: the run whose work it does again."""
@@ -222,10 +228,12 @@ class JobOperations:
             require_reach(found)
             return found
         asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of}"
-        run = await self._triggering.trigger(name, payload, unique_key, asked)
-        return run or await self._trigger_in_turn(name, payload, unique_key, asked)
+        run = await self._triggering.trigger(name, payload, unique_key, asked, cause)
+        return run or await self._trigger_in_turn(name, payload, unique_key, asked, cause)
 
-    async def _trigger_in_turn(self, name: str, payload: bytes | None, unique_key: str | None, asked: str) -> Run:
+    async def _trigger_in_turn(
+        self, name: str, payload: bytes | None, unique_key: str | None, asked: str, cause: Cause
+    ) -> Run:
         """A run of a job whose policy asks for a look at its other runs."""
         made: list[Run] = []
 
@@ -235,7 +243,7 @@ class JobOperations:
                 return None
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
-            made[:] = [replace(run, unique_key=unique_key)]
+            made[:] = [replace(run, unique_key=unique_key, cause=cause)]
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from horarium.clock import INSTANT_MIN, Clock, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
+from horarium.operations.following import Following
 from horarium.operations.signalling import announce
 from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
 from horarium.rules.reconciling import ENDS_OTHERS, look_from, reconcile
@@ -30,10 +31,11 @@ log = logging.getLogger("horarium")
 class Reconciler:
     """Applies `reconcile` to jobs of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal) -> None:
+    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following) -> None:
         self._store = store
         self._clock = clock
         self._signal = signal
+        self._following = following
         self._left: dict[str, None] = {}
 
     async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
@@ -94,7 +96,9 @@ class Reconciler:
             plans = await self._plans(runs)
             if not plans:
                 return
-            await self._store.commit_plans(plans, self._clock.now())
+            now = self._clock.now()
+            plans = await self._following.plans(plans, now)
+            await self._store.commit_plans(plans, now)
             announce(self._signal, plans)
             ids = [run.id for planned in plans for run in (*planned.runs, *(change.run for change in planned.changes))]
             runs = [run for run in await self._store.get_runs(ids) if run is not None and not run.finished]

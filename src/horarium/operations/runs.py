@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from horarium.clock import Clock, Instant, to_micros
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
+    BUS_QUEUES,
     CLAIMED,
     DEFAULT_RUN_POLICY,
     RESULT_BYTES_MAX,
@@ -16,6 +19,7 @@ from horarium.model import (
     Run,
     RunChange,
     State,
+    shown_state,
     uuid7,
 )
 from horarium.operations.auditing import require_reach, summary, told_run, told_runs
@@ -25,8 +29,12 @@ from horarium.operations.limits import check_size
 from horarium.operations.settling import Settling, lease_lost
 from horarium.operations.signalling import announce_runs
 from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
-from horarium.rules.settling import cancel, retention_of
+from horarium.rules.settling import cancel, ends_overdue, retention_of
 
+WAITING = frozenset({State.PENDING, State.RUNNING})
+"""Stored states that do not tell which is shown: a run at a broker is claimed, and pending until a worker begins."""
+PAGES_SIFTED_MAX = 20
+"""Pages that are looked through for one page of either."""
 BATCHES_AT_ONCE = 4
 """Batches of runs that are handed to the store without waiting for one another."""
 RETRIED = frozenset({State.FAILED, State.CANCELLED, State.SKIPPED})
@@ -76,8 +84,21 @@ class RunOperations:
         return run
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        """Runs, newest fire time first; at most 200 a page."""
-        return await self._store.list_runs(where, after, min(limit, PAGE_MAX))
+        """Runs, newest fire time first; at most 200 a page. States are meant as they are shown."""
+        limit = min(limit, PAGE_MAX)
+        if len(where.states & WAITING) != 1 or not (where.queue or BUS_QUEUES).startswith(BUS_QUEUES):
+            return await self._store.list_runs(where, after, limit)
+        asked = replace(where, states=where.states | WAITING)
+        found: list[Run] = []
+        for _ in range(PAGES_SIFTED_MAX):
+            page = await self._store.list_runs(asked, after, limit)
+            found += (run for run in page.items if shown_state(run) in where.states)
+            after = page.next_after
+            if len(found) > limit:
+                return Page(tuple(found[:limit]), found[limit - 1].id)
+            if after is None or len(found) == limit:
+                break
+        return Page(tuple(found), after)
 
     async def cancel_run(self, run_id: str, reason: str = "cancelled by request") -> Run:
         """Cancel a pending run at once; ask a running one to stop (it is then `cancelling`). Raises StateConflict for
@@ -87,7 +108,7 @@ class RunOperations:
                 await pause_after(race, self._entropy)
             run = await self.get_run(run_id)
             require_reach(run)
-            if run.state is State.CANCELLING:
+            if run.state is State.CANCELLING and not ends_overdue(run):
                 return run
             now, job = self._clock.now(), await self._job_of(run)
             changed = cancel(run, retention_of(run, job), now, reason)

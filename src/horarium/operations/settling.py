@@ -2,7 +2,7 @@
 
 Every end of an attempt comes through here: the collector with what this process performed, workers with what they
 report, the rescuer, and a poll whose worker has left. It writes, wakes those that wait for the room that became free,
-reports what was settled, and moves runs that were put back to the queue of their jobs.
+adds what follows, reports what was settled, and moves runs that were put back to the queue of their jobs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from horarium.clock import Clock, Instant
 from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
 from horarium.operations.contention import RACES_MAX, contended
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.operations.signalling import announce_runs
+from horarium.ports import BATCH_MAX, CANCEL, Signal, Store
 from horarium.rules.settling import settle, was_left_by
 
 
@@ -41,24 +43,30 @@ class Settling:
         clock: Clock,
         signal: Signal,
         reconciler: Reconciler,
+        following: Following,
         settled: Settled = lambda runs, jobs: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._signal = signal
         self._reconciler = reconciler
+        self._following = following
         self._settled = settled
 
     async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         """Write these, and all that follows from it. False: the run was not as the change says."""
         if not changes:
             return []
+        changes = await self._following.changes(changes, jobs, now)
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)
         room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(f"queue:{queue}")
+        announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
+        if any(run.state is State.CANCELLING for run in done):
+            self._signal.publish(CANCEL)
         await self._reconciler.after_put_back(done)
         return written
 

@@ -49,6 +49,7 @@ class Asked(Struct, eq=False):
     origin: Origin | None
     answer: asyncio.Future[Run | None]
     due_at: Instant = 0
+    cause: Cause = Cause.MANUAL
     made: bool = False
 
 
@@ -65,10 +66,12 @@ class Triggering:
         self._writing: asyncio.Task[None] | None = None
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
-    async def trigger(self, name: str, payload: bytes | None, unique_key: str | None, told: str) -> Run | None:
+    async def trigger(
+        self, name: str, payload: bytes | None, unique_key: str | None, told: str, cause: Cause = Cause.MANUAL
+    ) -> Run | None:
         """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
         answer = asyncio.get_running_loop().create_future()
-        asked = Asked(name, payload, unique_key, told, who_acts(), answer)
+        asked = Asked(name, payload, unique_key, told, who_acts(), answer, cause=cause)
         self._asked.append(asked)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
@@ -134,7 +137,7 @@ class Triggering:
     def _run(self, job: Job, asked: Asked) -> Run:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
-        return replace(put_off(run, asked.due_at), unique_key=asked.unique_key)
+        return replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
 
     def _instant(self, job: Job, now: Instant) -> Instant:
         """One that no run of this job made here has; another process may have taken it, then the next try is later."""

@@ -35,6 +35,7 @@ from horarium.model import (
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import after_end, retention_of_job
 from horarium.rules.compiled import trigger_of as trigger_of
+from horarium.rules.finishing import looked_at
 from horarium.rules.settling import cancel, terminate
 from horarium.triggers import Trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
@@ -129,6 +130,11 @@ def exhausted(job: Job) -> bool:
     return job.fires_max is not None and job.fires_count >= job.fires_max
 
 
+def timed(job: Job) -> Job:
+    """The job with its next fire time, from its cursor on."""
+    return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None)
+
+
 def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
     """Whether the job has nothing left to do: its rule yields no fire time after the cursor (within its window and its
     count, also once it is resumed), and none of its runs is unfinished. One whose rule is too expensive to ask is not.
@@ -173,26 +179,28 @@ def _plan_from_end(job: Job, unfinished: Sequence[Run], now: Instant, last: Run 
     lies ahead, so the next run is not due before `now` and the delay: that is when to look again. So no end is noticed
     too late, and nothing but the job's own row has to be kept. After an absence one run is owed, never more."""
     if last is not None and last.finished_at is None:
-        return Plan(_look_after(replace(job, planned_until=max(now, job.planned_until)), now))
+        return _looking_after(replace(job, planned_until=max(now, job.planned_until)), now)
     if last is not None and last.finished_at is not None:
         job = replace(job, anchor_at=last.finished_at)
     fire = next_fire(job, job.planned_until)
     if fire is None or fire > now:
-        return Plan(replace(job, next_fire_at=fire))
+        job = timed(job)
+        return Plan(job, records=looked_at(job, now))
     fired = replace(job, anchor_at=fire, planned_until=max(now, job.planned_until))
     window, late = job.catch_up.window_seconds, fire <= now - MISFIRE_GRACE
     if late and (job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and fire < now - to_micros(window))):
         missed = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
-        return Plan(_look_after(fired, now), (dropped_run(job, missed, now),))
+        return _looking_after(fired, now, (dropped_run(job, missed, now),))
     owed = [Owed(fire, Cause.CATCH_UP if late else Cause.SCHEDULE)]
     runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
     fired = replace(fired, fires_count=job.fires_count + len(runs))
-    return Plan(_look_after(fired, now), (*(dropped_run(job, each, now) for each in skipped), *runs), tuple(changes))
+    return _looking_after(fired, now, (*(dropped_run(job, each, now) for each in skipped), *runs), tuple(changes))
 
 
-def _look_after(job: Job, now: Instant) -> Job:
-    """The job, to be planned again when its next run would be due if its last one ended now."""
-    return replace(job, next_fire_at=next_fire(replace(job, anchor_at=now), now))
+def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: tuple[RunChange, ...] = ()) -> Plan:
+    """The plan that leaves this job to be planned again when its next run would be due if its last one ended now."""
+    job = replace(job, next_fire_at=next_fire(replace(job, anchor_at=now), now), finished_at=None)
+    return Plan(job, runs, changes, records=looked_at(job, now))
 
 
 def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan:
@@ -206,8 +214,13 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan
         planned_until=beyond if beyond is not None else horizon,
         fires_count=job.fires_count + len(runs),
     )
-    moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
-    return Plan(moved, (*(dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+    moved = timed(moved)
+    return Plan(
+        moved,
+        (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
+        tuple(changes),
+        records=looked_at(moved, now),
+    )
 
 
 def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:

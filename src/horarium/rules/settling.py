@@ -9,12 +9,14 @@ Attempts are counted when they are claimed, so that a run which kills its worker
 from __future__ import annotations
 
 from math import isnan
+from typing import Literal
 
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
 from horarium.errors import StateConflict
 from horarium.model import (
+    BUS_QUEUES,
     CLAIMED,
     ERROR_CHARS_MAX,
     HISTORY_MAX,
@@ -33,7 +35,9 @@ from horarium.model import (
     RunPolicy,
     State,
     Succeeded,
+    awaits_worker,
     fraction,
+    lease_end,
     prune_instant,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
@@ -41,6 +45,11 @@ from horarium.rules.compiled import retention_of_job
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 """A target may ask for a longer pause than this; it is not given."""
+
+LEASES_WAITED = 10
+"""How many leases long a run waits at a broker for a worker before it is sent again: messages may get lost there."""
+WAIT_SECONDS_MAX = 3600
+"""And how long at most."""
 
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
@@ -79,6 +88,8 @@ def _unless_deleted(run: Run, job: Job | None, after: Run, now: Instant) -> Run:
 
 def _settled(run: Run, job: Job | None, outcome: Failed | Deferred | Released | Cancelled, now: Instant) -> Run:
     retention = retention_of(run, job)
+    if ends_overdue(run):
+        return _stopped(run, job, now)
     if run.state is State.CANCELLING or isinstance(outcome, Cancelled):
         reason = outcome.reason if isinstance(outcome, Cancelled) else STOPPED
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
@@ -175,10 +186,20 @@ def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant,
     """Another attempt if the policy has one left, else failed."""
     retry = retry_of(run, job)
     too_old = _too_old(run, job, due_at)
+    if kind is EventKind.LOST and retry.silences_max is not None and not too_old:
+        return _after_silence(run, job, error, now, retry.silences_max)
     if run.attempt >= retry.attempts_max or too_old:
         why = f"{error}{TOO_OLD}" if too_old and run.attempt < retry.attempts_max else error
         return _finished(run, State.FAILED, Disposition.RAN, why, retention_of(run, job), now)
     return replace(_pending(run, due_at, f"attempt {run.attempt} failed: {error}", now, run.attempt, kind), error=error)
+
+
+def _after_silence(run: Run, job: Job | None, error: str, now: Instant, most: int | Literal["unlimited"]) -> Run:
+    """Silences have a budget of their own, and cost no attempt."""
+    silences = sum(event.kind is EventKind.LOST for event in run.history)
+    if most != "unlimited" and silences >= most:
+        return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
+    return replace(_pending(run, now, error, now, run.attempt - 1, EventKind.LOST), error=error)
 
 
 def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | None = None) -> float:
@@ -204,29 +225,33 @@ def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
     retention = retention_of(run, job)
     if run.state is State.PENDING:
         return _finished(run, State.FAILED, Disposition.NOT_STARTED, "no worker started it in time", retention, now)
+    if ends_overdue(run):
+        return _stopped(run, job, now)
     if run.state is State.CANCELLING:
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, "terminated: it did not stop", retention, now)
+    if awaits_worker(run):
+        return _untaken(run, job, now)
     limit = run.execution_seconds
-    if limit is not None and run.started_at is not None and run.lease_expires_at == run.started_at + to_micros(limit):
-        due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
-        return _again(
-            run,
-            job,
-            due_at,
-            f"timed out: not done within {limit:g} s; its lease was given up",
-            now,
-            EventKind.TIMED_OUT,
-        )
+    on_bus = run.queue.startswith(BUS_QUEUES)
+    if limit is not None and (run.lease_expires_at or 0) >= (run.started_at or INSTANT_MAX) + to_micros(limit):
+        if on_bus:
+            return _told_to_stop(run, now, f"not done within {limit:g} s", EventKind.OVERTIME)
+        return _timed_out(run, job, f"timed out: not done within {limit:g} s; its lease was given up", now)
     # What claimed a run for a bus is our own node, which is not the one that fell silent.
-    who = f"a worker on {run.queue}" if run.queue.startswith("bus/") else run.worker or "its worker"
+    who = f"a worker on {run.queue}" if on_bus else run.worker or "its worker"
     error = f"lost: no heartbeat from {who} within {run.lease_seconds:g} s"
     return _again(run, job, now, error, now, EventKind.LOST)
+
+
+def _timed_out(run: Run, job: Job | None, error: str, now: Instant) -> Run:
+    due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job)))
+    return _again(run, job, due_at, error, now, EventKind.TIMED_OUT)
 
 
 def after_silence(run: Run) -> bool:
     """Whether the attempt before the present one was lost: its worker may still report."""
     put_back = _last_put_back(run)
-    return run.attempt > 1 and put_back is not None and put_back.kind is EventKind.LOST
+    return put_back is not None and put_back.kind is EventKind.LOST
 
 
 def _last_put_back(run: Run) -> Event | None:
@@ -240,6 +265,66 @@ def put_forward(run: Run, step: int) -> Run:
     return replace(run, lease_expires_at=run.lease_expires_at + step, started_at=started_at)
 
 
+# ---- behind a broker --------------------------------------------------------------------------------------------
+
+
+def wait_seconds(run: Run) -> float:
+    """How long a run waits at a broker for a worker."""
+    return min(run.lease_seconds * LEASES_WAITED, WAIT_SECONDS_MAX)
+
+
+def handed_over(run: Run, now: Instant) -> Run:
+    """The claimed run after the broker took it: it waits there for a worker, for as long as it may begin."""
+    until = now + to_micros(wait_seconds(run))
+    return replace(run, started_at=None, lease_expires_at=until if run.start_by is None else min(until, run.start_by))
+
+
+def begin(run: Run, now: Instant, progress: bytes | None = None) -> Run:
+    """The run after the first sign of life of its worker: its lease and its time begin. A lease that is still that of
+    the claim gets a later end, on any clock: by that a node that would hand the run over knows of the worker."""
+    begun = replace(run, started_at=now, progress=run.progress if progress is None else progress)
+    history = _with(run, now, State.RUNNING, f"attempt {run.attempt} begun by a worker on {run.queue}", EventKind.BEGUN)
+    end, claimed_until = lease_end(begun, now), run.lease_expires_at or now
+    later = end if run.started_at is None else max(end, claimed_until + 1)
+    return replace(begun, lease_expires_at=later, history=history)
+
+
+def ends_overdue(run: Run) -> bool:
+    """Whether its worker was told to stop since the run is over its time, and by no one else."""
+    last = next((event for event in reversed(run.history) if event.state is State.CANCELLING), None)
+    return run.state is State.CANCELLING and last is not None and last.kind in _OVERDUE
+
+
+_OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
+
+
+def _untaken(run: Run, job: Job | None, now: Instant) -> Run:
+    """No worker was heard of. What was lost on the way is sent again, which costs no attempt."""
+    if run.start_by is not None and run.start_by <= now:
+        return _told_to_stop(run, now, "no worker started it in time", EventKind.LATE_START)
+    if _too_old(run, job, now):
+        error = f"no worker took it{TOO_OLD}"
+        return _finished(run, State.FAILED, Disposition.NOT_STARTED, error, retention_of(run, job), now)
+    if run.history and run.history[-1].kind is EventKind.UNTAKEN:
+        run = replace(run, history=run.history[:-1])
+    return _pending(run, now, "no worker took it; it is sent again", now, run.attempt - 1, EventKind.UNTAKEN)
+
+
+def _told_to_stop(run: Run, now: Instant, why: str, kind: EventKind) -> Run:
+    """Its worker gets a cancel, and has a grace period to answer it."""
+    ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
+    history = _with(run, now, State.CANCELLING, f"{why}: its worker is told to stop", kind)
+    return replace(run, state=State.CANCELLING, lease_expires_at=ends_at, history=history)
+
+
+def _stopped(run: Run, job: Job | None, now: Instant) -> Run:
+    """The end of a run that was over its time, once its worker has answered or its grace has run out."""
+    if any(event.kind is EventKind.LATE_START for event in run.history):
+        error = "no worker started it in time"
+        return _finished(run, State.FAILED, Disposition.NOT_STARTED, error, retention_of(run, job), now)
+    return _timed_out(run, job, f"timed out: not done within {run.execution_seconds or 0:g} s", now)
+
+
 # ---- cancel -----------------------------------------------------------------------------------------------------
 
 
@@ -248,15 +333,15 @@ def cancel(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
     not extended any more. Raises StateConflict for one that is finished."""
     if run.state is State.PENDING:
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
-    if run.state is State.CANCELLING:
+    if run.state is State.CANCELLING and not ends_overdue(run):
         return run
-    if run.state is State.RUNNING:
+    if run.state in CLAIMED:
         assert run.lease_expires_at is not None
         grace_ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
         return replace(
             run,
             state=State.CANCELLING,
-            lease_expires_at=max(run.lease_expires_at, grace_ends_at),
+            lease_expires_at=grace_ends_at if awaits_worker(run) else max(run.lease_expires_at, grace_ends_at),
             history=_with(run, now, State.CANCELLING, f"cancel asked: {reason}"),
         )
     raise StateConflict(f"run {run.id} is {run.state}; only a run that is not finished can be cancelled")
@@ -277,7 +362,8 @@ def noted(run: Run, now: Instant, message: str, kind: EventKind | None = None) -
 
 def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int, kind: EventKind) -> Run:
     history = run.history
-    if run.state in CLAIMED and run.started_at is not None:
+    said = awaits_worker(run) or any(event.kind is EventKind.BEGUN and event.at == run.started_at for event in history)
+    if run.state in CLAIMED and run.started_at is not None and not said:
         history = _with(run, run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker}")
     history = _clipped_history((*history, Event(now, State.PENDING, message, kind)))
     return replace(
@@ -288,7 +374,7 @@ def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int
         worker=None,
         lease_expires_at=None,
         started_at=None,
-        start_by=run.start_by if attempt == 0 else None,
+        start_by=run.start_by if attempt == 0 and kind is not EventKind.LOST else None,
         history=history,
     )
 
@@ -318,3 +404,17 @@ def clipped(error: str, chars_max: int = ERROR_CHARS_MAX) -> str:
     """An error text short enough to keep, in characters that every store can keep: no NUL, no lone surrogate."""
     text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     return text if len(text) <= chars_max else text[: chars_max - 12] + " [truncated]"
+
+
+def brought_back(run: Run, job: Job | None, now: Instant) -> Run:
+    """A finished run as though it had ended now: it ended by a clock that was ahead. Where a number of runs is kept,
+    one whose fire time lies ahead is not kept: it would count as the newest until its time comes."""
+    retention = retention_of(run, job)
+    beyond = run.fire_at > now and retention.runs_max is not None
+    return replace(
+        run,
+        started_at=None if run.started_at is None else min(run.started_at, now),
+        finished_at=now,
+        prune_at=0 if beyond else prune_instant(now, retention),
+        history=tuple(event if event.at <= now else replace(event, at=now) for event in run.history),
+    )

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from horarium.model import RESULT_BYTES_MAX, Cancelled, Failed, Outcome, Run, State, Succeeded
-from horarium.ports import Report, lease_end
+from horarium.model import RESULT_BYTES_MAX, Cancelled, Failed, Outcome, Succeeded
+from horarium.ports import Report
 
 BODY_BYTES_MAX = 512 * 1024
 ID_CHARS_MAX = 200
@@ -72,13 +72,6 @@ def read(report: Report) -> Reading | None:
     if progress is not None and len(progress) > RESULT_BYTES_MAX:
         progress = None
     return Reading(report, beat.run_id, beat.job_name, beat.token, outcome, progress)
-
-
-def heard(run: Run) -> bool:
-    """Whether a sign of life has renewed the lease of the present attempt."""
-    if run.state is not State.RUNNING or run.started_at is None:
-        return True
-    return run.lease_expires_at != lease_end(run, run.started_at)
 
 
 def _plain(run_id: str, token: int | None) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Run, State
+from horarium.model import Run, State, awaits_worker
 from horarium.ports import Report
 from horarium.rules.settling import after_silence
-from horarium.services.bus_reports import Reading, heard
+from horarium.services.bus_reports import Reading
 
 DOUBT = SECOND
 """How long an end that may be a late one is kept."""
@@ -35,7 +35,7 @@ class LateEnds:
         sign of life among the reports at hand."""
         if reading.outcome is None or reading.token is not None or run.state is not State.RUNNING:
             return False
-        known = heard(run) or run.id in alive
+        known = not awaits_worker(run) or run.id in alive
         if after_silence(run):
             said_before = self._doubted.get(run.id, run.token) < run.token
             return not (known or said_before or reading.job in self._curt)

@@ -17,6 +17,7 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import TooExpensive
 from horarium.model import Cause, Job, Plan, Run, State
 from horarium.operations.changes import last_runs
+from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.ports import JOBS, Signal, Store, Topic
@@ -49,6 +50,7 @@ class Planner(Service):
         store: Store,
         signal: Signal,
         reconciler: Reconciler,
+        following: Following,
         telemetry: Telemetry,
         *,
         ahead_seconds: float = 1.0,
@@ -59,6 +61,7 @@ class Planner(Service):
         self._store = store
         self._signal = signal
         self._reconciler = reconciler
+        self._following = following
         self._telemetry = telemetry
         self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
@@ -153,11 +156,12 @@ class Planner(Service):
         return carried_out
 
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
-        committed = await self._store.commit_plans(batch, now)
+        followed = await self._following.plans(batch, now)
+        committed = await self._store.commit_plans(followed, now)
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]
         for planned in done:
             self._telemetry.planned(planned.runs)
-        announce(self._signal, done)
+        announce(self._signal, [planned for planned, did in zip(followed, committed, strict=True) if did])
         for planned in done:
             await self._reconciler.after_change(planned.job, planned.job, planned)
         return len(done)

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from horarium.clock import Clock, Instant
 from horarium.delivery.bus import name_on_bus
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
-from horarium.model import CLAIMED, Run
+from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
 from horarium.operations.settling import Settlement
 from horarium.ports import BATCH_MAX, JOBS, Beat, Bus, Report, Store, Topic
+from horarium.rules.settling import begin
 from horarium.services.bus_jobs import BusJobs
 from horarium.services.bus_reports import Reading, read
 from horarium.services.discards import Discards
@@ -26,6 +27,8 @@ from horarium.services.late_ends import LateEnds
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
+STOPPED = frozenset({State.CANCELLED, State.FAILED})
+"""A worker that begins or goes on with such a run is told to stop."""
 STEPS_MAX = 20
 """Batches of reports in one step."""
 
@@ -56,7 +59,7 @@ class Reports(Service):
         self._clock = clock
         self._telemetry = telemetry
         self._settle = settle
-        self._jobs = BusJobs(name, store)
+        self._jobs = BusJobs(name, store, clock)
         self._late_ends = LateEnds()
         self._discards = Discards(clock, telemetry)
         self.wake = Wake()
@@ -132,6 +135,8 @@ class Reports(Service):
             done.append(reading.report)
             if run.state not in CLAIMED or reading.token not in (None, run.token):
                 self._discards.drop(reading, run)
+                if reading.outcome is None and run.state in STOPPED:
+                    self._cancel_asked(run)
             elif self._late_ends.is_late(reading, run, alive):
                 self._late_ends.doubt(run)
                 self._discards.drop(reading, run)
@@ -149,6 +154,7 @@ class Reports(Service):
 
     async def _beat(self, beats: Sequence[tuple[Reading, Run]]) -> None:
         """Renew leases; the last progress of each counts."""
+        beats = await self._begin(beats)
         if not beats:
             return
         sent = [Beat(run.id, run.token, reading.progress) for reading, run in beats]
@@ -160,6 +166,22 @@ class Reports(Service):
             self._telemetry.reported("written")
             if pulse.cancel_requested:
                 self._cancel_asked(run)
+
+    async def _begin(self, beats: Sequence[tuple[Reading, Run]]) -> Sequence[tuple[Reading, Run]]:
+        """Write that these runs have begun of which no worker was heard before. Those that are left to be renewed."""
+        now = self._clock.now()
+        progress = {run.id: reading.progress for reading, run in beats if reading.progress is not None}
+        first = {run.id: run for _, run in beats if awaits_worker(run)}
+        if not first:
+            return beats
+        begun = [begin(run, now, progress.get(run.id)) for run in first.values()]
+        changes = [RunChange(run, run.token, State.RUNNING, held=True) for run in begun]
+        written = await self._store.settle_runs(changes, now)
+        done = {run.id for run, did in zip(begun, written, strict=True) if did}
+        for _, run in beats:
+            if run.id in done:
+                self._telemetry.reported("written")
+        return [(reading, run) for reading, run in beats if run.id not in done]
 
     async def _end(self, ends: Sequence[tuple[Reading, Run]]) -> None:
         """Settle: the first of each run. One that lost its lease meanwhile, or says more, changes nothing."""

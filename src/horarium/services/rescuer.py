@@ -9,12 +9,12 @@ import logging
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Clock, Instant, to_micros
-from horarium.model import CLAIMED, Job, Run, RunChange
+from horarium.model import CLAIMED, Job, Run, RunChange, awaits_worker
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import BATCH_MAX, Store, Topic
-from horarium.rules.settling import put_forward, rescue
+from horarium.rules.settling import put_forward, rescue, wait_seconds
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
@@ -66,7 +66,7 @@ class Rescuer(Service):
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error)
+            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
         return now if len(runs) == BATCH_MAX and rescued else next_at
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
@@ -110,4 +110,6 @@ class Rescuer(Service):
 
 def _longest(run: Run, now: Instant) -> Instant:
     """The latest end of a lease that a right clock could have given."""
+    if awaits_worker(run):
+        return now + to_micros(wait_seconds(run))
     return now + to_micros(max(run.lease_seconds, CANCEL_GRACE_SECONDS))

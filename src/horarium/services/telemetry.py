@@ -1,25 +1,36 @@
-"""What can be measured, under the names that /metrics shows. Labels are few and bounded: never a job, never a run."""
+"""What can be measured, under the names that /metrics shows. Labels are few and bounded: of jobs a number that is set,
+never a run."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
 from horarium.ports import Stats
+from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.tallies import Tally
 
 LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 QUEUES_SHOWN_MAX = 100
 
 
 class Telemetry:
-    """Counters of one process. Methods take batches; none of them can fail."""
+    """Counters of one process. Methods take batches; none of them can fail. `scraped`: whether anyone has
+    read them yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT, version: str = "0") -> None:
         self.registry = CollectorRegistry()
+        self.tally = Tally()
+        ProcessCollector(registry=self.registry)
+        self.jobs = JobMeters(jobs_max)
+        self.scraped = False
+        build = Gauge("horarium_build_info", "1, with the version.", ["version", "python"], registry=self.registry)
+        build.labels(version, platform.python_version()).set(1)
         self._planned = self._counter("horarium_runs_planned_total", "Runs created, by cause.", ["cause"])
         self._skipped = self._counter(
             "horarium_fires_skipped_total", "Fire times that did not run, by disposition.", ["disposition"]
@@ -47,24 +58,7 @@ class Telemetry:
             buckets=LATENESS_BUCKETS,
             registry=self.registry,
         )
-        self._depth = Gauge(
-            "horarium_queue_runs",
-            "Unfinished runs, by queue and condition.",
-            ["queue", "condition"],
-            registry=self.registry,
-        )
-        self._age = Gauge(
-            "horarium_queue_oldest_due_seconds",
-            "How long the oldest due run has waited.",
-            ["queue"],
-            registry=self.registry,
-        )
-        self._unserved = Gauge(
-            "horarium_queue_unserved",
-            "1 if runs have been due for a minute and no worker claims any.",
-            ["queue"],
-            registry=self.registry,
-        )
+        self._queues = _Queues(self.registry)
         self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=self.registry)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
@@ -77,12 +71,15 @@ class Telemetry:
                 self._planned.labels(run.cause.value).inc()
             else:
                 self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
+                self.tally.skipped(run)
+        self.jobs.ended(runs)
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
         self._claimed.labels(kind).inc(len(runs))
         observe = self._lateness.observe
         for run in runs:
+            self.tally.claimed(run)
             if run.started_at is not None:
                 observe(max(run.started_at - run.due_at, 0) / SECOND)
 
@@ -91,9 +88,11 @@ class Telemetry:
         counts: dict[State, int] = {}
         for run in runs:
             counts[run.state] = counts.get(run.state, 0) + 1
+            self.tally.settled(run)
         for state, count in counts.items():
             outcome = "retry" if state is State.PENDING else state.value
             self._settled.labels(outcome).inc(count)
+        self.jobs.ended(runs)
 
     def rescued(self, runs: Sequence[Run]) -> None:
         """Leases expired."""
@@ -120,13 +119,36 @@ class Telemetry:
 
     def render(self, stats: Stats | None = None, now: int = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""
+        self.scraped = True
         if stats is not None:
             self._show(stats, now)
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry) + self.jobs.render(), CONTENT_TYPE_LATEST
 
     def _show(self, stats: Stats, now: int) -> None:
         self._jobs.labels("true").set(stats.jobs_enabled)
         self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
+        self._queues.show(stats, now)
+
+
+class _Queues:
+    """What is shown of each queue."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._depth = Gauge(
+            "horarium_queue_runs", "Unfinished runs, by queue and condition.", ["queue", "condition"], registry=registry
+        )
+        self._age = Gauge(
+            "horarium_queue_oldest_due_seconds", "How long the oldest due run has waited.", ["queue"], registry=registry
+        )
+        self._unserved = Gauge(
+            "horarium_queue_unserved",
+            "1 if runs have been due for a minute and no worker claims any.",
+            ["queue"],
+            registry=registry,
+        )
+
+    def show(self, stats: Stats, now: int) -> None:
+        """As the store counts them now."""
         self._depth.clear()
         self._age.clear()
         self._unserved.clear()

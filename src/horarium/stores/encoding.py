@@ -30,15 +30,15 @@ STATES = (
     State.CANCELLED,
     State.SKIPPED,
 )
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED)
-DISPOSITIONS = (
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED, Cause.FOLLOW_UP)
+DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.RAN,
     Disposition.SKIPPED_OVERLAP,
     Disposition.SKIPPED_PAUSED,
     Disposition.MISSED,
-    Disposition.EXCLUDED,
-    Disposition.DST_GAP,
-    Disposition.LIMIT_REACHED,
+    None,
+    None,
+    None,  # these three were for what is worked out from the rule: no run was ever stored with them
     Disposition.WITHDRAWN,
     Disposition.NOT_STARTED,
     Disposition.CANCELLED,
@@ -47,7 +47,7 @@ STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
 DISPOSITION_NUMBERS: dict[Disposition | None, int | None] = {
     None: None,
-    **{disposition: number for number, disposition in enumerate(DISPOSITIONS)},
+    **{disposition: number for number, disposition in enumerate(DISPOSITIONS) if disposition is not None},
 }
 
 PLAIN_FIELDS = frozenset(

@@ -22,11 +22,15 @@ from horarium.model import (
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    TIMED,
     TITLE_CHARS_MAX,
+    Follow,
     Job,
     Name,
+    Occasion,
     Target,
 )
+from horarium.model.follows import FOLLOWS_MAX
 from horarium.policies import BUFFER_MAX_MAX, CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import parse_trigger
@@ -45,6 +49,7 @@ JitterSeconds = Annotated[float, Meta(ge=0, le=JITTER_SECONDS_MAX)]
 FiresMax = Annotated[int, Meta(ge=1, le=2**53)]
 Title = Annotated[str, Meta(max_length=TITLE_CHARS_MAX)]
 BufferMax = Annotated[int, Meta(ge=1, le=BUFFER_MAX_MAX)]
+Follows = Annotated[tuple[Follow, ...], Meta(max_length=FOLLOWS_MAX)]
 
 
 class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -68,6 +73,7 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     retention: Retention = Retention()
     title: Title | None = None
     buffer_max: BufferMax | None = None
+    on: dict[Occasion, Follows] = {}
 
 
 TargetCheck = Callable[[Target], None]
@@ -101,6 +107,7 @@ def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: 
     check_target(job.target)
     _check_sizes(job)
     _check_window(job)
+    _check_follows(job)
     first = next_fire(replace(job, enabled=True), now)
     if first is None:
         raise InvalidTrigger(_never(job), field="trigger")
@@ -120,6 +127,7 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
     check_target(revised.target)
     _check_sizes(revised)
     _check_window(revised)
+    _check_follows(revised)
     if (revised.trigger, revised.starts_at, revised.ends_at) != (job.trigger, job.starts_at, job.ends_at):
         anchored = replace(revised, anchor_at=now, enabled=True, planned_until=now)
         if next_fire(replace(anchored, fires_max=None), now) is None:
@@ -129,7 +137,7 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
 
 _OURS = (
     "anchor_at", "planned_until", "next_fire_at", "fires_count", "paused_at", "pause_reason", "created_at",
-    "updated_at", "deleted_at", "version",
+    "updated_at", "deleted_at", "version", "finished_at",
 )  # fmt: skip
 
 
@@ -155,6 +163,7 @@ def _shape(definition: JobDefinition, *, id: str, now: Instant) -> Job:
         retention=definition.retention,
         title=definition.title,
         buffer_max=definition.buffer_max,
+        on={occasion: follows for occasion, follows in definition.on.items() if follows},
         id=id,
         anchor_at=now,
         planned_until=now,
@@ -174,7 +183,7 @@ def _instant(moment: datetime | None, field: str) -> Instant | None:
 
 
 def _check_sizes(job: Job) -> None:
-    for field in ("trigger", "target"):
+    for field in ("trigger", "target", "on"):
         size = len(msgspec.json.encode(getattr(job, field)))
         if size > PAYLOAD_BYTES_MAX:
             raise InvalidJob(f"{field}: {size:,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
@@ -183,6 +192,29 @@ def _check_sizes(job: Job) -> None:
 def _check_window(job: Job) -> None:
     if job.starts_at is not None and job.ends_at is not None and job.starts_at >= job.ends_at:
         raise InvalidJob("ends_at: must be later than starts_at", field="ends_at")
+
+
+def _check_follows(job: Job) -> None:
+    for occasion, follows in job.on.items():
+        seen: set[str] = set()
+        for index, follow in enumerate(follows):
+            field = f"on.{occasion}[{index}]"
+            if (follow.notify is None) == (follow.trigger is None):
+                raise InvalidJob(f"{field}: give either notify (a channel) or trigger (a job)", field=field)
+            if follow.payload is not None and follow.trigger is None:
+                raise InvalidJob(f"{field}.payload: only a job that is triggered has one", field=f"{field}.payload")
+            _check_seconds(occasion, follow, f"{field}.seconds")
+            if follow.action in seen:
+                raise InvalidJob(f"{field}: {follow.action} is there already", field=field)
+            seen.add(follow.action)
+
+
+def _check_seconds(occasion: Occasion, follow: Follow, field: str) -> None:
+    if (follow.seconds is None) == (occasion in TIMED):
+        raise InvalidJob(
+            f"{field}: say after how many seconds" if occasion in TIMED else f"{field}: {occasion} is known at once",
+            field=field,
+        )
 
 
 def _never(job: Job) -> str:

@@ -8,7 +8,7 @@ and the library both answer with what is found here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from types import UnionType
@@ -87,7 +87,11 @@ def _long_numbers(value: Any, path: str) -> Iterator[Fault]:
 
 def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
     inner = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if get_origin(inner) in (list, Sequence) and isinstance(value, list | tuple):
+    if get_origin(inner) is dict and _is_enum(get_args(inner)[0]) and isinstance(value, Mapping):
+        found = [fault for name, item in value.items() for fault in _walk_entry(name, item, inner, path, strict)]
+        yield from found or _own_fault(value, kind, path, strict)
+        return
+    if get_origin(inner) in (list, tuple, Sequence) and isinstance(value, list | tuple):
         found = [fault for index, item in enumerate(value) for fault in _walk_item(item, inner, path, index, strict)]
         yield from found or _own_fault(value, kind, path, strict)
         return
@@ -100,6 +104,13 @@ def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
 
 def _walk_item(item: Any, kind: Any, path: str, index: int, strict: bool) -> Iterator[Fault]:
     return _walk(item, get_args(kind)[0], f"{path}[{index}]", strict)
+
+
+def _walk_entry(name: Any, item: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
+    key, kind = get_args(kind)
+    if name not in [each.value for each in key]:
+        return _own_fault(name, key, path, strict)
+    return _walk(item, kind, _join(path, str(name)), strict)
 
 
 def _walk_struct(value: dict[str, Any], struct: type[Struct], path: str, strict: bool) -> Iterator[Fault]:
@@ -134,7 +145,7 @@ def _choices(value: Any, kind: Any) -> str:
         if field not in value:
             return f"`{field}` is missing; expected one of {', '.join(names)}"
         given = value[field]
-    elif isinstance(kind, type) and issubclass(kind, Enum):
+    elif _is_enum(kind):
         names, given = [str(choice.value) for choice in kind], value
     elif get_origin(kind) is Literal:
         names, given = [str(choice) for choice in get_args(kind)], value
@@ -157,6 +168,10 @@ def _struct_for(value: Any, kind: Any) -> type[Struct] | None:
         return tags.get(given) if isinstance(given, str) else None
     structs = [each for each in get_args(kind) if isinstance(each, type) and issubclass(each, Struct)]
     return structs[0] if len(structs) == 1 else None
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _tags(kind: Any) -> dict[Any, type[Struct]]:

@@ -19,14 +19,19 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    Follow,
     HandlerTarget,
     HttpTarget,
     Job,
+    JobState,
     Node,
+    Occasion,
     QueueTarget,
     Run,
     State,
     Target,
+    awaits_worker,
+    shown_state,
     timeline,
 )
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
@@ -57,8 +62,10 @@ class JobView(Struct, kw_only=True):
     retention: Retention
     title: str | None = None
     buffer_max: int | None = None
+    on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
+    state: JobState
     words: str
     next_fire_at: datetime | None
     fires_count: int
@@ -66,6 +73,7 @@ class JobView(Struct, kw_only=True):
     pause_reason: str | None
     created_at: datetime
     updated_at: datetime
+    finished_at: datetime | None
 
 
 class EventView(Struct):
@@ -145,13 +153,15 @@ def job_view(job: Job) -> JobView:
         paused_at=moment(job.paused_at),
         created_at=to_datetime(job.created_at),
         updated_at=to_datetime(job.updated_at),
+        finished_at=moment(job.finished_at),
     )
     return in_full(view)
 
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "id", "version", "fires_count", "pause_reason",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",
+    "pause_reason",
 )  # fmt: skip
 
 
@@ -186,7 +196,7 @@ def run_view(run: Run) -> RunView:
         queue=run.queue,
         fire_at=to_datetime(run.fire_at),
         due_at=to_datetime(run.due_at),
-        state=run.state,
+        state=shown_state(run),
         attempt=run.attempt,
         priority=run.priority,
         cause=run.cause,
@@ -194,9 +204,9 @@ def run_view(run: Run) -> RunView:
         fires=run.fires,
         last_fire_at=moment(run.last_fire_at),
         created_at=to_datetime(run.created_at),
-        started_at=moment(run.started_at),
+        started_at=None if awaits_worker(run) else moment(run.started_at),
         finished_at=moment(run.finished_at),
-        worker=run.worker,
+        worker=None if awaits_worker(run) else run.worker,
         error=run.error,
         result=_json(run.result),
         progress=_json(run.progress),

@@ -117,6 +117,19 @@ class FollowingContract(StoreUnderTest):
         assert await store.commit_plans([plan, replace(plan, changes=(cancelled[1],))], NOW) == [True, False]
         assert await following(store) == [a_follow_up(runs[0]).id]
 
+    async def test_a_plan_may_add_runs_of_no_job(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        of_job, of_none = (
+            a_run(1, of=job),
+            replace(a_follow_up(a_run(1, of=job)), concurrency_key="c", concurrency_max=1),
+        )
+        again = replace(a_follow_up(a_run(1, of=job), 1), concurrency_key="c", concurrency_max=1)
+        assert await store.commit_plans([Plan(job, (of_job, of_none, again))], NOW) == [True]
+        assert await following(store) == [of_none.id]
+        assert await store.get_runs([of_job.id, of_none.id, again.id]) == [of_job, of_none, None]
+        assert ids((await take(store, queues=["notify"])).runs) == [of_none.id]
+
     async def test_of_several_who_end_a_run_one_is_followed(self, stores: Stores) -> None:
         nodes = await stores.several(4)
         for number in range(5):

@@ -15,11 +15,12 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"length of the storm (default: {STEPS})")
     parser.add_argument("--brief", action="store_true", help="one line a violation, without its trace")
+    parser.add_argument("--bus", type=float, default=0.0, help="share of jobs that go to a broker (default: 0)")
     given = parser.parse_args()
     failed = runs = fires = 0
     for seed in range(given.start, given.start + given.seeds):
         try:
-            report = simulate(seed, given.steps)
+            report = simulate(seed, given.steps, on_bus=given.bus)
         except Violation as violation:
             failed += 1
             print(str(violation).split("\n")[0] if given.brief else violation, flush=True)

@@ -9,7 +9,7 @@ Every store call waits, as a real one does, and during each wait anything may co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar, cast
@@ -18,7 +18,7 @@ from horarium.clock import DAY
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
-from horarium.ports import Store
+from horarium.ports import Bus, Store
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.loop import NodeClock
 
@@ -123,6 +123,7 @@ class SimulatedNode:
         options: dict[str, float],
         note: Callable[[str], None],
         called: Callable[[], None] = lambda: None,
+        buses: Mapping[str, Bus] | None = None,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -137,7 +138,8 @@ class SimulatedNode:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         store = cast(Store, UnreliableStore(inner, self, chaos, note))
         made = Options(
-            roles=ROLES,
+            roles=(*ROLES, "dispatcher") if buses else ROLES,
+            buses=buses,
             node_name=name,
             plan_ahead_seconds=options["plan_ahead_seconds"],
             execution_window_seconds=options["execution_window_seconds"],

@@ -11,13 +11,26 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from horarium.clock import SECOND, Instant, to_micros
-from horarium.model import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, Job, Run, RunChange, State
+from horarium.model import (
+    BUS_QUEUES,
+    CLAIMED,
+    TRANSITIONS,
+    UNFINISHED,
+    Cause,
+    Disposition,
+    Job,
+    Run,
+    RunChange,
+    State,
+    awaits_worker,
+)
 from horarium.stores.memory.space import Space
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
+from horarium.testing.simulate.follow_ups import FollowUps
 
 OWNED = (
     "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max",
+    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
     "deleted_at",
 )  # fmt: skip
 """The fields of a job that only its owner changes."""
@@ -96,6 +109,8 @@ class Books:
                 self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.fail(f"run {new.id} was {old.state} and was written again")
+        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
+            self.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.fail(f"run {new.id}: token {new.token} after token {self.tokens[new.id]}: a stale claim was obeyed")
         if new.state in CLAIMED:
@@ -160,6 +175,7 @@ class Books:
         was held up, or because the work took as long as it may; never because the node forgot that it has it."""
         if (
             self.rescuing
+            and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
             and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
         ):
@@ -255,6 +271,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.beside = WatchedBeside(self.witness)
+        self.follow_ups = FollowUps(books.fail)
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
@@ -267,6 +284,7 @@ class WatchedSpace(Space):
         if added:
             self.books.added(run)
             self.witness.run_added(run)
+            self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
     def apply(self, change: RunChange, now: Instant) -> bool:
@@ -281,6 +299,7 @@ class WatchedSpace(Space):
         super().put_run(run)
         self.books.changed(old, run)
         self.witness.run_changed(old, run)
+        self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

@@ -16,6 +16,7 @@ from typing import Any
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
+from horarium.buses.memory import MemoryBroker
 from horarium.clock import SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
@@ -24,6 +25,7 @@ from horarium.model import Cancelled, Cause, Deferred, Failed, Outcome, Released
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.policies import Overlap
+from horarium.testing.simulate.follow_ups import ON
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import Books
 from horarium.wire.definitions import JobDefinition, definition_of, read_definition
@@ -60,14 +62,14 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     return interval if kind < 6 else {**interval, "anchor": to_text(now - chance.randrange(100) * SECOND)}
 
 
-def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
+def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -> JobDefinition:
     """A job with policies of every kind."""
     heartbeat = chance.choice((1, 2, 5))
     window = chance.choice(({}, {}, {"window_seconds": 5}))
     fields: dict[str, Any] = {
         "name": name,
         "trigger": a_trigger(chance, now),
-        "target": _a_target(chance),
+        "target": _a_target(chance, on_bus),
         "catch_up": {"policy": chance.choice(("none", "latest", "all")), **window},
         "overlap": chance.choice([overlap.value for overlap in Overlap]),
         "retry": {"attempts_max": chance.randint(1, 4), "backoff_seconds": chance.choice((0, 0.5, 2))},
@@ -75,6 +77,7 @@ def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
         "jitter_seconds": chance.choice((0, 0, 0, 1.5)),
         "priority": chance.choice((0, 0, 5)),
         "retention": {"finished_seconds": chance.choice((None, None, 5))},
+        "on": ON.get(name, {}),
     }
     if chance.random() < 0.3:
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}
@@ -89,7 +92,9 @@ def a_definition(chance: Random, name: str, now: Instant) -> JobDefinition:
     return read_definition(fields)
 
 
-def _a_target(chance: Random) -> dict[str, Any]:
+def _a_target(chance: Random, on_bus: float = 0.0) -> dict[str, Any]:
+    if on_bus and chance.random() < on_bus:
+        return {"type": "bus"}
     if chance.random() < 0.75:
         return {"type": "handler", "name": chance.choice(HANDLERS)}
     return {"type": "queue", "queue": chance.choice(QUEUES).removeprefix("pull/")}
@@ -112,6 +117,7 @@ class Behaviour:
         self._books = books
         self._quick = fraction(seed, "quick") < QUICK_WORLDS
         self.calm: asyncio.Event = asyncio.Event()
+        self.broker = MemoryBroker()
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
         """The handler of one node."""
@@ -222,11 +228,14 @@ class RemoteWorker:
 class People:
     """Those who define, change, pause, trigger and cancel."""
 
-    def __init__(self, chance: Random, nodes: Callable[[], SimulatedNode | None], books: Books) -> None:
+    def __init__(
+        self, chance: Random, nodes: Callable[[], SimulatedNode | None], books: Books, on_bus: float = 0.0
+    ) -> None:
         self._chance = chance
         self._nodes = nodes
         self._books = books
         self._asked = 0
+        self._on_bus = on_bus
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
             self._trigger, self._cancel, self._cancel, self._cancel, self._retry, self._backfill, self._burst,
@@ -258,7 +267,9 @@ class People:
         return node.runtime.operations
 
     async def _put(self, node: SimulatedNode, name: str) -> None:
-        await node.call(self._operations(node).jobs.put_job(a_definition(self._chance, name, node.clock.now())))
+        await node.call(
+            self._operations(node).jobs.put_job(a_definition(self._chance, name, node.clock.now(), self._on_bus))
+        )
 
     async def _again(self, node: SimulatedNode, name: str) -> None:
         """The same content again: nothing may change."""
@@ -277,7 +288,7 @@ class People:
                 {"overlap": self._chance.choice([overlap.value for overlap in Overlap])},
                 {"enabled": self._chance.random() < 0.5},
                 {"enabled": True, "trigger": a_trigger(self._chance, node.clock.now())},
-                {"target": _a_target(self._chance)},
+                {"target": _a_target(self._chance, self._on_bus)},
             )
         )
         await node.call(self._operations(node).jobs.patch_job(name, changes))

@@ -18,10 +18,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.loop import NodeClock, Time, VirtualLoop
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
 from horarium.testing.simulate.oracle import check_fires
@@ -61,7 +63,9 @@ class Report(Struct, frozen=True):
 class World:
     """Everything that a seed implies. `make_store`: a node's view of the data (mutants come in here)."""
 
-    def __init__(self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None) -> None:
+    def __init__(
+        self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0
+    ) -> None:
         self.seed = seed
         self.chance = Random(seed)
         self.time = Time(START)
@@ -86,6 +90,7 @@ class World:
             "plan_ahead_seconds": self.chance.choice((0.5, 1.0, 5.0)),
             "execution_window_seconds": self.chance.choice((0.0, 0.0, 1.0)),
             "handler_concurrency": self.chance.choice((1, 4, 4, 20)),
+            "on_bus": on_bus,
         }
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -147,13 +152,16 @@ class World:
 
     async def _live(self) -> int:
         self.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.some_node, self.books)
+        self.people = People(self.chance, self.some_node, self.books, self._options["on_bus"])
         for _ in range(self.chance.randint(1, NODES_MAX)):
             await self._start_node()
         workers = [
             asyncio.ensure_future(RemoteWorker(f"worker-{index}", self.chance, self.some_node, self.behaviour).work())
             for index in range(2)
         ]
+        if self._options["on_bus"]:
+            worker = BusWorker(self.behaviour.broker, self.chance, self.books, self.behaviour.calm)
+            workers += [asyncio.ensure_future(worker.work()) for _ in range(2)]
         fires = 0
         try:
             await self._storm()
@@ -162,6 +170,7 @@ class World:
             if self.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.exact, self.fail)
                 self._space.witness.check(self.fail)
+                self._space.follow_ups.check(self.exact)
         finally:
             await self._end(workers)
         return fires
@@ -271,8 +280,9 @@ class World:
         skew = self.chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
         clock = NodeClock(self.time, skew)
         node = SimulatedNode(
-            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called
-        )
+            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called,
+            {"default": MemoryBus(self.behaviour.broker)} if self._options["on_bus"] else None,
+        )  # fmt: skip
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))
         node.killed = lambda: self._kill(name)
@@ -349,6 +359,7 @@ class _LogWatcher(logging.Handler):
         self._log.propagate = self._kept
 
 
-def simulate(seed: int, steps: int = STEPS, make_store: StoreFactory | None = None) -> Report:
-    """Run the world of this seed. Raises Violation with the seed, the step and the end of the trace."""
-    return World(seed, steps, make_store).run()
+def simulate(seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0) -> Report:
+    """Run the world of this seed. `on_bus`: the share of jobs that go to a broker. Raises Violation with the seed, the
+    step and the end of the trace."""
+    return World(seed, steps, make_store, on_bus).run()

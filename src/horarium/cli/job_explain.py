@@ -1,0 +1,61 @@
+"""`horarium job explain`: why a job ran, did not run, will run or will not run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from horarium.cli.fields import since_moment
+from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table
+from horarium.cli.shell import connect, server_options
+from horarium.clock import SystemClock, to_datetime
+
+COLUMNS = (
+    Column("at", when=True, whole=True), Column("fires", whole=True), Column("disposition", whole=True),
+    Column("reason"),
+)  # fmt: skip
+
+
+@click.command(
+    help="Say why a job ran, did not run, will run or will not run: at an instant, or at each fire time of a span.\n\n"
+    "\b\nExamples:\n  horarium job explain nightly --at 2027-03-28T02:30:00+01:00\n"
+    "  horarium job explain nightly --since 7d"
+)
+@click.argument("name", metavar="NAME")
+@click.option("--at", "at", metavar="WHEN", help="An instant, or a time ago such as 2h; left out: now.")
+@click.option("--since", metavar="WHEN", help="Each fire time from then on: an instant, or a time ago such as 7d.")
+@click.option("--until", metavar="WHEN", help="Each fire time before then; left out: now.")
+@server_options
+def explain(
+    name: str, at: str | None, since: str | None, until: str | None, url: str, api_key: str | None, as_json: bool
+) -> None:
+    if at is not None and (since is not None or until is not None):
+        raise click.UsageError("give --at, or --since and --until")
+    if since is None and until is not None:
+        raise click.UsageError("--since is missing: where does the span begin?")
+    now = to_datetime(SystemClock().now())
+
+    def moment(text: str | None) -> datetime:
+        return now if text is None else since_moment(text, now)
+
+    with connect(url, api_key) as client:
+        if since is not None:
+            items = client.explain_span(name, moment(since), moment(until))
+            if as_json:
+                print_json_list(items)
+                return
+            rows = ((each.at, "yes" if each.fires else "no", each.disposition or "", each.reason) for each in items)
+            print_table(COLUMNS, rows, "No fire time lies in that span.")
+            return
+        told = client.explain(name, None if at is None else moment(at))
+    if as_json:
+        print_json(told)
+        return
+    run = told.run.id if told.run else None
+    print_fields(
+        [
+            ("at", told.at), ("fires", told.fires), ("reason", told.reason), ("disposition", told.disposition or None),
+            ("run", run), ("previous", told.previous), ("next", told.next),
+        ]
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""The calls of the REST API that look at runs closely: what they say, and why they ran or did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from horarium.client.transport import Answer, segment
+from horarium.errors import HorariumError
+from horarium.wire.views import RunView
+
+T = TypeVar("T")
+LOG_WAIT_SECONDS = 15.0
+
+
+class Line(Struct, frozen=True):
+    """One line of a run's log, as it is reported."""
+
+    text: str
+    stream: str = "stdout"
+    at: datetime | None = None
+
+
+class LogLine(Struct, frozen=True):
+    """One line of a run's log, as it is read."""
+
+    at: datetime
+    stream: str
+    text: str
+
+
+class LogPage(Struct, frozen=True):
+    """Lines of a run's log. `next_cursor`: where to go on; None once the run is over and all of it was read."""
+
+    items: list[LogLine]
+    next_cursor: str | None
+
+
+class Explained(Struct, frozen=True):
+    """Why a job ran, did not run, will run or will not run at an instant."""
+
+    at: datetime
+    fires: bool
+    reason: str
+    previous: datetime | None
+    next: datetime | None
+    disposition: str | UnsetType = UNSET
+    run: RunView | UnsetType = UNSET
+
+
+class _ExplainedPage(Struct):
+    items: list[Explained]
+    next_cursor: str | None = None
+
+
+class Watching:
+    """A part of `Client`."""
+
+    def _call(self, method: str, path: str, **how: Any) -> Answer:
+        raise NotImplementedError
+
+    def log(self, run_id: str, token: int, lines: Sequence[str | Line], *, within_seconds: float | None = None) -> None:
+        """Add up to 1,000 lines to the log of a claimed run. Raises LeaseLost. `within_seconds`: one try only."""
+        attempts = None if within_seconds is None else 1
+        body = {"token": token, "lines": list(lines)}
+        path = f"/runs/{segment(run_id)}/log"
+        self._call("POST", path, body=body, repeatable=False, timeout_seconds=within_seconds, attempts_max=attempts)
+
+    def run_log(self, run_id: str, after: str | None = None, wait_seconds: float = 0.0) -> LogPage:
+        """What a run has said since `after` (the `next_cursor` of the page before). With `wait_seconds`, at most 20,
+        the answer comes as soon as there is a line."""
+        query = {"after": after, "wait_seconds": wait_seconds}
+        return _decode(self._call("GET", f"/runs/{segment(run_id)}/log", query=query), LogPage)
+
+    def follow_log(self, run_id: str, *, follow: bool = True) -> Iterator[LogLine]:
+        """All that a run has said, and, with `follow`, what it says until it is over."""
+        cursor: str | None = None
+        while True:
+            page = self.run_log(run_id, cursor, LOG_WAIT_SECONDS if follow and cursor is not None else 0.0)
+            yield from page.items
+            if page.next_cursor is None or (not follow and not page.items):
+                return
+            cursor = page.next_cursor
+
+    def explain(self, name: str, at: datetime | None = None) -> Explained:
+        """Why the job ran, did not run, will run or will not run then (left out: now)."""
+        query = {"at": None if at is None else at.isoformat()}
+        return _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), Explained)
+
+    def explain_span(self, name: str, since: datetime, until: datetime) -> Iterator[Explained]:
+        """The same for each fire time of a span, those that the rule excludes too."""
+        query: dict[str, Any] = {"since": since.isoformat(), "until": until.isoformat(), "limit": 200}
+        while True:
+            page = _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), _ExplainedPage)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            query["cursor"] = page.next_cursor
+
+
+def _decode(answer: Answer, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None

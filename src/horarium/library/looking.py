@@ -1,0 +1,69 @@
+"""What a program may look at closely: what its runs say, and why they ran or did not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from horarium.clock import to_datetime, to_instant
+from horarium.library.values import Run, Stats, stats_of
+from horarium.operations.facade import Operations
+from horarium.operations.logs import LINES_MAX
+from horarium.wire.views import moment
+
+
+class LogLine(Struct, frozen=True):
+    """One line of a run's log."""
+
+    at: datetime
+    stream: str
+    text: str
+
+
+class Explained(Struct, frozen=True):
+    """Why a job ran, did not run, will run or will not run at an instant. `fires`: whether it did or will. `previous`
+    and `next`: the fire times of its rule around it."""
+
+    at: datetime
+    fires: bool
+    reason: str
+    disposition: str | None
+    run: Run | None
+    previous: datetime | None
+    next: datetime | None
+
+
+class Looking:
+    """A part of `Scheduler`."""
+
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
+
+    async def run_log(self, run_id: str) -> list[LogLine]:
+        """All that a run has said so far, as far as it is kept. Raises NotFound."""
+        found: list[LogLine] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._operations.logs.read(run_id, after, LINES_MAX)
+            found += [LogLine(to_datetime(line.at), line.stream, line.text) for line in page.lines]
+            after = page.next_line if page.lines else None
+        return found
+
+    async def stats(self) -> Stats:
+        """Counts by queue, and which queues no worker serves."""
+        return stats_of(await self._operations.stats())
+
+    async def explain(self, job: str, at: datetime | None = None) -> Explained:
+        """Why a job ran, did not run, will run or will not run at an instant (left out: now). Raises NotFound."""
+        told = await self._operations.explaining.at(job, None if at is None else to_instant(at))
+        return Explained(
+            to_datetime(told.at),
+            told.fires,
+            told.reason,
+            told.disposition,
+            None if told.run is None else Run(told.run),
+            moment(told.previous),
+            moment(told.next),
+        )

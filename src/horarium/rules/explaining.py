@@ -1,0 +1,389 @@
+"""Why a job ran, did not run, will run or will not run at an instant.
+
+What happened is in the run, if there is one. All else follows from the rule, the job's window and its pauses, and is
+worked out here, never stored: `excluded`, `dst_gap` and `limit_reached` are dispositions that no row has.
+
+Why a rule does not fire at an instant is found from outside, by asking it: it is asked without its exclusions, without
+the gap of the clock, and on which days it fires at all. So it holds for every trigger, and for those that others add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from horarium.clock import DAY, INSTANT_MAX, MINUTE, SECOND, Instant, to_text
+from horarium.errors import HorariumError, TooExpensive
+from horarium.model import UNFINISHED, Cause, Disposition, Job, Run, State
+from horarium.rules.planning import trigger_of
+from horarium.triggers import Trigger, parse_trigger
+from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.compose import Except, zone_of
+from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
+from horarium.triggers.zones import Gap, Zone, get_zone
+
+DAYS_LOOKED_AT = 40
+"""On how many of its days a rule is looked at, to say what they have in common."""
+FEW_DAYS = 5
+"""Days of the month are named one by one up to this number."""
+
+
+class Explanation(NamedTuple):
+    """`fires`: whether the job ran, runs or will run for this instant. `previous` and `next`: the fire times of its
+    rule around it."""
+
+    at: Instant
+    fires: bool
+    reason: str
+    disposition: Disposition | None = None
+    run: Run | None = None
+    previous: Instant | None = None
+    next: Instant | None = None
+
+
+def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
+    """`job`: as it was at the instant. `run`: the one for this instant, or the skipped one that covers it."""
+    with limited(2 * PLAN_STEPS):
+        before, after = _around(job, at)
+        told = _from_run(run, now) if run is not None else _from_rule(job, at, now)
+    return told._replace(at=at, run=run, previous=before, next=after)
+
+
+def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
+    """Fire times of the job's rule in (after, until], those that it excludes too; the first `limit`."""
+    trigger = trigger_of(job)
+    while isinstance(trigger, Except):
+        trigger = trigger.trigger
+    with limited(2 * PLAN_STEPS):
+        return trigger.list_fires(after, until, limit)
+
+
+# ---- from the run -----------------------------------------------------------------------------------------------
+
+
+def _from_run(run: Run, now: Instant) -> Explanation:
+    if run.state is State.SKIPPED:
+        return Explanation(run.fire_at, False, _said_of_skipped(run), run.disposition or Disposition.MISSED)
+    why = _CAUSES.get(run.cause, "it ran")
+    if run.state in UNFINISHED:
+        return Explanation(run.fire_at, True, f"{why}; {_said_of_unfinished(run, now)}", run.disposition)
+    begun = run.attempt > 0 or run.state is State.COMPLETED
+    how = f"{run.state}" + (f": {run.error}" if run.error else "")
+    if run.disposition is Disposition.NOT_STARTED:
+        how = "no worker started it in time"
+    late = _late(run)
+    return Explanation(run.fire_at, begun, f"{why}; {how}{late}", run.disposition)
+
+
+_CAUSES = {
+    Cause.SCHEDULE: "the rule fires then",
+    Cause.CATCH_UP: "the rule fires then; it was caught up on later",
+    Cause.MANUAL: "it was asked for by hand",
+    Cause.BACKFILL: "it was asked for as a backfill",
+}
+
+
+def _said_of_skipped(run: Run) -> str:
+    said = run.history[0].message if run.history else str(run.disposition)
+    return said if run.fires > 1 or not run.error else f"{run.disposition}: {run.error}"
+
+
+def _said_of_unfinished(run: Run, now: Instant) -> str:
+    if run.state is not State.PENDING:
+        return f"attempt {run.attempt} is performed by {run.worker or 'a worker'}"
+    if run.due_at > now:
+        again = f" after attempt {run.attempt} failed: {run.error}" if run.attempt and run.error else ""
+        return f"it waits until {to_text(run.due_at)}{again}"
+    return f"it is due and waits in the queue {run.queue} for a worker, for an earlier run of its job, or for room"
+
+
+def _late(run: Run) -> str:
+    if run.started_at is None or run.started_at - run.fire_at < MINUTE or run.cause is not Cause.SCHEDULE:
+        return ""
+    return f"; its last attempt began {timedelta(microseconds=run.started_at - run.fire_at)} after the fire time"
+
+
+# ---- from the rule ----------------------------------------------------------------------------------------------
+
+
+def _from_rule(job: Job, at: Instant, now: Instant) -> Explanation:
+    trigger, zone = trigger_of(job), _zone(job)
+    fires = _fires(trigger, at)
+    gap = _gap_around(zone, at)
+    missing = None if gap is None else _missing(job, at, gap)
+    said = "" if gap is None or missing is None else _said_of_gap(missing, zone)
+    if not fires:
+        return _why_not(job, trigger, zone, at, _became(trigger, zone, at, gap, said) if gap and said else None)
+    for refused in (_outside(job, at), _paused(job, at, now), _limited(job, at)):
+        if refused is not None:
+            return refused
+    how = f"{said}: moved to {_clock(zone, at)}" if said else "the rule fires then"
+    if at > now:
+        return Explanation(at, True, f"{how}: it will run")
+    if at > job.planned_until:
+        return Explanation(at, True, f"{how}: it is due, and is about to be planned")
+    if at <= job.created_at:
+        text = f"{how}, but the job was made later, at {to_text(job.created_at)}"
+        return Explanation(at, False, text)
+    return Explanation(at, False, f"{how}; no run is kept: it was deleted by retention, or the job was changed since")
+
+
+def _why_not(job: Job, trigger: Trigger, zone: Zone, at: Instant, in_gap: str | None) -> Explanation:
+    if in_gap is not None:
+        return Explanation(at, False, in_gap, Disposition.DST_GAP)
+    excluded = _excluded(trigger, at)
+    if excluded is not None:
+        return Explanation(at, False, f"excluded by {excluded}", Disposition.EXCLUDED)
+    return _outside(job, at) or Explanation(at, False, _mismatch(trigger, zone, at))
+
+
+def _outside(job: Job, at: Instant) -> Explanation | None:
+    if job.starts_at is not None and at < job.starts_at:
+        return Explanation(at, False, f"before starts_at, {to_text(job.starts_at)}")
+    if job.ends_at is not None and at >= job.ends_at:
+        return Explanation(at, False, f"after ends_at, {to_text(job.ends_at)}")
+    return None
+
+
+def _paused(job: Job, at: Instant, now: Instant) -> Explanation | None:
+    if job.enabled or (job.paused_at is not None and at <= job.paused_at):
+        return None
+    since = "" if job.paused_at is None else f" since {to_text(job.paused_at)}"
+    why = f", because: {job.pause_reason}" if job.pause_reason else ""
+    later = "; it will not run unless the job is resumed before" if at > now else ""
+    return Explanation(at, False, f"paused{since}{why}{later}", Disposition.SKIPPED_PAUSED)
+
+
+def _limited(job: Job, at: Instant) -> Explanation | None:
+    if job.fires_max is None or at <= job.planned_until:
+        return None
+    left = job.fires_max - job.fires_count
+    before = trigger_of(job).count_fires(job.planned_until, at, max(left, 0) + 1)
+    if before <= left:
+        return None
+    text = f"limit reached: {job.fires_max:,} runs (fires_max), {job.fires_count:,} of them made by now"
+    return Explanation(at, False, text, Disposition.LIMIT_REACHED)
+
+
+# ---- exclusions -------------------------------------------------------------------------------------------------
+
+
+def _excluded(trigger: Trigger, at: Instant) -> str | None:
+    """What takes this instant away from the rule, in words; None: it is not in the rule to begin with."""
+    if isinstance(trigger, Except):
+        covering = [item.words() for item in trigger.excluded if item.end_of(at) > at]
+        if covering and _fires(trigger.trigger, at):
+            return f'"except {say_list(covering)}"'
+        return _excluded(trigger.trigger, at)
+    members = getattr(trigger, "children", None)
+    for member in members() if members is not None else ():
+        found = _excluded(member, at)
+        if found is not None:
+            return found
+    return _excluded_by_date(trigger, at)
+
+
+def _excluded_by_date(trigger: Trigger, at: Instant) -> str | None:
+    """An rrule has exclusions of its own: EXDATE and EXRULE."""
+    spec = trigger.spec()
+    text = spec.get("rrule")
+    if not isinstance(text, str) or "EX" not in text:
+        return None
+    for name in ("EXDATE", "EXRULE"):
+        without = "\n".join(line for line in text.splitlines() if not line.upper().startswith(name))
+        if without != text and _fires_as({**spec, "rrule": without}, at):
+            return name
+    return None
+
+
+# ---- the gap of the clock ---------------------------------------------------------------------------------------
+
+
+class _Gap(NamedTuple):
+    """A change of the clock that skips wall times: when, and the offset before it."""
+
+    start: Instant
+    before: int
+
+
+def _gap_around(zone: Zone, at: Instant) -> _Gap | None:
+    """The gap in which the instant lies by the offset before it."""
+    second = at // SECOND
+    segment = zone.segment_at(second)
+    if segment.start <= 0:
+        return None
+    before = zone.segment_at(segment.start - 1).offset
+    skipped = segment.offset - before
+    if skipped <= 0 or second - segment.start >= skipped:
+        return None
+    return _Gap(segment.start * SECOND, before)
+
+
+def _missing(job: Job, at: Instant, gap: _Gap) -> datetime | None:
+    """The wall time that the rule names and the clock skips, if it is for this one that the instant is looked at."""
+    trigger = trigger_of(job)
+    spec = trigger.spec()
+    if _fires_as(_with_gap(spec, Gap.SKIP), at):
+        return None
+    if _fires_as(_with_gap(spec, Gap.SHIFT), at):
+        return _wall(at // SECOND + gap.before)
+    if at == gap.start and _fires(trigger, at):
+        shifted = parse_trigger(_with_gap(spec, Gap.SHIFT)).next_fire(at)
+        return None if shifted is None else _wall(shifted // SECOND + gap.before)
+    return None
+
+
+def _became(trigger: Trigger, zone: Zone, at: Instant, gap: _Gap, said: str) -> str:
+    """What the policy makes of a wall time that the clock skips."""
+    policy = _gap_policy(trigger.spec()) or Gap.SKIP
+    if policy is Gap.SKIP:
+        return f"{said}, and the policy is to skip it"
+    return f"{said}: moved to {_clock(zone, gap.start if policy is Gap.RUN_AT_TRANSITION else at)}"
+
+
+def _with_gap(spec: Mapping[str, Any], gap: Gap) -> dict[str, Any]:
+    """The same rule with another policy for gaps, members too."""
+    changed: dict[str, Any] = dict(spec)
+    if spec.get("type") in ("cron", "rrule"):
+        changed["gap"] = str(gap)
+    if isinstance(spec.get("trigger"), Mapping):
+        changed["trigger"] = _with_gap(spec["trigger"], gap)
+    if isinstance(spec.get("triggers"), list):
+        changed["triggers"] = [_with_gap(member, gap) for member in spec["triggers"]]
+    return changed
+
+
+def _gap_policy(spec: Mapping[str, Any]) -> Gap | None:
+    """The policy of the rule, or of its first member that has one."""
+    match spec.get("type"):
+        case "cron":
+            return Gap(spec.get("gap", Gap.RUN_AT_TRANSITION))
+        case "rrule":
+            return Gap(spec.get("gap", Gap.SHIFT))
+    members = [spec.get("trigger"), *spec.get("triggers", ())]
+    return next((found for each in members if isinstance(each, Mapping) and (found := _gap_policy(each))), None)
+
+
+def _said_of_gap(missing: datetime, zone: Zone) -> str:
+    return f"in the gap of {_day(missing.date())} ({missing:%H:%M} does not exist in {zone.key})"
+
+
+# ---- what does not match ----------------------------------------------------------------------------------------
+
+
+def _mismatch(trigger: Trigger, zone: Zone, at: Instant) -> str:
+    """Why the rule does not fire then, from the days and times at which it does."""
+    rule = trigger.words()
+    try:
+        here = _wall(zone.to_wall(at // SECOND))
+        same_day = _times_around(trigger, zone, here.date(), at)
+        if same_day:
+            return f"not at {here:%H:%M:%S}: around it, on that day, it fires at {say_list(same_day)} ({rule})"
+        return f"{_mismatched_day(_days_from(trigger, zone, at), here.date())} ({rule})"
+    except TooExpensive:
+        return f"the rule does not fire then ({rule})"
+
+
+def _mismatched_day(days: list[date], asked: date) -> str:
+    told = _day(asked)
+    weekdays = sorted({_weekday(day) for day in days})
+    if len(days) < DAYS_LOOKED_AT // 4:
+        return f"no fire time on {told}" if days else f"no fire time on {told} or later"
+    if _weekday(asked) not in weekdays:
+        return f"not a {say_list([WEEKDAYS[day] for day in weekdays], 'or')}: {told} is a {WEEKDAYS[_weekday(asked)]}"
+    months = sorted({day.month for day in days})
+    if asked.month not in months and days[-1] - days[0] > timedelta(days=366):
+        return f"not in {say_list([MONTHS[month - 1] for month in months], 'or')}: {told}"
+    of_month = sorted({day.day for day in days})
+    if asked.day not in of_month and len(of_month) <= FEW_DAYS:
+        return f"not day {say_list([str(day) for day in of_month], 'or')} of the month: {told}"
+    return f"no fire time on {told}"
+
+
+def _times_around(trigger: Trigger, zone: Zone, day: date, at: Instant) -> list[str]:
+    """The fire times of that day before and after the instant, one of each."""
+    before = trigger.last_fire(_start_of(zone, day) - 1, at - 1)
+    after = trigger.next_fire(at)
+    ends = _start_of(zone, day + timedelta(days=1))
+    return [_clock(zone, fire) for fire in (before, after) if fire is not None and fire < ends]
+
+
+def _days_from(trigger: Trigger, zone: Zone, at: Instant) -> list[date]:
+    """The days from then on, in the rule's zone, on which it fires."""
+    days: list[date] = []
+    after = at
+    while len(days) < DAYS_LOOKED_AT:
+        fire = trigger.next_fire(after)
+        if fire is None or fire > INSTANT_MAX - 2 * DAY:
+            break
+        days.append(_wall(zone.to_wall(fire // SECOND)).date())
+        after = _start_of(zone, days[-1] + timedelta(days=1)) - 1
+    return days
+
+
+# ---- shared -----------------------------------------------------------------------------------------------------
+
+
+def _zone(job: Job) -> Zone:
+    trigger = trigger_of(job)
+    named = getattr(trigger, "_zone", None) or getattr(trigger, "zone", None)
+    if isinstance(named, Zone):
+        return named
+    return get_zone(named if isinstance(named, str) else zone_of(trigger))
+
+
+def _fires(trigger: Trigger, at: Instant) -> bool:
+    return trigger.next_fire(at - 1) == at
+
+
+def _fires_as(spec: Mapping[str, Any], at: Instant) -> bool:
+    """Whether the rule fires then if it is written like this."""
+    try:
+        return _fires(parse_trigger(dict(spec)), at)
+    except HorariumError:
+        return False
+
+
+def _around(job: Job, at: Instant) -> tuple[Instant | None, Instant | None]:
+    """The last fire time before the instant (as far as the rule is easily asked), and the first after it, within the
+    job's window."""
+    trigger = trigger_of(job)
+    start = max(job.starts_at or 0, 0)
+    end = INSTANT_MAX if job.ends_at is None else job.ends_at
+    before: Instant | None = None
+    span = DAY
+    try:
+        after = trigger.next_fire(max(at, start - 1))
+        while before is None and at - 1 > start:
+            begin = max(at - span, start)
+            before = trigger.last_fire(begin - 1, min(at - 1, end - 1))
+            if begin == start:
+                break
+            span *= 8
+    except TooExpensive:
+        return before, None
+    return before, None if after is None or after >= end else after
+
+
+def _wall(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _start_of(zone: Zone, day: date) -> Instant:
+    wall = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+    return zone.to_utc(wall, Gap.RUN_AT_TRANSITION)[0] * SECOND
+
+
+def _clock(zone: Zone, at: Instant) -> str:
+    wall = _wall(zone.to_wall(at // SECOND))
+    return f"{wall:%H:%M}" if wall.second == 0 else f"{wall:%H:%M:%S}"
+
+
+def _weekday(day: date) -> int:
+    """0 is Sunday."""
+    return day.isoweekday() % 7
+
+
+def _day(day: date) -> str:
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"

@@ -1,0 +1,361 @@
+"""What follows from what happens to a run: `follow` says which runs a change brings along, and touches nothing.
+
+A job's `on` says what is wanted on which occasion. A notification is a run in the queue `notify`, whose payload names
+the channel and says what happened. A job that is triggered is a run in the queue `follow`, whose delivery asks for a
+run of that job. Both belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`:
+it is made once, by however many nodes, and whether the end of the run or the watcher comes first.
+
+A run that followed carries its depth in its own unique key (`follow/DEPTH/RUN/OCCASION/ACTION`), and what follows from
+it lies one deeper. At DEPTH_MAX the chain ends, and the last run says so in its history: so no cycle runs away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Instant, to_micros, to_text
+from horarium.model import (
+    CLAIMED,
+    TIMED,
+    UNFINISHED,
+    Cause,
+    Disposition,
+    Event,
+    EventKind,
+    Follow,
+    Job,
+    Occasion,
+    Plan,
+    Run,
+    RunChange,
+    RunPolicy,
+    State,
+    fraction,
+    run_id,
+)
+from horarium.model.follows import AFTER_MAX
+from horarium.policies import Retry
+from horarium.rules.planning import PLANNED_CAUSES
+
+NOTIFY_QUEUE = "notify"
+FOLLOW_QUEUE = "follow"
+DEPTH_MAX = 100
+"""Runs that may follow from one another, each from the end of the one before."""
+NOTIFY_POLICY = RunPolicy(retry=Retry(attempts_max=15, backoff_seconds=5, backoff_max_seconds=900))
+FOLLOW_POLICY = RunPolicy(retry=Retry(attempts_max=100, backoff_seconds=1, backoff_max_seconds=60))
+NOTIFY_SECONDS = 60.0
+"""How long one notification may take to be delivered."""
+
+_CHAIN = "follow/"
+_PUT_BACK = frozenset({EventKind.FAILED, EventKind.TIMED_OUT, EventKind.LOST})
+_AT_END: dict[State, tuple[Occasion, ...]] = {
+    State.COMPLETED: (Occasion.RECOVERED, Occasion.COMPLETED),
+    State.FAILED: (Occasion.NOT_STARTED, Occasion.FAILED, Occasion.ATTEMPT_FAILED),
+    State.CANCELLED: (Occasion.CANCELLED,),
+    State.SKIPPED: (Occasion.MISSED,),
+}
+"""What each end may be told as, the most telling first: a channel hears of one end once."""
+_RESULTS = frozenset({State.COMPLETED, State.FAILED})
+
+
+class Told(Struct, frozen=True):
+    """One event, as a channel hears it."""
+
+    event: str
+    job: str | None
+    run_id: str | None
+    fire_at: str | None
+    at: str
+    message: str
+    count: int = 1
+
+
+# ---- what happened ----------------------------------------------------------------------------------------------
+
+
+def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occasion]:
+    """What this change of a run (from the state `was`) is an occasion of, whether its job asks for it or not.
+    `recovered` is among them if it may be one: that is for the runs before it to say."""
+    if run.state is State.PENDING:
+        return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
+    if was is not None and was not in UNFINISHED:
+        return []
+    if run.state not in _AT_END or run.disposition is Disposition.WITHDRAWN:
+        return []
+    found = [occasion for occasion in _AT_END[run.state] if _is(run, occasion)]
+    return [*found, *(occasion for occasion in (Occasion.LATE, Occasion.OVERDUE) if run.state is not State.SKIPPED)]
+
+
+def _is(run: Run, occasion: Occasion) -> bool:
+    match occasion:
+        case Occasion.NOT_STARTED:
+            return run.disposition is Disposition.NOT_STARTED
+        case Occasion.ATTEMPT_FAILED:
+            return run.disposition is not Disposition.NOT_STARTED
+        case Occasion.MISSED:
+            return run.disposition is Disposition.MISSED
+        case _:
+            return True
+
+
+def _was_put_back(run: Run, now: Instant) -> bool:
+    last = run.history[-1] if run.history else None
+    return last is not None and last.kind in _PUT_BACK and last.at == now
+
+
+def owed_at(job: Job, run: Run) -> Instant:
+    """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime), or
+    when it was asked for by hand."""
+    if run.cause not in PLANNED_CAUSES:
+        return run.due_at_first
+    jitter = to_micros(job.jitter_seconds * fraction(job.id, run.fire_at)) if job.jitter_seconds else 0
+    return run.fire_at + jitter
+
+
+def began_at(run: Run) -> Instant | None:
+    """When its first attempt was claimed; None: it never was."""
+    first = next((event.at for event in run.history if event.state is State.RUNNING), None)
+    return run.started_at if first is None else first
+
+
+def is_behind(job: Job, run: Run, occasion: Occasion, seconds: float, now: Instant) -> bool:
+    """Whether the run is, or was, late (not begun in time) or overdue (not ended in time), as seen at `now`."""
+    begun = began_at(run) if occasion is Occasion.LATE else None
+    until = next(instant for instant in (begun, run.finished_at, now) if instant is not None)
+    return until - owed_at(job, run) > to_micros(seconds)
+
+
+def looks_back(job: Job, run: Run, was: State | None, now: Instant) -> int:
+    """How many of the job's earlier runs must be known to say what follows. 0 for nearly all."""
+    wanted = [(occasion, job.on.get(occasion, ())) for occasion in occasions(job, run, was, now)] if job.on else []
+    return max(
+        (
+            AFTER_MAX if occasion is Occasion.RECOVERED else follow.after - 1
+            for occasion, follows in wanted
+            for follow in follows
+            if occasion is not Occasion.ATTEMPT_FAILED
+        ),
+        default=0,
+    )
+
+
+def _in_a_row(job: Job, occasion: Occasion, seconds: float | None, earlier: Sequence[Run], now: Instant) -> int:
+    """How many runs before this one had the same, with none in between that ran and had not."""
+    count = 0
+    for run in earlier:
+        if occasion in TIMED:
+            same = run.state in _RESULTS and is_behind(job, run, occasion, seconds or 0, now)
+        else:
+            same = occasion in occasions(job, run, None, now)
+        if same:
+            count += 1
+        elif run.state in _RESULTS:
+            break
+    return count
+
+
+def failures_before(earlier: Sequence[Run]) -> list[Run]:
+    """The failed runs, the newest first, that no completed one has followed."""
+    failed: list[Run] = []
+    for run in earlier:
+        if run.state is State.COMPLETED:
+            break
+        if run.state is State.FAILED:
+            failed.append(run)
+    return failed
+
+
+# ---- what follows -----------------------------------------------------------------------------------------------
+
+
+def follow(job: Job | None, change: RunChange, now: Instant, earlier: Sequence[Run] = ()) -> RunChange:
+    """The change, with the runs that follow from it. `earlier`: the job's finished runs of fire times before this
+    one's, the newest first, as many as `looks_back` asks for."""
+    if job is None or not job.on:
+        return change
+    wanted = list(_wanted(job, change.run, change.state, now, earlier))
+    if not wanted:
+        return change
+    depth = depth_of(change.run)
+    runs = [run for each in wanted if (run := _follow_up(job, change.run, each, depth, now)) is not None]
+    ended = [each.follow.trigger for each in wanted if each.follow.trigger is not None and depth >= DEPTH_MAX]
+    run = _with_end_of_chain(change.run, ended, now) if ended else change.run
+    return replace(change, run=run, follow_ups=(*change.follow_ups, *runs))
+
+
+def follow_plan(planned: Plan, now: Instant, earlier: dict[str, Sequence[Run]] | None = None) -> Plan:
+    """The plan, with what follows from its changes, and from the fire times that it gives up. `earlier`: by run."""
+    job, before = planned.job, earlier or {}
+    if not job.on:
+        return planned
+    changes = tuple(follow(job, change, now, before.get(change.run.id, ())) for change in planned.changes)
+    runs = [
+        follow_up
+        for run in planned.runs
+        if run.state is State.SKIPPED and run.disposition is Disposition.MISSED
+        for each in _wanted(job, run, None, now, before.get(run.id, ()))
+        if (follow_up := _follow_up(job, run, each, 0, now)) is not None
+    ]
+    return replace(planned, changes=changes, runs=(*planned.runs, *runs))
+
+
+def follow_behind(job: Job, run: Run, now: Instant, earlier: Sequence[Run] = ()) -> list[Run]:
+    """What follows from a run that has not ended (or that should be there and is not) because it is late or overdue."""
+    wanted = _timed(job, run, TIMED, now, earlier)
+    depth = depth_of(run)
+    return [found for each in wanted if (found := _follow_up(job, run, each, depth, now)) is not None]
+
+
+class _Wanted(Struct, frozen=True):
+    """One thing that follows. `about`: the run that the unique key is of. `part`: the occasion in that key."""
+
+    occasion: Occasion
+    follow: Follow
+    about: str
+    part: str
+    count: int
+
+
+def _wanted(job: Job, run: Run, was: State | None, now: Instant, earlier: Sequence[Run]) -> Iterator[_Wanted]:
+    told: set[str] = set()
+    found = occasions(job, run, was, now)
+    for occasion in found:
+        if occasion in TIMED:
+            continue
+        for each in _of_occasion(job, run, occasion, now, earlier):
+            if each.follow.notify is not None and each.follow.notify in told:
+                continue
+            if each.follow.notify is not None:
+                told.add(each.follow.notify)
+            yield each
+    yield from _timed(job, run, TIMED & set(found), now, earlier)
+
+
+def _of_occasion(job: Job, run: Run, occasion: Occasion, now: Instant, earlier: Sequence[Run]) -> Iterator[_Wanted]:
+    follows = job.on.get(occasion, ())
+    if not follows:
+        return
+    about, part = run.id, str(occasion)
+    if occasion is Occasion.ATTEMPT_FAILED:
+        part, count = f"{occasion}.{run.attempt}", run.attempt
+    elif occasion is Occasion.RECOVERED:
+        failed = failures_before(earlier)
+        if not failed:
+            return
+        about, count = failed[0].id, len(failed)
+    else:
+        count = 1 + _in_a_row(job, occasion, None, earlier, now)
+    yield from (_Wanted(occasion, each, about, part, count) for each in follows if count >= each.after)
+
+
+def _timed(job: Job, run: Run, which: Collection[Occasion], now: Instant, earlier: Sequence[Run]) -> Iterator[_Wanted]:
+    for occasion in (Occasion.LATE, Occasion.OVERDUE):
+        for each in job.on.get(occasion, ()) if occasion in which else ():
+            if is_behind(job, run, occasion, each.seconds or 0, now):
+                count = 1 + _in_a_row(job, occasion, each.seconds, earlier, now)
+                if count >= each.after:
+                    yield _Wanted(occasion, each, run.id, str(occasion), count)
+
+
+def _follow_up(job: Job, run: Run, wanted: _Wanted, depth: int, now: Instant) -> Run | None:
+    """The run that follows; None: the chain ends here."""
+    key = f"{wanted.about}/{wanted.part}/{wanted.follow.action}"
+    if wanted.follow.notify is not None:
+        told = Told(
+            str(wanted.occasion),
+            job.name,
+            run.id,
+            to_text(run.fire_at),
+            to_text(now),
+            message_of(job, run, wanted.occasion, wanted.count, wanted.follow.seconds),
+            run.fires if wanted.occasion is Occasion.MISSED else 1,
+        )
+        return notify_run(wanted.follow.notify, told, key, now)
+    if depth >= DEPTH_MAX:
+        return None
+    payload = wanted.follow.payload
+    body: dict[str, Any] = {"job": wanted.follow.trigger, "depth": depth + 1}
+    if payload == "result":
+        body["payload"] = None if run.result is None else msgspec.Raw(run.result)
+    elif payload is not None:
+        body["payload"] = payload
+    return _run(FOLLOW_QUEUE, body, key, now, FOLLOW_POLICY)
+
+
+def notify_run(channel: str, told: Told, key: str, now: Instant, policy: RunPolicy = NOTIFY_POLICY) -> Run:
+    """The notification of one event to one channel. Of a channel one is delivered at a time."""
+    run = _run(NOTIFY_QUEUE, {"channel": channel, "event": told}, key, now, policy)
+    return replace(run, concurrency_key=f"notify/{channel}", concurrency_max=1, execution_seconds=NOTIFY_SECONDS)
+
+
+def _run(queue: str, body: dict[str, Any], key: str, now: Instant, policy: RunPolicy) -> Run:
+    return Run(
+        id=run_id(key, now),
+        queue=queue,
+        fire_at=now,
+        due_at=now,
+        created_at=now,
+        cause=Cause.FOLLOW_UP,
+        payload=msgspec.json.encode(body),
+        policy=policy,
+        unique_key=key,
+    )
+
+
+# ---- chains -----------------------------------------------------------------------------------------------------
+
+
+def chain_key(depth: int, key: str) -> str:
+    """The unique key of the run that a follow-up of this depth and key asks for."""
+    return f"{_CHAIN}{depth}/{key}"
+
+
+def depth_of(run: Run) -> int:
+    """How many runs it follows from, one after the other."""
+    key = run.unique_key
+    if key is None or not key.startswith(_CHAIN):
+        return 0
+    depth = key.removeprefix(_CHAIN).partition("/")[0]
+    return int(depth) if depth.isascii() and depth.isdigit() and len(depth) <= 3 else 0
+
+
+def _with_end_of_chain(run: Run, jobs: Sequence[str], now: Instant) -> Run:
+    said = f"the chain ends here, {DEPTH_MAX} runs deep: {', '.join(jobs)} not triggered"
+    events = list(run.history)
+    if run.finished and not (events and events[-1].at == now and events[-1].state is run.state):
+        events.append(Event(now, run.state, run.error or str(run.disposition or run.state)))
+    return replace(run, history=(*events, Event(now, run.state, said)))
+
+
+# ---- words ------------------------------------------------------------------------------------------------------
+
+
+def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: float | None = None) -> str:
+    """What happened, in one line."""
+    name, error = job.name, run.error or ""
+    match occasion:
+        case Occasion.COMPLETED:
+            return f"{name} completed"
+        case Occasion.FAILED:
+            row = f", {count} times in a row" if count > 1 else ""
+            return f"{name} failed{row}: {error}"
+        case Occasion.ATTEMPT_FAILED:
+            return f"{name}: attempt {run.attempt} of {job.retry.attempts_max} failed: {error}"
+        case Occasion.CANCELLED:
+            return f"{name} was cancelled: {error}"
+        case Occasion.MISSED:
+            many = f"{run.fires} fire times" if run.fires > 1 else "a fire time"
+            return f"{name} missed {many}, from {to_text(run.fire_at)}: {error}"
+        case Occasion.NOT_STARTED:
+            return f"{name} was not started in time: {error}"
+        case Occasion.RECOVERED:
+            return f"{name} recovered after {count} failed run{'s' if count > 1 else ''}"
+        case Occasion.LATE:
+            return f"{name} did not begin within {seconds:g} s of {to_text(owed_at(job, run))}"
+        case Occasion.OVERDUE:
+            return f"{name} was not done within {seconds:g} s of {to_text(owed_at(job, run))}"

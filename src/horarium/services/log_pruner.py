@@ -1,0 +1,36 @@
+"""Drops logs of runs that are old, and the oldest where all of them together are too large."""
+
+from __future__ import annotations
+
+from horarium.clock import SECOND, Clock, Instant
+from horarium.operations.logs import Logs
+from horarium.ports import BATCH_MAX, Topic
+from horarium.services.clock_watch import ClockWatch
+from horarium.services.pruner import STEP_STANDS_SECONDS
+from horarium.services.service import Service, Wake
+
+LOOK = 60 * SECOND
+PAUSE = SECOND // 20
+
+
+class LogPruner(Service):
+    """Deletes nothing for a while after the wall clock stepped forward: the new time may be wrong."""
+
+    name = "log-pruner"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, logs: Logs, clock: Clock, keep_seconds: float, bytes_max: int) -> None:
+        self.wake = Wake()
+        self._logs = logs
+        self._watch = ClockWatch(clock)
+        self._keep_seconds = keep_seconds
+        self._bytes_max = bytes_max
+        self._look_at: Instant = 0
+
+    async def step(self, now: Instant) -> Instant | None:
+        self._watch.look(now)
+        if not self._watch.stood_for(STEP_STANDS_SECONDS) or self._look_at - LOOK <= now < self._look_at:
+            return None
+        gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
+        self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
+        return self._look_at

@@ -1,0 +1,89 @@
+"""What /metrics says of each job, and that it stays bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horarium.clock import SECOND
+from horarium.model import Disposition, Run, State
+from horarium.services.job_meters import JobMeters
+from horarium.services.job_recall import LOOK, JobRecall
+from horarium.services.telemetry import Telemetry
+from horarium.stores.memory import MemoryStore
+from horarium.testing.values import NOW, a_job, a_run
+
+
+def ended(job: str | None, state: State = State.COMPLETED, number: int = 1, seconds: float = 2, **fields: Any) -> Run:
+    finished_at = NOW + int(seconds * SECOND)
+    return a_run(number, job=job, state=state, started_at=NOW, finished_at=finished_at, **fields)
+
+
+def lines(meters: JobMeters) -> list[str]:
+    return [line for line in meters.render().decode().splitlines() if not line.startswith("#")]
+
+
+def test_ends_are_counted_by_outcome_and_measured() -> None:
+    meters = JobMeters()
+    meters.ended([ended("a"), ended("a", State.FAILED, 2, 0.3), ended("a", State.PENDING, 3), ended(None)])
+    found = lines(meters)
+    assert f'horarium_job_last_success_timestamp_seconds{{job="a"}} {(NOW / SECOND) + 2:.3f}' in found
+    assert 'horarium_job_runs_total{job="a",outcome="completed"} 1' in found
+    assert 'horarium_job_runs_total{job="a",outcome="failed"} 1' in found
+    assert 'horarium_job_duration_seconds_bucket{job="a",le="0.5"} 1' in found
+    assert 'horarium_job_duration_seconds_bucket{job="a",le="5.0"} 2' in found
+    assert 'horarium_job_duration_seconds_count{job="a"} 2' in found
+    assert 'horarium_job_duration_seconds_sum{job="a"} 2.300000' in found
+    assert not [line for line in found if "pending" in line or "None" in line]
+
+
+def test_fire_times_that_were_missed_count_one_by_one() -> None:
+    meters = JobMeters()
+    meters.ended([a_run(1, job="a", state=State.SKIPPED, disposition=Disposition.MISSED, fires=7, finished_at=NOW)])
+    meters.ended([a_run(2, job="a", state=State.SKIPPED, disposition=Disposition.SKIPPED_OVERLAP, finished_at=NOW)])
+    assert lines(meters) == [
+        'horarium_job_runs_total{job="a",outcome="missed"} 7',
+        'horarium_job_runs_total{job="a",outcome="skipped"} 1',
+    ]
+
+
+def test_only_so_many_jobs_are_shown_by_name() -> None:
+    meters = JobMeters(2)
+    meters.ended([ended(name) for name in "abcd"])
+    assert 'horarium_job_runs_total{job="_other",outcome="completed"} 2' in lines(meters)
+    assert meters.full
+    assert meters.names == ["a", "b"]
+    assert not [line for line in lines(meters) if "last_success" in line and "_other" in line]
+    meters.forget(["a"])
+    meters.ended([ended("d")])
+    assert 'horarium_job_runs_total{job="d",outcome="completed"} 1' in lines(meters)
+
+
+async def test_the_last_success_is_known_after_a_restart() -> None:
+    store = MemoryStore()
+    await store.open()
+    jobs = [a_job(name=f"job-{number:03}", id=f"id-{number}") for number in range(60)]
+    await store.add_jobs(jobs)
+    await store.add_runs([ended("job-007"), ended("job-055", State.FAILED, 2), ended("job-059", number=3)])
+    telemetry = Telemetry()
+    recall = JobRecall(store, telemetry)
+    assert await recall.step(NOW) is None
+    assert not telemetry.jobs.names, "nothing is read before the first scrape"
+    telemetry.render()
+    again: int | None = NOW
+    while again is not None:
+        again = await recall.step(again)
+    shown = [line for line in lines(telemetry.jobs) if "last_success" in line]
+    assert [line.split('"')[1] for line in shown] == ["job-007", "job-059"]
+
+
+async def test_a_deleted_job_gives_way_to_a_new_one() -> None:
+    store = MemoryStore()
+    await store.open()
+    await store.add_jobs([a_job(name="kept", id="1")])
+    telemetry = Telemetry(jobs_max=2)
+    recall = JobRecall(store, telemetry)
+    telemetry.settled([ended("kept"), ended("gone")])
+    telemetry.render()
+    await recall.step(NOW)
+    await recall.step(NOW + LOOK)
+    assert telemetry.jobs.names == ["kept"]

@@ -41,7 +41,8 @@ def changes(versions: list[Version]) -> list[Change]:
     for place, version in enumerate(versions):
         older = versions[place + 1] if place + 1 < len(versions) else None
         found = tuple(differences(shown[place + 1], shown[place])) if older is not None else ()
-        made.append(Change(version.version, version.at, version.actor, version.action, found, older and older.version))
+        before = None if older is None else older.version
+        made.append(Change(version.version, version.at, version.actor, version.action, found, before))
     return made
 
 

@@ -30,7 +30,7 @@ from horarium.operations.runs import RETRIED, fresh_run
 from horarium.operations.settling import Settling
 from horarium.operations.signalling import announce_runs
 from horarium.operations.triggering import Asked, Triggering
-from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
 from horarium.rules.editing import Asked as AskedRun
 from horarium.rules.editing import plan_many_now, put_off
 from horarium.rules.planning import needs_unfinished
@@ -260,7 +260,7 @@ class Bulk:
         for run in asked:
             self._cancel_asked(run)
         if asked:
-            self._signal.publish("cancel")
+            self._signal.publish(CANCEL)
         return [run for run, done in zip(runs, written, strict=True) if not done]
 
     def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:

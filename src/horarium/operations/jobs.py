@@ -25,7 +25,7 @@ from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
@@ -87,7 +87,7 @@ class JobOperations:
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
             added += await self._store.add_jobs(batch, along_created(batch, now))
-        self._signal.publish("jobs")
+        self._signal.publish(JOBS)
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
     def job_from(self, definition: JobDefinition, now: Instant) -> Job:

@@ -216,7 +216,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=60, description="How long a scrape worker waits for a job.")
     ] = 30.0
     scrape_jitter_seconds: Annotated[
-        float, Meta(ge=0, le=86_400, description="Scrape jobs are spread over so many seconds after their fire time.")
+        float, Meta(ge=0, le=86_400, description="Scrape jobs are spread over this many seconds after their fire time.")
     ] = 30.0
     scrape_default_interval_seconds: Annotated[
         float, Meta(ge=1, le=315_619_200, description="The interval of scrape jobs that have none.")

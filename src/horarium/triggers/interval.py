@@ -3,7 +3,7 @@
 Every fire time is `anchor + k * every`, never the last one plus a duration, so it does not drift. All questions are
 answered by one division.
 
-With `from: end` it is a fixed delay: a job's planner anchors it anew at the end of each run, so that the next one
+With `from: end` it is a fixed delay: a job's planner anchors it again at the end of each run, so that the next one
 follows `every` after that.
 """
 

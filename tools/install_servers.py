@@ -2,8 +2,8 @@
 
 PostgreSQL, PgBouncer, Redis, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from wheels,
 mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The
-OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly what is
-missing.
+OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly
+what is missing.
 """
 
 from __future__ import annotations

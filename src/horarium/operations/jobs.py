@@ -26,6 +26,7 @@ from horarium.operations.listing import Listing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -274,6 +275,8 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan:
             nonlocal job_id
+            if after_end(seen.job) is not None:
+                raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
             end = min(last, seen.now)
             asked[:] = backfill_fires(seen.job, first, end)
             job_id = seen.job.id

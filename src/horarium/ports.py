@@ -283,10 +283,10 @@ class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
     Topics: `JOBS`, `CANCEL` and `queue_topic(NAME)`."""
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""
 
-    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
 

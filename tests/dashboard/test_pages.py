@@ -115,9 +115,9 @@ async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: 
     api.clock.advance(300)
     await visitor.open("/")
     assert "poll is 5 m late" in visitor.text
-    assert "Queue pull/work is served by nobody" in visitor.text
+    assert "Queue pull/work is served by no worker" in visitor.text
     await visitor.open("/queues")
-    assert "By nobody" in visitor.text
+    assert "By no worker" in visitor.text
 
 
 # ---- nothing that people write is taken for markup

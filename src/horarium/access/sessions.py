@@ -60,7 +60,7 @@ class Sessions:
         self._remembered: OrderedDict[str, tuple[float, Session | None]] = OrderedDict()
 
     async def begin(self, credential: Credential, key: str) -> str:
-        """A new session; its token, which is shown to nobody but the browser. What is over is forgotten."""
+        """A new session; its token, which only the browser gets. What is over is forgotten."""
         now = self._clock.now()
         token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
         session = Session(digest=digest_of(token), credential=credential, key=key, created_at=now, ends_at=now + LASTS)

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.client.many_runs import ManyRuns
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -110,7 +111,7 @@ class _NodesPage(Struct):
     items: list[NodeView]
 
 
-class Client(Watching):
+class Client(Watching, ManyRuns):
     """A server's API. May be shared by threads; close it, or use it in a `with`."""
 
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
@@ -389,6 +390,9 @@ class Client(Watching):
 
     def _call(self, method: str, path: str, **how: Any) -> Answer:
         return self._transport.request(method, "/api/v1" + path, **how)
+
+    def _new_key(self) -> str:
+        return self._transport.new_key()
 
     def _post(self, path: str, body: Any, repeatable: bool = True) -> Answer:
         return self._call("POST", path, body=body, repeatable=repeatable)

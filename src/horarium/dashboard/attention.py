@@ -1,4 +1,4 @@
-"""What is wrong, worst first: jobs that fail, runs that are late, queues that nobody serves, nodes that are lost.
+"""What is wrong, worst first: jobs that fail, runs that are late, queues that no worker serves, nodes that are lost.
 
 Each look is a bounded question: the newest failures of a day, the oldest runs that wait, the counts by queue, the
 nodes. So it costs the same beside five million runs as beside five.
@@ -137,7 +137,7 @@ def _late(name: str, run: Run, now: Instant) -> Trouble:
         kind="late",
         subject=name,
         what=f"is {duration(now - run.due_at)} late",
-        why=f"Its run waits in {run.queue} and nobody has taken it",
+        why=f"Its run waits in {run.queue} and no worker has taken it",
         mark=LATE,
         badge=f"Late by {duration(now - run.due_at)}",
         link=f"/runs/{run.id}",
@@ -155,7 +155,7 @@ def _unserved(queues: Sequence[QueueStats], now: Instant) -> list[Trouble]:
                 Trouble(
                     kind="unserved",
                     subject=f"Queue {queue.queue}",
-                    what="is served by nobody",
+                    what="is served by no worker",
                     why=f"{counted(queue.due, 'run')} wait there{waited}",
                     mark=LATE,
                     link=f"/runs?queue={queue.queue}&state=pending",

@@ -45,7 +45,7 @@ PLACES = {
     "retry.attempts_max": "attempts", "retry.backoff_seconds": "backoff", "timeouts.execution_seconds": "time_limit",
     "catch_up": "catch_up", "target": "target",
 }  # fmt: skip
-"""Where a fault of the definition stands in the form."""
+"""Where a fault of the definition is shown in the form."""
 
 NEW = {
     "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",

@@ -37,6 +37,7 @@ from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
 from horarium.services.log_pruner import LogPruner
 from horarium.services.log_writer import LogWriter
+from horarium.services.news import News
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -77,6 +78,7 @@ class Shared(Struct, frozen=True):
     claims: Claims
     operations: Operations
     log_writer: LogWriter
+    news: News
 
 
 class Assembly:

@@ -24,6 +24,7 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.leases import Leases
 from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
 from horarium.services.pruner import Pruner
@@ -64,7 +65,6 @@ class Runtime:
             name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
         }
         self._shared = self._make_shared()
-        self.news = News(self._shared.operations.stats, self.signal, lambda: self.telemetry.tally.seen)
         self._assembly: Assembly | None = None
         self._loops: Loops | None = None
         self._starting = asyncio.Lock()
@@ -82,16 +82,31 @@ class Runtime:
             cancel_asked=self._cancel_asked,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        collector = Collector(operations.settling, self.clock, self.telemetry)
+        leases = Leases(self.store, self.clock)
+        collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
-            self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations, log_writer
+            store=self.store,
+            clock=self.clock,
+            signal=self.signal,
+            telemetry=self.telemetry,
+            collector=collector,
+            pruner=pruner,
+            claims=claims,
+            operations=operations,
+            log_writer=log_writer,
+            news=News(operations.stats, self.signal, lambda: self.telemetry.tally.seen),
         )
 
     @property
     def operations(self) -> Operations:
         """What people and programs ask for."""
         return self._shared.operations
+
+    @property
+    def news(self) -> News:
+        """What changed, for those who listen."""
+        return self._shared.news
 
     @property
     def claims(self) -> Claims:

@@ -8,7 +8,7 @@ hundred thousand of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -25,8 +25,8 @@ from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
-from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
-from horarium.rules.planning import fires_in_window, needs_unfinished, plan
+from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
+from horarium.rules.planning import fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
 
 PROBED_FIRES = 16
@@ -57,6 +57,13 @@ class Seen(NamedTuple):
 Decide = Callable[[Seen], Awaitable[Plan | None]]
 """The plan of a change; None: there is nothing to change."""
 ReachOf = Callable[[Job], Reach]
+
+
+async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
+    """The runs from whose end those of these jobs count that count from one, by the job's id; as far as they exist."""
+    wanted = {job.id: run_id for job in jobs if (run_id := last_run_id(job)) is not None}
+    found = await store.get_runs(list(wanted.values())) if wanted else []
+    return {job_id: run for job_id, run in zip(wanted, found, strict=True) if run is not None}
 
 
 class Changes:
@@ -114,7 +121,7 @@ class Changes:
             if action is not None:
                 planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
-                self._signal.publish("jobs")
+                self._signal.publish(JOBS)
                 announce(self._signal, [planned])
                 return job, replace(planned.job, version=planned.job.version + 1), planned
         raise contended(name)
@@ -124,7 +131,8 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = await self._following.plan(plan(job, unfinished, now), now)
+            last = (await last_runs(self._store, [job])).get(job.id)
+            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])

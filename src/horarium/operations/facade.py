@@ -63,7 +63,7 @@ class Operations:
         self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
-        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

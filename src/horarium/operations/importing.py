@@ -18,7 +18,8 @@ from horarium.operations.listing import Slices
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import Signal, Store
+from horarium.ports import JOBS, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
@@ -116,7 +117,7 @@ class Importing:
             return []
         ready = spread(list(jobs.values()), now)
         added = await self._store.add_jobs(ready, along_created(ready, now))
-        self._signal.publish("jobs")
+        self._signal.publish(JOBS)
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 
     async def _change(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> list[int]:
@@ -127,7 +128,7 @@ class Importing:
         followed = await self._following.plans(list(plans.values()), now)
         done = await self._store.commit_plans(followed, now) if plans else []
         if any(done):
-            self._signal.publish("jobs")
+            self._signal.publish(JOBS)
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}
         announce(self._signal, list(written.values()))
         for index, planned in written.items():
@@ -142,7 +143,7 @@ class Importing:
         for index, (job, wanted) in jobs.items():
             await slices.give_way()
             plans[index] = edit(job, wanted, unfinished[job.id], now)
-        retimed = [index for index, (job, wanted) in jobs.items() if wanted.trigger != job.trigger]
+        retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)
         whole = [reconciled(planned, unfinished[planned.job.id], now) for planned in plans.values()]
@@ -151,6 +152,11 @@ class Importing:
             for planned, (job, _) in zip(whole, jobs.values(), strict=True)
         ]
         return dict(zip(plans, kept, strict=True))
+
+
+def _begins_anew(job: Job, wanted: Job) -> bool:
+    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
+    return wanted.trigger != job.trigger and (after_end(job) is None or after_end(wanted) is None)
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:

@@ -25,7 +25,8 @@ from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -86,7 +87,7 @@ class JobOperations:
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
             added += await self._store.add_jobs(batch, along_created(batch, now))
-        self._signal.publish("jobs")
+        self._signal.publish(JOBS)
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
     def job_from(self, definition: JobDefinition, now: Instant) -> Job:
@@ -274,6 +275,8 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan:
             nonlocal job_id
+            if after_end(seen.job) is not None:
+                raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
             end = min(last, seen.now)
             asked[:] = backfill_fires(seen.job, first, end)
             job_id = seen.job.id

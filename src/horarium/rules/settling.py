@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros, to_text
 from horarium.errors import StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -41,6 +41,7 @@ from horarium.model import (
     prune_instant,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
+from horarium.rules.compiled import retention_of_job
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 """A target may ask for a longer pause than this; it is not given."""
@@ -52,6 +53,9 @@ WAIT_SECONDS_MAX = 3600
 
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
+
+AHEAD_MAX = MINUTE
+"""How long before its instant a run may be claimed."""
 
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
@@ -66,7 +70,7 @@ def retry_of(run: Run, job: Job | None) -> Retry:
 
 def retention_of(run: Run, job: Job | None) -> Retention:
     """The retention in force: the job's, or a one-off run's own."""
-    return job.retention if job is not None else (run.policy or _DEFAULT).retention
+    return retention_of_job(job) if job is not None else (run.policy or _DEFAULT).retention
 
 
 # ---- settle -----------------------------------------------------------------------------------------------------
@@ -262,6 +266,17 @@ def put_forward(run: Run, step: int) -> Run:
     assert run.lease_expires_at is not None, "a claimed run has a lease"
     started_at = None if run.started_at is None else run.started_at + step
     return replace(run, lease_expires_at=run.lease_expires_at + step, started_at=started_at)
+
+
+def longest_lease(run: Run, now: Instant) -> Instant:
+    """The latest end of a lease that a right clock could have given by now. That of a run which was claimed ahead of
+    its instant begins at that instant."""
+    if awaits_worker(run):
+        return now + to_micros(wait_seconds(run))
+    if run.state is State.CANCELLING:
+        return now + to_micros(max(run.lease_seconds, CANCEL_GRACE_SECONDS))
+    begins = min(max(now, run.due_at), now + AHEAD_MAX) if run.started_at == run.due_at else now
+    return begins + to_micros(run.lease_seconds)
 
 
 # ---- behind a broker --------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """That something has changed: told to pages and programs that are open, so that they need not ask again and again.
 
 It says what kind of thing changed and nothing more; who listens then reads what it shows. In this process that is known
-at once; of other nodes' work it is seen by the counts of the store, looked at every few seconds. While nobody listens
-nothing is looked at.
+at once; of other nodes' work it is seen by the counts of the store, looked at every few seconds. With no
+listener, nothing is looked at.
 """
 
 from __future__ import annotations

@@ -59,7 +59,6 @@ class Telemetry:
             registry=self.registry,
         )
         self._queues = _Queues(self.registry)
-        self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=self.registry)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -125,15 +124,14 @@ class Telemetry:
         return generate_latest(self.registry) + self.jobs.render(), CONTENT_TYPE_LATEST
 
     def _show(self, stats: Stats, now: int) -> None:
-        self._jobs.labels("true").set(stats.jobs_enabled)
-        self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
         self._queues.show(stats, now)
 
 
 class _Queues:
-    """What is shown of each queue."""
+    """What is shown of each queue, and how many jobs there are."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=registry)
         self._depth = Gauge(
             "horarium_queue_runs", "Unfinished runs, by queue and condition.", ["queue", "condition"], registry=registry
         )
@@ -149,6 +147,8 @@ class _Queues:
 
     def show(self, stats: Stats, now: int) -> None:
         """As the store counts them now."""
+        self._jobs.labels("true").set(stats.jobs_enabled)
+        self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
         self._depth.clear()
         self._age.clear()
         self._unserved.clear()

@@ -78,5 +78,5 @@ class Entry:
 
 
 def _inside(to: str) -> str:
-    """An address of this site, whatever was given."""
+    """An address of this site; `/` for any other."""
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"

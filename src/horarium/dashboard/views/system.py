@@ -45,7 +45,7 @@ class SystemPages:
         unserved = sum(queue.unserved for queue in queues)
         summary = f"{counted(len(queues), 'queue')} with unfinished runs, {counted(waiting, 'run')} due now."
         if unserved:
-            summary += f" {unserved} served by nobody."
+            summary += f" {unserved} served by no worker."
         values: dict[str, Any] = {"queues": queues[:500], "summary": summary, "waiters": self._claims.waiting}
         return Shown("queues.html", values)
 

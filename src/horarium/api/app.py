@@ -26,6 +26,7 @@ from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
+from horarium.api.pings import Pings
 from horarium.api.problems import exception_handlers
 from horarium.api.reach import Reach
 from horarium.api.runs import Runs
@@ -52,6 +53,7 @@ def create_app(
     hosts: Hosts = LOOPBACK,
     tokens: Tokens | None = None,
     entropy: Entropy = urandom,
+    public_url: str | None = None,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
@@ -60,11 +62,11 @@ def create_app(
     system = System(operations, claims, health, telemetry, trusted=keys.open)
     work = Work(operations, claims)
     guarded = [
-        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
+        *Jobs(operations, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
     ]  # fmt: skip
-    unguarded = system.open_endpoints()
+    unguarded = [*system.open_endpoints(), *Pings(operations).endpoints()]
 
     def document() -> dict[str, Any]:
         return build_document(

@@ -21,6 +21,7 @@ from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
 from horarium.operations.logs import Logs
 from horarium.operations.one_offs import OneOffs
+from horarium.operations.pings import Pings
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
@@ -61,6 +62,7 @@ class Operations:
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
         self.explaining = Explaining(store, clock, self.jobs, self.versions)
         self.logs = Logs(store, clock, entropy)
+        self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)

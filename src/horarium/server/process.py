@@ -218,6 +218,7 @@ def _app(runtime: Runtime, settings: Settings) -> Litestar:
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
+        public_url=settings.public_url,
     )
 
 

@@ -19,6 +19,7 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    ExternalTarget,
     Follow,
     HandlerTarget,
     HttpTarget,
@@ -71,6 +72,7 @@ class JobView(Struct, kw_only=True):
     pause_reason: str | None
     created_at: datetime
     updated_at: datetime
+    ping_url: str | UnsetType = UNSET
 
 
 class EventView(Struct):
@@ -163,7 +165,18 @@ _JOB_SHARED = (
 
 _FULL: dict[type[Struct], Any] = {
     kind: msgspec.defstruct(kind.__name__, [], bases=(kind,), frozen=True, omit_defaults=False)
-    for kind in (CatchUp, Retry, Timeouts, Retention, Concurrency, HttpTarget, HandlerTarget, QueueTarget, BusTarget)
+    for kind in (
+        CatchUp,
+        Retry,
+        Timeouts,
+        Retention,
+        Concurrency,
+        HttpTarget,
+        HandlerTarget,
+        QueueTarget,
+        BusTarget,
+        ExternalTarget,
+    )
 }
 
 
@@ -236,6 +249,8 @@ def payload_of(target: Target) -> Any:
             return payload
         case HttpTarget(body=body):
             return body
+        case ExternalTarget():
+            return None
 
 
 def node_view(node: Node) -> NodeView:

@@ -22,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 PROOF_FOLDERS = {"proof"}
 SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
 SLOW_MODULES = {
-    "test_command_runs.py", "test_cron_oracles.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
-    "test_simulate.py", "test_worker.py", "test_worker_app.py", "test_stopping.py",
+    "test_command_runs.py", "test_costly.py", "test_cron_oracles.py", "test_dead.py", "test_expensive_rules.py",
+    "test_generated_client.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
+    "test_simulate.py", "test_sqlite.py", "test_stopping.py", "test_worker.py", "test_worker_app.py",
 }  # fmt: skip
 
 

@@ -47,6 +47,12 @@ PACKAGES = (
             "NOTICE": "NOTICE",
         },
     ),
+    Package(
+        "htmx.org",
+        "2.0.11",
+        "sha512-Thx/WtpeOQqSrqBCw/A1cwGJGg4UrVa3+sW0GmrM3p4gJgO89ecH4qtbnyzDDWFvBTqjnIMCgELTNt636dtamA==",
+        {"dist/htmx.min.js": "htmx.min.js", "LICENSE": "htmx-license.txt"},
+    ),
 )
 
 

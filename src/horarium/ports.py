@@ -39,11 +39,13 @@ PAGE_MAX = 200
 
 
 class JobFilter(Struct, frozen=True):
-    """Which jobs to list. `labels`: every pair must match. Deleted jobs are never listed."""
+    """Which jobs to list. `labels`: every pair must match. `enabled`: those that go on by themselves (`Job.active`), or
+    those that do not, because they are paused or finished. Deleted jobs are never listed."""
 
     labels: Mapping[str, str] = {}
     enabled: bool | None = None
     name_prefix: str | None = None
+    finished: bool | None = None
 
 
 class RunFilter(Struct, frozen=True):
@@ -111,7 +113,8 @@ class QueueStats(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Counts for /stats and /metrics. Finished runs are not counted: their number may be large."""
+    """Counts for /stats and /metrics. Finished runs are not counted: their number may be large. `jobs_enabled`: those
+    that are neither paused nor finished."""
 
     jobs: int
     jobs_enabled: int
@@ -280,10 +283,10 @@ class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
     Topics: `JOBS`, `CANCEL` and `queue_topic(NAME)`."""
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""
 
-    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ from litestar import Litestar
 
 from horarium.api.app import create_app
 from horarium.api.hosts import Hosts
+from horarium.dashboard.app import dashboard
 from horarium.model import Run, Target
 from horarium.operations.facade import Operations
 from horarium.ports import Store
@@ -91,7 +93,7 @@ async def ask(
 class Api:
     """One node's API and what stands behind it."""
 
-    def __init__(self, api_keys: Sequence[str] = ()) -> None:
+    def __init__(self, api_keys: Sequence[str] = (), *, pages: bool = False) -> None:
         numbers = count(1)
         self.failing: set[str] = set()
         self.clock = ManualClock(NOW)
@@ -105,7 +107,13 @@ class Api:
         self.health = Health()
         self.telemetry = Telemetry()
         self.app: Litestar = create_app(
-            self.operations, self.claims, health=self.health, telemetry=self.telemetry, api_keys=api_keys, hosts=HOSTS
+            self.operations,
+            self.claims,
+            health=self.health,
+            telemetry=self.telemetry,
+            api_keys=api_keys,
+            hosts=HOSTS,
+            pages=partial(dashboard, tally=self.telemetry.tally) if pages else None,
         )
 
     async def send(

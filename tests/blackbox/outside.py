@@ -123,13 +123,13 @@ class Api:
         made: dict[str, Any] = self("POST", "/jobs", {"name": name, "trigger": rule, "target": aim, **fields}, 201)
         return made
 
-    def claim(self, queue: str, wait: float = 10, limit: int = 1, worker: str = "w") -> list[dict[str, Any]]:
+    def claim(self, queue: str, wait: float = 60, limit: int = 1, worker: str = "w") -> list[dict[str, Any]]:
         body = {"queues": [queue], "limit": limit, "wait_seconds": wait, "worker": worker}
         answer = self("POST", "/runs/claim", body)
         runs: list[dict[str, Any]] = [] if answer is None else answer["runs"]
         return runs
 
-    def claim_one(self, queue: str, wait: float = 10) -> tuple[str, int]:
+    def claim_one(self, queue: str, wait: float = 60) -> tuple[str, int]:
         """The id and the token of a run that must come."""
         (run,) = self.claim(queue, wait)
         return run["id"], run["lease"]["token"]

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from horarium.cli import cli
 from horarium.client import Client
 from tests.servers.live import live_server
+from tests.waiting import eventually
 
 Call = Callable[..., Result]
 EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
@@ -119,3 +120,22 @@ def test_what_the_server_refuses_is_told_with_its_flag(call: Call) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_completion_script(call: Call, shell: str) -> None:
     assert "_HORARIUM_COMPLETE" in call("completion", shell).stdout
+
+
+def test_a_job_that_can_never_fire_again_leaves_the_list(call: Call, url: str) -> None:
+    def listed(*flags: str) -> list[tuple[str, str]]:
+        return [(job["name"], job["state"]) for job in json.loads(call("job", "list", "--json", *flags).stdout)]
+
+    with Client(url) as client:
+        trigger, target = {"type": "interval", "every_seconds": 0.1}, {"type": "queue", "queue": "once"}
+        client.create_job({"name": "once", "trigger": trigger, "target": target, "fires_max": 1})
+        assert ("once", "enabled") in listed()
+        eventually(lambda: list(client.list_runs(job="once")))
+        client.cancel_run(next(iter(client.list_runs(job="once"))).id)
+        eventually(lambda: client.get_job("once").state == "finished")
+        assert "once" not in dict(listed())
+        assert listed("--finished") == [("once", "finished")]
+        assert dict(listed("--all"))["once"] == "finished"
+        assert "finished" in call("job", "show", "once").stdout
+        assert client.stats()["jobs_enabled"] == len(listed("--enabled"))
+        client.delete_job("once")

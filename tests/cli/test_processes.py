@@ -25,7 +25,7 @@ from tests.servers.live import live_server
 from tests.waiting import PATIENCE, eventually
 
 HORARIUM = [sys.executable, "-m", "horarium.cli"]
-START_CPU_SECONDS_MAX = 0.15
+START_CPU_SECONDS_MAX = 0.25
 
 
 def horarium(*args: str, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:

@@ -40,4 +40,4 @@ def wanted(run: Run, jobs: Any) -> bool:
 def test_a_node_that_looks_away_is_caught(monkeypatch: pytest.MonkeyPatch, what: str, instead: Any) -> None:
     monkeypatch.setattr(what, instead)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
-        run_belonging_machine(opened, 40, 25)
+        run_belonging_machine(opened, 40, 25, shorten=False)

@@ -1,6 +1,6 @@
 """Placeholders are text, nothing more."""
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -56,6 +56,6 @@ def test_nesting_beyond_the_limit_is_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["{{" * 200_000, "{{ run." * 100_000, "{{run.id}" * 50_000])
 def test_time_is_linear_in_hostile_text(text: str) -> None:
-    begun = perf_counter()
+    begun = process_time()
     render_text(text, VALUES)
-    assert perf_counter() - begun < 1
+    assert process_time() - begun < 1

@@ -35,7 +35,7 @@ def test_the_library_example_ticks_retries_and_works_in_threads() -> None:
 
 @pytest.mark.slow
 def test_the_demonstration_delivers_across_a_kill() -> None:
-    said = run("demo.py", DEMO_SECONDS="16")
+    said = run("demo.py", DEMO_SECONDS="5")
     assert "kill -9" in said
     assert "of them a repetition" in said
     before, after = said.split("-- kill -9")

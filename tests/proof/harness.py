@@ -25,9 +25,9 @@ from typing import Any, Self
 import psutil
 
 from tests.proof.receiver import Receiver, micros
-from tests.waiting import POLL_SECONDS, eventually, let_pass
+from tests.waiting import PATIENCE, POLL_SECONDS, eventually, let_pass
 
-START_SECONDS = 60.0
+START_SECONDS = PATIENCE
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PAGE = 200
 LOUD_SECONDS = 5
@@ -93,7 +93,7 @@ class Api:
             with error:
                 return _answer(error)
 
-    def must(self, method: str, path: str, body: Any = None, *, seconds: float = 30.0, **headers: str) -> Any:
+    def must(self, method: str, path: str, body: Any = None, *, seconds: float = PATIENCE, **headers: str) -> Any:
         """Call until the server has answered with a 2xx: for requests that may be repeated. An outage is waited out."""
 
         def tried() -> Answer | None:

@@ -153,7 +153,7 @@ def test_the_server_may_be_restarted_between_the_202_and_the_report(
 ) -> None:
     flags = ("--allow-private-targets", "--api-key", KEY, "--port", str(free_port()))
     with serving(store, *flags, key=KEY) as first:
-        run_id = call(first, receiver, name)
+        run_id = call(first, receiver, name, timeouts={"heartbeat_seconds": 120})
         endpoint = taken(receiver, name)
         first.becomes(run_id, "running")
         eventually(lambda: endpoint.report("heartbeat").status == 200)

@@ -15,6 +15,8 @@ from tests.remote.conftest import SECRET, Nodes
 from tests.waiting import eventually
 
 RACES = 40
+LEASE_SECONDS = 900
+"""So long that no lease ends on a busy machine: none is renewed once its run was asked to stop."""
 
 
 def test_a_cancel_from_any_node_reaches_the_endpoint_once(nodes: Nodes, receiver: Receiver, name: str) -> None:
@@ -26,7 +28,7 @@ def test_a_cancel_from_any_node_reaches_the_endpoint_once(nodes: Nodes, receiver
     target = {
         "type": "http", "url": receiver.url + path, "completion": "callback", "cancel_url": receiver.url + stop
     }  # fmt: skip
-    asking.add(name, 3600, target)
+    asking.add(name, 3600, target, timeouts={"heartbeat_seconds": LEASE_SECONDS})
     run_id = asking("POST", f"/jobs/{name}/trigger")["id"]
     (request,) = receiver.wait(path)
     token = {"token": int(request.headers["horarium-token"])}
@@ -64,7 +66,8 @@ def test_of_a_cancel_and_a_report_one_wins(nodes: Nodes, name: str) -> None:
     one, other = nodes.whole, nodes.api
     with ThreadPoolExecutor(2) as threads:
         rule = {"type": "interval", "every_seconds": 3600, "anchor": "2020-01-01T00:00:00Z"}
-        one.add(name, rule, starts_at="2020-01-01T00:00:00Z", catch_up={"policy": "none"})
+        fields = {"starts_at": "2020-01-01T00:00:00Z", "timeouts": {"heartbeat_seconds": LEASE_SECONDS}}
+        one.add(name, rule, catch_up={"policy": "none"}, **fields)
         period = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T16:00:00Z"}
         assert len(one("POST", f"/jobs/{name}/backfill", period)["runs"]) == RACES
         seen: Counter[str] = Counter()

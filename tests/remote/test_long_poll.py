@@ -60,7 +60,7 @@ def test_a_stop_sends_every_waiter_home_at_once(store: str, name: str) -> None:
         statuses, home = play(scenario())
         assert server.stop() == 0
         assert statuses == {503: WAITING}
-        assert home < 50, "they would have waited for 60"
+        assert home < 55, "they would have waited for 60"
 
 
 @pytest.mark.proof
@@ -99,8 +99,8 @@ def test_waiters_get_equal_shares(store: str, name: str) -> None:
 
         async def work(number: int) -> None:
             wire = await Wire.open(server.url)
-            while runs := await wire.claim(name, f"w{number}", wait=8):
-                shares[number] += len(runs)
+            while shares.total() < workers * rounds:
+                shares[number] += len(await wire.claim(name, f"w{number}", wait=2))
             wire.hang_up()
 
         async def scenario() -> None:

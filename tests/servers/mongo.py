@@ -106,9 +106,7 @@ class MongoSet:
         self.nodes[0].become_primary(list(self.nodes), electionTimeoutMillis=ELECTION_MILLISECONDS)
 
     def stop(self) -> None:
-        """Not in order: each would wait for the others to take over."""
         for node in self.nodes:
-            node.kill()
             node.stop()
 
     @property

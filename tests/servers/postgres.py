@@ -49,7 +49,10 @@ class Postgres(ServerProcess):
                 *options,
             ]
 
-        super().__init__("postgres", command, user=user, group=group, stop_signal=signal.SIGINT)
+        # Even when it ends at once it must take its shared memory away.
+        super().__init__(
+            "postgres", command, user=user, group=group, stop_signal=signal.SIGINT, end_signal=signal.SIGQUIT
+        )
         self._initialise()
 
     def _initialise(self) -> None:

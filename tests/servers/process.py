@@ -59,6 +59,7 @@ class ServerProcess:
         user: int | None = None,
         group: int | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
+        end_signal: signal.Signals = signal.SIGKILL,
     ) -> None:
         self.name = name
         self.port = free_port()
@@ -68,7 +69,7 @@ class ServerProcess:
         self._command = command
         self._environment = environment
         self._user, self._group = user, group
-        self._stop_signal = stop_signal
+        self._stop_signal, self._end_signal = stop_signal, end_signal
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -150,6 +151,9 @@ class ServerProcess:
             self.kill()
 
     def stop(self) -> None:
-        """Stop it in order, and remove its folder."""
-        self.halt()
+        """End it at once, since nothing of it is kept, and remove its folder."""
+        if self._end_signal == signal.SIGKILL:
+            self.kill()
+        else:
+            self.halt(self._end_signal)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -47,7 +47,7 @@ class RabbitMQ(ServerProcess):
         super().__init__("rabbitmq", lambda folder, port: [str(BINARY)], environment=environment)
 
     def stop(self) -> None:
-        """Stop it, and the port mapper that it left behind."""
+        """End it, and the port mapper that it left behind."""
         super().stop()
         environment = {**os.environ, "ERL_EPMD_PORT": str(self._epmd), "ERL_EPMD_ADDRESS": "127.0.0.1"}
         subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)

@@ -14,6 +14,7 @@ from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.rules.planning import next_fire
 from horarium.services.collector import Collector
+from horarium.services.leases import Leases
 from horarium.services.rescuer import Rescuer
 from horarium.services.telemetry import Telemetry
 from horarium.stores.memory import MemoryStore
@@ -89,7 +90,8 @@ def a_rescuer(setting: Setting) -> Rescuer:
 def a_collector(setting: Setting, store: Store | None = None) -> Collector:
     """`store`: another one than that of the setting."""
     operations = setting.operations if store is None else setting.operations_on(store)
-    return Collector(operations.settling, setting.clock, setting.telemetry)
+    leases = Leases(operations.store, setting.clock)
+    return Collector(operations.settling, leases, setting.clock, setting.telemetry)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Completion, EventKind, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
+from horarium.ports import Topic
 from horarium.rules.settling import cancel, settle
 from horarium.services.cancels import AT_ONCE_MAX, CANCEL_SENT, SILENT_AFTER, HttpCancels, sends, was_told
 from horarium.testing.faults import Fault, FaultyStore
@@ -40,7 +41,7 @@ class World:
         setting = self.setting
         cancels = HttpCancels(setting.store, setting.clock, name, notify, lambda run: self.under_way)
         if not deaf:
-            setting.signal.subscribe("cancel", cancels.signalled)
+            setting.signal.subscribe(Topic("cancel"), cancels.signalled)
         return cancels
 
     async def beat(self, name: str, *, at: int | None = None, stopped: bool = False, role: str = "dispatcher") -> None:
@@ -62,7 +63,7 @@ class World:
         now = self.setting.now
         asked = cancel(run, Retention(), now, "enough")
         assert await self.setting.store.settle_runs([RunChange(asked, run.token, run.state)], now) == [True]
-        self.setting.signal.publish("cancel")
+        self.setting.signal.publish(Topic("cancel"))
         return asked
 
     async def step(self, cancels: HttpCancels, seconds: float = 0.0) -> None:

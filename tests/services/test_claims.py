@@ -11,7 +11,7 @@ import pytest
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import State
-from horarium.ports import Claimed, Store
+from horarium.ports import Claimed, Store, Topic
 from horarium.services import claims as module
 from horarium.services.claims import Claims
 from tests.services.conftest import START, Setting
@@ -63,7 +63,7 @@ async def test_a_line_that_was_served_makes_way_for_others(setting: Setting, cla
     await until(lambda: claims.waiting == 3)
     for index in range(2):
         await setting.add_run(f"run-{index}")
-        setting.signal.publish("queue:pull/q")
+        setting.signal.publish(Topic("queue:pull/q"))
         await claims.step(setting.now)
     assert (await modest).runs[0].worker == "modest"
     claims.close()
@@ -180,7 +180,7 @@ async def test_only_the_line_that_was_signalled_is_looked_at(crowd: Waiting) -> 
         await crowd.join(f"pull/{number}", "pull/shared")
     await crowd.step()
     await crowd.setting.add_run(queue="pull/7")
-    crowd.setting.signal.publish("queue:pull/7")
+    crowd.setting.signal.publish(Topic("queue:pull/7"))
     assert await crowd.step() == 1
     assert await crowd.home() == ["w7:run"]
 
@@ -201,7 +201,7 @@ async def test_a_burst_is_claimed_for_many_at_once_and_in_order(crowd: Waiting) 
     await crowd.step()
     for number in range(70):
         await crowd.setting.add_run(f"run-{number:02}")
-    crowd.setting.signal.publish("queue:pull/q")
+    crowd.setting.signal.publish(Topic("queue:pull/q"))
     assert await crowd.step() < 70 + module.AT_ONCE_MAX + 1
     assert crowd.store.most == module.AT_ONCE_MAX
     assert crowd.claims.waiting == 30
@@ -215,7 +215,7 @@ async def test_lines_that_share_a_queue_get_equal_shares(crowd: Waiting) -> None
     await crowd.step()
     for number in range(40):
         await crowd.setting.add_run(f"run-{number:02}")
-    crowd.setting.signal.publish("queue:pull/q")
+    crowd.setting.signal.publish(Topic("queue:pull/q"))
     await crowd.step()
     workers = [int(got.split(":")[0][1:]) for got in await crowd.home()]
     assert len(workers) == 40
@@ -234,7 +234,7 @@ async def test_a_line_in_which_work_never_ends_keeps_no_other_waiting(
             await claims.claim(["pull/q"], 1, name, 60)
             if name == "w0" and number == 3:
                 await setting.add_run("rare", queue="pull/rare")
-                setting.signal.publish("queue:pull/rare")
+                setting.signal.publish(Topic("queue:pull/rare"))
 
     rare = asyncio.create_task(claims.claim(["pull/rare"], 1, "patient", 60))
     await until(lambda: claims.waiting == 1)
@@ -257,7 +257,7 @@ async def test_what_was_claimed_is_handed_over_even_if_the_store_fails_for_other
     await crowd.step()
     for number in range(4):
         await crowd.setting.add_run(f"run-{number}")
-    crowd.setting.signal.publish("queue:pull/q")
+    crowd.setting.signal.publish(Topic("queue:pull/q"))
     crowd.store.failing = 1
     with pytest.raises(StoreUnavailable):
         await crowd.step()

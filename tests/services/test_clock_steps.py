@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
-from horarium.model import RunChange, State
+from horarium.model import Outcome, RunChange, State, Succeeded
+from horarium.ports import Assignment, Beat, Claimed, Control
 from horarium.services.clock_watch import ClockWatch
+from horarium.services.leases import GRACE_SECONDS
 from horarium.services.pruner import STEP_STANDS_SECONDS, Pruner
-from horarium.services.rescuer import GRACE_SECONDS
 from tests.services.conftest import Setting, a_rescuer
+from tests.services.node import Node, Work, answer
+from tests.waiting import until
 
 DAY_SECONDS = 86_400
 
@@ -122,3 +128,92 @@ async def test_a_lease_is_put_forward_only_once(setting: Setting) -> None:
     setting.clock.advance(5)
     await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
+
+
+async def test_a_lease_outlasts_two_steps_forward(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=2)
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.step(90)
+    await rescuer.step(setting.now)
+    setting.clock.advance(1)
+    await setting.store.heartbeat_runs([Beat(claimed.id, claimed.token)], setting.now)
+    setting.clock.advance(1)
+    setting.clock.step(90)
+    await rescuer.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.lease_expires_at) == (State.RUNNING, setting.now + SECOND)
+
+
+async def test_a_step_that_is_partly_taken_back_puts_a_lease_forward_by_the_rest(setting: Setting) -> None:
+    await setting.add_run(lease_seconds=30)
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    watch = ClockWatch(setting.clock)
+    watch.look(setting.now)
+    for step in (5, -5, 3_600, -600):
+        setting.clock.step(step)
+        watch.look(setting.now)
+    assert watch.unstepped(claimed).lease_expires_at == setting.now + 30 * SECOND
+
+
+async def test_an_outcome_counts_though_the_clock_steps_forward_as_the_work_ends(setting: Setting) -> None:
+    node = Node(setting, answer(Succeeded(b"1")))
+    await setting.add_run()
+    await node.collector.step(setting.now)
+    await node.claim()
+    await until(lambda: node.collector.waiting > 0)
+    setting.clock.step(3_600)
+    await node.collector.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.attempt, run.result) == (State.COMPLETED, 1, b"1")
+
+
+async def test_work_that_beats_at_a_step_forward_keeps_its_lease(setting: Setting) -> None:
+    beats: list[bool] = []
+
+    async def beat(assignment: Assignment, control: Control) -> Outcome | None:
+        setting.clock.step(3_600)
+        await control.heartbeat()
+        beats.append(control.cancelled)
+        await work.go_on.wait()
+        return Succeeded()
+
+    work = Work(beat)
+    node = Node(setting, work)
+    await setting.add_run()
+    await node.keeper.step(setting.now)
+    await node.claim()
+    await until(lambda: bool(beats))
+    await node.keeper.step(setting.now)
+    (attempt,) = node.performing.attempts.values()
+    assert (beats, attempt.stop, attempt.lease_expires_at) == ([False], None, setting.now + 30 * SECOND)
+    work.go_on.set()
+    await node.settle()
+    assert await setting.state() is State.COMPLETED
+
+
+@pytest.mark.parametrize("window_seconds", [0, 5])
+async def test_what_the_clock_went_back_before_begins_at_its_instant(setting: Setting, window_seconds: int) -> None:
+    """The clock goes back while the store claims."""
+    work = answer(Succeeded())
+    node = Node(setting, work, window_seconds=window_seconds)
+    await setting.add_run(due_at=setting.now)
+    claim_runs = setting.store.claim_runs
+
+    async def and_back(*given: Any) -> Claimed:
+        claimed = await claim_runs(*given)
+        setting.clock.step(-300)
+        return claimed
+
+    setting.store.claim_runs = and_back  # type: ignore[assignment]
+    await node.claim()
+    setting.store.claim_runs = claim_runs  # type: ignore[method-assign]
+    await node.claim()
+    await node.settle()
+    waiting = await setting.run()
+    assert (work.begun, waiting.state, waiting.attempt) == ([], State.PENDING, 0)
+    setting.clock.advance(300)
+    await node.claim()
+    await node.settle()
+    assert (len(work.begun), await setting.state()) == (1, State.COMPLETED)

@@ -199,7 +199,7 @@ async def test_a_signal_wakes_the_loop(setting: Setting) -> None:
     loop = a_loop(setting, service, Health())
     running = asyncio.create_task(loop.run())
     await until(lambda: service.steps == 1)
-    setting.signal.publish("jobs")
+    setting.signal.publish(Topic("jobs"))
     await until(lambda: service.steps == 2)
     loop.stop()
     await running
@@ -216,11 +216,11 @@ async def test_a_service_is_told_of_signals_while_its_loop_runs(setting: Setting
     loop = a_loop(setting, service, Health())
     running = asyncio.create_task(loop.run())
     await until(lambda: service.steps == 1)
-    setting.signal.publish("jobs")
+    setting.signal.publish(Topic("jobs"))
     await until(lambda: service.steps == 2)
     loop.stop()
     await running
-    setting.signal.publish("jobs")
+    setting.signal.publish(Topic("jobs"))
     assert service.signals == 1
 
 
@@ -229,7 +229,7 @@ async def test_the_loop_stops_in_the_middle_of_a_pause(setting: Setting) -> None
     loop = a_loop(setting, service, Health())
     running = asyncio.create_task(loop.run())
     await until(lambda: service.steps == 1)
-    setting.signal.publish("jobs")
+    setting.signal.publish(Topic("jobs"))
     loop.stop()
     await running
     assert service.steps == 1

@@ -17,6 +17,7 @@ from horarium.model import Plan, Run, RunChange, State
 from horarium.operations.following import Following
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.performing import Performing
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
 from tests.waiting import PATIENCE
@@ -154,6 +155,17 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Dispatcher.take
     monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
+    monkeypatch.setattr(Performing, "_may_begin", lambda self, run: True)
+    assert_caught(MemoryStore)
+
+
+def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(dispatcher: Dispatcher, now: Instant) -> None:
+        waiting = dispatcher._performing.waiting
+        for ready in waiting.due(now):
+            waiting.release(ready.claim)
+
+    monkeypatch.setattr(Dispatcher, "_ask_about_held", forget)
     assert_caught(MemoryStore)
 
 

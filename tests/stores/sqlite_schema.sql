@@ -6,11 +6,15 @@ CREATE INDEX jobs_ahead ON jobs (
 
 CREATE UNIQUE INDEX jobs_by_name ON jobs (namespace_id, name) WHERE deleted_at IS NULL;
 
+CREATE INDEX jobs_current ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished_version IS NOT version;
+
 CREATE INDEX jobs_deleted ON jobs (namespace_id) WHERE deleted_at IS NOT NULL;
 
 CREATE INDEX jobs_disabled ON jobs (namespace_id, name) WHERE enabled = 0 AND deleted_at IS NULL;
 
 CREATE INDEX jobs_due ON jobs (namespace_id, next_fire_at, id) WHERE next_fire_at IS NOT NULL AND deleted_at IS NULL;
+
+CREATE INDEX jobs_finished ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished_version IS version;
 
 CREATE INDEX jobs_trimmed ON jobs (namespace_id, name)
 WHERE deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS NOT version);
@@ -80,7 +84,7 @@ CREATE TABLE jobs (
     next_fire_at INTEGER,
     deleted_at INTEGER,
     labels TEXT,
-    definition TEXT NOT NULL, planned_until INTEGER, runs_max INTEGER, swept_version INTEGER,
+    definition TEXT NOT NULL, planned_until INTEGER, runs_max INTEGER, swept_version INTEGER, finished_version INTEGER,
     UNIQUE (namespace_id, id)
 );
 

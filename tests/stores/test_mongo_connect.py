@@ -15,6 +15,7 @@ from pymongo import errors
 from horarium.clock import SECOND, SystemClock
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.node.backends import make_store
+from horarium.ports import Topic
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
 from horarium.stores.mongo.indexes import MIGRATIONS, NODES, SCHEMA, Index, Migration
@@ -269,17 +270,17 @@ async def test_what_one_node_publishes_wakes_another(mongo: Mongo) -> None:
     await here.start()
     await there.start()
     await asyncio.wait_for(asyncio.gather(here.listening.wait(), there.listening.wait()), WAIT_SECONDS)
-    stop = there.subscribe("queue:http", heard.set)
-    there.subscribe("queue:other", elsewhere.set)
-    here.subscribe("queue:http", mine.set)
-    here.publish("queue:http")
+    stop = there.subscribe(Topic("queue:http"), heard.set)
+    there.subscribe(Topic("queue:other"), elsewhere.set)
+    here.subscribe(Topic("queue:http"), mine.set)
+    here.publish(Topic("queue:http"))
     assert mine.is_set()
     await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
     assert not elsewhere.is_set()
     heard.clear()
     stop()
-    here.publish("queue:http")
-    here.publish("queue:other")
+    here.publish(Topic("queue:http"))
+    here.publish(Topic("queue:other"))
     await asyncio.wait_for(elsewhere.wait(), WAIT_SECONDS)
     assert not heard.is_set()
     await here.stop()
@@ -290,7 +291,7 @@ async def test_what_one_node_publishes_wakes_another(mongo: Mongo) -> None:
 async def test_publishing_without_a_server_wakes_who_is_here() -> None:
     signal = MongoSignal(f"mongodb://127.0.0.1:{free_port()}/horarium")
     woken = asyncio.Event()
-    signal.subscribe("jobs", woken.set)
-    signal.publish("jobs")
+    signal.subscribe(Topic("jobs"), woken.set)
+    signal.publish(Topic("jobs"))
     assert woken.is_set()
     await signal.stop()

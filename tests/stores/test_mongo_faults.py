@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from horarium.errors import StoreUnavailable
 from horarium.model import Plan, Run, State
-from horarium.ports import RunFilter, Store
+from horarium.ports import RunFilter, Store, Topic
 from horarium.stores.mongo import MongoSignal, MongoStore, connect
 from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.base import StoreUnderTest
@@ -177,7 +177,7 @@ async def test_a_signal_listens_again_after_a_restart_and_wakes_everyone(mongo: 
     await signal.start()
     await asyncio.wait_for(signal.listening.wait(), WAIT_SECONDS)
     woken = asyncio.Event()
-    signal.subscribe("jobs", woken.set)
+    signal.subscribe(Topic("jobs"), woken.set)
     await asyncio.to_thread(mongo.restart)
     await asyncio.wait_for(woken.wait(), WAIT_SECONDS)
     await signal.stop()

@@ -104,6 +104,8 @@ QUERIES: dict[str, Callable[[Session], Query]] = {
     "runs_by_fire": lambda s: queries.runs_by_fire(s, [JOB.id], a_run(0).fire_at, a_run(50).fire_at),
     "unfinished_runs": lambda s: queries.unfinished_runs(s, [JOB.id]),
     "list_jobs_disabled": lambda s: queries.list_jobs(s, JobFilter(enabled=False), None),
+    "list_jobs_current": lambda s: queries.list_jobs(s, JobFilter(finished=False), "job-1"),
+    "list_jobs_finished": lambda s: queries.list_jobs(s, JobFilter(finished=True), None),
     "jobs_ahead": lambda s: queries.jobs_ahead(s, NOW, None),
     "jobs_trimmed": lambda s: queries.jobs_trimmed(s, None),
     **{f"list_runs {name}": partial(listed, where) for name, where in LISTS.items()},

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from horarium import Scheduler
 from horarium.errors import Conflict, InvalidRequest
+from horarium.ports import Topic
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import take
 from horarium.testing.values import QUEUE, a_finished_run, a_job, a_run
@@ -98,15 +99,15 @@ async def test_runs_exist_and_nodes_are_woken_once_the_caller_commits(
     for node in (signal, other):
         await node.start()
         await node.listening.wait()
-    signal.subscribe(f"queue:{QUEUE}", woken.set)
-    signal.subscribe("jobs", later.set)
+    signal.subscribe(Topic(f"queue:{QUEUE}"), woken.set)
+    signal.subscribe(Topic("jobs"), later.set)
     async with connecting(url.replace("postgresql", scheme, 1)) as (connection, commit, rollback):
         assert await add(connection, store) == [True] * 4
         await rollback()
         assert await add(connection, store) == [True] * 4
         assert await add(connection, store) == [False] * 4
         assert (await take(store)).runs == ()
-        other.publish("jobs")
+        other.publish(Topic("jobs"))
         async with asyncio.timeout(PATIENCE):
             await later.wait()
         assert not woken.is_set()

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from horarium.errors import StoreUnavailable
 from horarium.model import Run
-from horarium.ports import RunFilter
+from horarium.ports import RunFilter, Topic, queue_topic
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_job, a_run, completed
@@ -41,6 +41,15 @@ def url(server: Postgres) -> str:
 @pytest_asyncio.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url + SHORT)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture
+async def patient(url: str) -> AsyncIterator[PostgresStore]:
+    """One that waits as long as a store does by default."""
+    store = PostgresStore(url)
     await store.open()
     yield store
     await store.close()
@@ -159,19 +168,17 @@ async def test_no_more_connections_is_an_outage_and_passes(server: Postgres, url
         await PostgresStore(url.replace("postgres@", f"plain_{name}@")).open()
 
 
-async def test_a_deadlock_is_tried_again(url: str) -> None:
+async def test_a_deadlock_is_tried_again(patient: PostgresStore, url: str) -> None:
     """Somebody else's transaction locks two runs against the order in which we do."""
-    store = PostgresStore(url)
-    await store.open()
-    await store.add_runs([a_run(1), a_run(2)])
-    claimed = (await take(store)).runs
+    await patient.add_runs([a_run(1), a_run(2)])
+    claimed = (await take(patient)).runs
     other = await asyncpg.connect(url)
     lock = "SELECT 1 FROM horarium.runs WHERE fire_at = $1 FOR UPDATE"
     transaction = other.transaction()
     await transaction.start()
     await other.execute("SET LOCAL deadlock_timeout = '10s'")
     await other.fetch(lock, claimed[1].fire_at)
-    settling = asyncio.ensure_future(store.settle_runs([completed(run) for run in claimed], NOW))
+    settling = asyncio.ensure_future(patient.settle_runs([completed(run) for run in claimed], NOW))
     try:
         await _until_waiting(url)
         # We hold the first and wait for the second; now they wait for the first, and are more patient than we are.
@@ -180,7 +187,6 @@ async def test_a_deadlock_is_tried_again(url: str) -> None:
         await transaction.rollback()
         await other.close()
     assert await settling == [True, True]
-    await store.close()
 
 
 async def _until_waiting(url: str) -> None:
@@ -209,17 +215,17 @@ async def test_a_publication_wakes_subscribers_of_other_nodes(url: str) -> None:
     for signal in (one, two, elsewhere):
         await signal.start()
         await signal.listening.wait()
-    one.subscribe("jobs", local.set)
-    unsubscribe = two.subscribe("jobs", woken.set)
-    elsewhere.subscribe("jobs", foreign.set)
-    one.publish("jobs")
+    one.subscribe(Topic("jobs"), local.set)
+    unsubscribe = two.subscribe(Topic("jobs"), woken.set)
+    elsewhere.subscribe(Topic("jobs"), foreign.set)
+    one.publish(Topic("jobs"))
     assert local.is_set()
     async with asyncio.timeout(PATIENCE):
         await woken.wait()
     assert not foreign.is_set()
     woken.clear()
     unsubscribe()
-    two.publish("jobs")
+    two.publish(Topic("jobs"))
     assert not woken.is_set()
     for signal in (one, two, elsewhere):
         await signal.stop()
@@ -230,8 +236,8 @@ async def test_after_a_lost_connection_every_subscriber_is_woken(url: str) -> No
     await signal.start()
     await signal.listening.wait()
     woken = [asyncio.Event(), asyncio.Event()]
-    signal.subscribe("jobs", woken[0].set)
-    signal.subscribe("queue:" + "long\0" * 100, woken[1].set)
+    signal.subscribe(Topic("jobs"), woken[0].set)
+    signal.subscribe(queue_topic("long\0" * 100), woken[1].set)
     await execute(
         url,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%LISTEN%'"
@@ -247,7 +253,7 @@ async def test_a_signal_without_a_server_still_wakes_locally() -> None:
     signal = PostgresSignal("postgresql://postgres@127.0.0.1:1/none")
     await signal.start()
     woken = asyncio.Event()
-    signal.subscribe("jobs", woken.set)
-    signal.publish("jobs")
+    signal.subscribe(Topic("jobs"), woken.set)
+    signal.publish(Topic("jobs"))
     assert woken.is_set()
     await signal.stop()

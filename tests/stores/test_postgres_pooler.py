@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from horarium.clock import MINUTE
 from horarium.model import Plan, State
-from horarium.ports import Beat, RunFilter, Store
+from horarium.ports import Beat, RunFilter, Store, Topic
 from horarium.stores.postgres import PostgresSignal, PostgresStore
 from horarium.testing.contract.base import ids, take
 from horarium.testing.contract.claiming import ClaimingContract
@@ -110,7 +110,7 @@ async def test_behind_a_pooler_wake_ups_stay_within_the_process(pooler_url: str)
     signal = PostgresSignal(pooler_url)
     await signal.start()
     woken = asyncio.Event()
-    signal.subscribe("jobs", woken.set)
-    signal.publish("jobs")
+    signal.subscribe(Topic("jobs"), woken.set)
+    signal.publish(Topic("jobs"))
     assert woken.is_set()
     await signal.stop()

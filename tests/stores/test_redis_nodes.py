@@ -16,6 +16,7 @@ from horarium import Scheduler
 from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
 from horarium.model import Run, State
+from horarium.ports import Topic
 from horarium.stores.redis import RedisSignal, RedisStore
 from horarium.stores.redis.location import parse_url
 from horarium.testing.contract.base import ids, take
@@ -169,7 +170,7 @@ async def test_after_sentinels_promote_a_replica_the_store_and_its_wake_ups_go_o
                 assert await store.add_runs([a_run(1)]) == [True]
                 await until(lambda: has(replica, "nodes", 1), ignoring=NOT_YET)
                 await asyncio.wait_for(signal.listening.wait(), PATIENCE)
-                signal.subscribe("jobs", woken.set)
+                signal.subscribe(Topic("jobs"), woken.set)
                 primary.kill()
 
                 async def goes_on() -> bool:

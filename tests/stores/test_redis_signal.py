@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from horarium.clock import DAY, HOUR, SECOND
+from horarium.ports import Topic
 from horarium.stores.redis import RedisClock, RedisSignal
 from horarium.testing.values import NOW
 from tests.servers.redis import Redis
@@ -54,7 +55,7 @@ async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -
 
 async def heard(signal: RedisSignal, topic: str) -> asyncio.Event:
     event = asyncio.Event()
-    signal.subscribe(topic, event.set)
+    signal.subscribe(Topic(topic), event.set)
     return event
 
 
@@ -65,12 +66,12 @@ async def test_a_wake_up_reaches_other_nodes_of_the_namespace_alone() -> None:
             await signal.start()
             await asyncio.wait_for(signal.listening.wait(), PATIENCE)
         here, there, elsewhere = await heard(one, "jobs"), await heard(two, "jobs"), await heard(other, "jobs")
-        one.publish("jobs")
+        one.publish(Topic("jobs"))
         assert here.is_set()
         await asyncio.wait_for(there.wait(), PATIENCE)
         there.clear()
-        other.publish("queue:http")
-        two.publish("jobs")
+        other.publish(Topic("queue:http"))
+        two.publish(Topic("jobs"))
         assert not elsewhere.is_set()
         for signal in (one, two, other):
             await signal.stop()
@@ -82,11 +83,11 @@ async def test_after_a_reconnect_everybody_is_woken() -> None:
         await signal.start()
         await asyncio.wait_for(signal.listening.wait(), PATIENCE)
         woken, stopped = await heard(signal, "leases"), asyncio.Event()
-        stop = signal.subscribe("leases", stopped.set)
+        stop = signal.subscribe(Topic("leases"), stopped.set)
         stop()
         stop()
         server.kill()
-        signal.publish("jobs")
+        signal.publish(Topic("jobs"))
         server.start()
         await asyncio.wait_for(woken.wait(), PATIENCE)
         assert not stopped.is_set()

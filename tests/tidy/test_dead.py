@@ -18,7 +18,6 @@ FOR_OTHERS = {
     "data_received": "overrides asyncio's",
     "_unsupported_upgrade_warning": "overrides uvicorn's",
     "files_table": "docs/settings.md holds it, and a test compares them",
-    "is_finished": "the rule by which operations show a job as finished",
     "emit": "overrides logging's",
     "_process_events": "overrides asyncio's",
     "_write_to_self": "overrides asyncio's",

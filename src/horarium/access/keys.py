@@ -110,9 +110,11 @@ class Keys:
 
     async def find(self, token: str) -> Principal | None:
         """Who bears this token; None if it is no key of ours, or its time is over."""
-        if not token.startswith(TOKEN_PREFIX):
-            return None
-        digest, now = digest_of(token), self._clock.now()
+        return await self.find_digest(digest_of(token)) if token.startswith(TOKEN_PREFIX) else None
+
+    async def find_digest(self, digest: str) -> Principal | None:
+        """Who bears the token of this digest."""
+        now = self._clock.now()
         record = await self._by_digest(digest)
         if record is None:
             return None

@@ -49,12 +49,18 @@ class TokenRefused(Exception):
     """A token that opens nothing, and why: for the log, never for the answer."""
 
 
+class OtherIssuer(TokenRefused):
+    """It is signed by our issuer's keys, and says that it is another's."""
+
+
 class TokenPolicy(Struct, frozen=True, kw_only=True):
-    """What is asked of a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names)."""
+    """What is asked of a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names).
+    `scopes_only`: what it may open is said by `scope` alone, so that a token without one opens nothing."""
 
     audience: str
     roles_claim: str = "roles"
     role_map: Mapping[str, Role] = {}
+    scopes_only: bool = False
 
 
 class Tokens:
@@ -92,7 +98,8 @@ class Tokens:
             raise TokenRefused(f"its algorithm {header['alg']} does not fit its key")
         claims = _json_object(_payload(token, key, header["alg"]), "claims")
         check_claims(claims, self._issuer.url, self._policy.audience, self._clock.now())
-        check_kind(header, claims)
+        if not self._policy.scopes_only:
+            check_kind(header, claims)
         return claims
 
 
@@ -145,7 +152,7 @@ def _json_object(text: bytes, what: str) -> dict[str, Any]:
 def check_claims(claims: Mapping[str, Any], issuer: str, audience: str, now: Instant) -> None:
     """Issuer, audience and time. Raises TokenRefused."""
     if claims.get("iss") != issuer:
-        raise TokenRefused("it is of another issuer")
+        raise OtherIssuer("it is of another issuer")
     given = claims.get("aud")
     audiences = given if isinstance(given, list) else [given]
     if audience != ANY_AUDIENCE and audience not in audiences:
@@ -179,7 +186,8 @@ def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
     names = (claims.get(name) for name in ("preferred_username", "name", "email", "client_id"))
     name = next((name for name in names if isinstance(name, str) and name), subject)
     scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]
-    return principal(subject, name[:NAME_CHARS_MAX], "oidc", _roles(claims, policy), scopes=scopes)
+    roles = [] if policy.scopes_only else _roles(claims, policy)
+    return principal(subject, name[:NAME_CHARS_MAX], "oidc", roles, scopes=scopes)
 
 
 def _roles(claims: Mapping[str, Any], policy: TokenPolicy) -> Iterable[Role]:

@@ -45,6 +45,10 @@ class Callers:
         """Whether callers must be known, by a token at least."""
         return self._tokens is not None
 
+    async def bearer(self, digest: str) -> Principal | None:
+        """Who bears the named key of this digest."""
+        return await self._keys.find_digest(digest)
+
     async def find(self, given: bytes) -> Principal | None:
         """Who bears this. Raises IssuerUnavailable."""
         text = given.decode("latin-1")

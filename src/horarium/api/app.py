@@ -6,13 +6,15 @@ HTTP server down, the caller must `close()` the claims, or the server waits for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import urandom
+from types import MappingProxyType
 from typing import Any
 
 from litestar import Litestar, Router
 from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
 
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
@@ -37,8 +39,25 @@ from horarium.api.work import Work
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.services.claims import Claims
+from horarium.services.news import News
 
 PREFIX = "/api/v1"
+NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Entrance(Struct, frozen=True):
+    """What pages beside the API are made of: the same operations, and the same judge of who asks."""
+
+    operations: Operations
+    claims: Claims
+    keys: Keys
+    news: News
+    entropy: Entropy
+
+
+Pages = Callable[[Entrance], Sequence[HTTPRouteHandler]]
+"""Makes the routes that are served beside the API's own."""
+
 LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
 
@@ -54,12 +73,18 @@ def create_app(
     tokens: Tokens | None = None,
     entropy: Entropy = urandom,
     public_url: str | None = None,
+    news: News | None = None,
+    pages: Pages | None = None,
+    documented: Mapping[str, Any] = NOTHING_ELSE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
-    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer."""
+    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer. `news`:
+    what changed, for those who listen; closed before the server stops. `pages`: those of the dashboard; without them
+    `/` leads to the documentation. `documented`: further paths of the document."""
     named = NamedKeys(operations.store, operations.clock)
     keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
-    system = System(operations, claims, health, telemetry, trusted=keys.open)
+    heard = news or News(operations.stats, operations.signal, lambda: 0)
+    system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard)
     work = Work(operations, claims)
     guarded = [
         *Jobs(operations, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
@@ -69,14 +94,17 @@ def create_app(
     unguarded = [*system.open_endpoints(), *Pings(operations).endpoints()]
 
     def document() -> dict[str, Any]:
-        return build_document(
+        made = build_document(
             [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
         )
+        made["paths"].update(documented)
+        return made
 
+    others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
     check = Reach(operations).check
     api = Router(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
     return Litestar(
-        [api, *_routes(unguarded, check), *Docs(document).handlers()],
+        [api, *_routes(unguarded, check), *Docs(document).handlers(home=pages is None), *others],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
@@ -84,7 +112,7 @@ def create_app(
         logging_config=None,
         request_max_body_size=BODY_BYTES_MAX,
         debug=False,
-        on_shutdown=[claims.close],
+        on_shutdown=[claims.close, heard.close],
     )
 
 

@@ -111,8 +111,8 @@ class Docs:
             raise NotFound(f"there is no file {name[:100]!r} here")
         return (self._assets / name).read_bytes(), FILES[name]
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """The routes."""
+    def handlers(self, *, home: bool = True) -> list[HTTPRouteHandler]:
+        """The routes. `home`: `/` leads here."""
 
         @route("/docs/openapi.json", http_method=READ, name="openapiJson", status_code=200, include_in_schema=False)
         async def openapi_json() -> ASGIResponse:
@@ -135,7 +135,7 @@ class Docs:
             return ASGIResponse(body=body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
 
         @route("/", http_method=READ, name="home", status_code=200, include_in_schema=False)
-        async def home() -> ASGIResponse:
+        async def to_docs() -> ASGIResponse:
             return ASGIResponse(status_code=302, headers=[("location", "swagger-ui")])
 
-        return [openapi_json, openapi_yaml, swagger_ui, swagger_file, home]
+        return [openapi_json, openapi_yaml, swagger_ui, swagger_file, *([to_docs] if home else [])]

@@ -18,6 +18,7 @@ from litestar.types import Message, Scope
 
 from horarium.access.keys import TOKEN_PREFIX
 from horarium.access.roles import LOCAL, Principal
+from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
@@ -87,6 +88,31 @@ class Keys:
         self._sign_ins.succeeded(address, digest)
         connection.scope["user"] = caller
         require_scope(caller, handler)
+
+    # ---- people in a browser
+
+    @property
+    def needed(self) -> bool:
+        """Whether callers must be known at all."""
+        return self._needed
+
+    async def sign_in(self, connection: Connection, given: bytes) -> tuple[Credential, str] | None:
+        """What a typed key opens, and its digest. Raises TooManyFailures."""
+        address, digest = _address(connection), sha256(given).digest()
+        await self._slow_down(address, digest)
+        credential: Credential = "server-key" if self._fits(given) else "key"
+        if await self.bearer(credential, digest.hex()) is None:
+            self._refusal(connection, address, wrong=True)
+            return None
+        self._sign_ins.succeeded(address, digest)
+        return credential, digest.hex()
+
+    async def bearer(self, credential: Credential, digest: str) -> Principal | None:
+        """Who bears the key of this digest, as things are now."""
+        if credential == "key":
+            return await self._callers.bearer(digest)
+        known = sum(compare_digest(bytes.fromhex(digest), each) for each in self._known) > 0
+        return API_KEY if known else None
 
     async def _caller(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> Principal | None:
         if self._fits(given):

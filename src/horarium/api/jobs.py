@@ -105,6 +105,7 @@ class Jobs:
             labels=dict(pair.split("=", 1) for pair in query.label),
             enabled=None if query.enabled is UNSET else query.enabled,
             name_prefix=None if query.prefix is UNSET else query.prefix or None,
+            finished={"false": False, "true": True, "any": None}[query.finished],
         )
         after = read_cursor("jobs", query.cursor, is_name)
         page = await self._operations.jobs.list_jobs(where, after, query.limit)
@@ -207,7 +208,9 @@ class Jobs:
             Endpoint(
                 method="GET", path="/jobs", name="listJobs", tag="jobs", handle=self.list_jobs,
                 scope=Scope.JOBS_READ, bound=True,
-                summary="List jobs by name", query=JobQuery,
+                summary="List jobs by name",
+                description="Those that can never fire again (`finished`) are left out unless they are asked for.",
+                query=JobQuery,
                 answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
             ),
         ]  # fmt: skip

@@ -96,6 +96,10 @@ class JobQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     label: Annotated[list[LabelPair], Meta(max_length=64)] = []
     enabled: Annotated[bool, Meta(description="Only jobs that are (not) enabled.")] | UnsetType = UNSET
     prefix: NamePrefix | UnsetType = UNSET
+    finished: Annotated[
+        Literal["false", "true", "any"],
+        Meta(description="Jobs that can never fire again: left out, only these, or listed with the others."),
+    ] = "false"
 
 
 RunIdPrefix = Annotated[
@@ -126,6 +130,14 @@ class FiresQuery(Struct, forbid_unknown_fields=True):
     """How far to look ahead."""
 
     count: FireCount = FIRES_DEFAULT
+
+
+class UpcomingQuery(Struct, forbid_unknown_fields=True):
+    """Which span: `since` (left out: now), `until` (left out: a day later)."""
+
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000, description="How many, at most.")] = 100
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------
@@ -311,6 +323,20 @@ class Imported(Struct, omit_defaults=True):
     name: str
     outcome: Literal["created", "updated", "unchanged", "failed"]
     problem: Problem | UnsetType = UNSET
+
+
+class AheadView(Struct):
+    """One fire time that lies ahead, and its job."""
+
+    job: str
+    fire_at: datetime
+
+
+class UpcomingView(Struct):
+    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
+
+    items: list[AheadView]
+    truncated: bool
 
 
 class AddedRun(Struct, omit_defaults=True):

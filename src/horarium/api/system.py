@@ -9,13 +9,28 @@ from litestar.response.base import ASGIResponse
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer
+from horarium.api.events import EVENT_STREAM, event_stream
+from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import read_cursor, write_cursor
-from horarium.api.schemas import Alive, NodePage, PageQuery, QueueView, Readiness, StatsView
-from horarium.clock import Instant
+from horarium.api.runs import bounded_instant
+from horarium.api.schemas import (
+    AheadView,
+    Alive,
+    NodePage,
+    PageQuery,
+    QueueView,
+    Readiness,
+    StatsView,
+    UpcomingQuery,
+    UpcomingView,
+)
+from horarium.clock import DAY, Instant, to_datetime
 from horarium.errors import Outage
 from horarium.operations.facade import Operations
+from horarium.operations.upcoming import upcoming
 from horarium.ports import Stats
 from horarium.services.claims import Claims
+from horarium.services.news import News
 from horarium.wire.views import moment, node_view
 
 NODE_NAME_CHARS_MAX = 300
@@ -50,12 +65,14 @@ class System:
         health: Health,
         telemetry: Telemetry,
         trusted: Callable[[AnyRequest], bool],
+        news: News,
     ) -> None:
         self._operations = operations
         self._claims = claims
         self._health = health
         self._telemetry = telemetry
         self._trusted = trusted
+        self._news = news
 
     async def nodes(self, call: Call) -> Answer:
         query: PageQuery = call.query
@@ -72,6 +89,21 @@ class System:
             for one in stats.queues
         ]
         return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting))
+
+    async def upcoming(self, call: Call) -> Answer:
+        query: UpcomingQuery = call.query
+        since = bounded_instant(query.since, "since")
+        since = self._operations.clock.now() if since is None else since
+        until = bounded_instant(query.until, "until")
+        until = since + DAY if until is None else until
+        if until < since:
+            raise InvalidContent([Fault("until", "must not be earlier than since")])
+        found = await upcoming(self._operations.store, since, until, query.limit)
+        items = [AheadView(one.job, to_datetime(one.fire_at)) for one in found.items]
+        return answer(UpcomingView(items, found.truncated))
+
+    async def events(self, call: Call) -> Answer:
+        return event_stream(call.request, self._news)
 
     async def alive(self, call: Call) -> Answer:
         return answer(Alive())
@@ -104,6 +136,18 @@ class System:
                 scope=Scope.RUNS_READ,
                 summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
                 answers={200: (StatsView, "Counts")},
+            ),
+            Endpoint(
+                method="GET", path="/upcoming", name="listUpcoming", tag="system", handle=self.upcoming,
+                query=UpcomingQuery, scope=Scope.JOBS_READ,
+                summary="What fires next, of all jobs together",
+                answers={200: (UpcomingView, "Fire times, earliest first")},
+            ),
+            Endpoint(
+                method="GET", path="/events", name="listen", tag="system", handle=self.events,
+                scope=Scope.RUNS_READ, media_type=EVENT_STREAM,
+                summary="A stream of server-sent events: `changed`, with what kind of thing has",
+                answers={200: (str, "The stream; it goes on until one side hangs up")}, problems=("too_many_waiters",),
             ),
         ]  # fmt: skip
 

@@ -78,12 +78,16 @@ LABELS = click.option(
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--prefix", metavar="TEXT", help="Only jobs whose name begins so.")
 @click.option("--enabled/--paused", "enabled", default=None, help="Only jobs that are (not) enabled.")
+@click.option("--finished", is_flag=True, help="Only jobs that can never fire again; left out otherwise.")
+@click.option("--all", "every", is_flag=True, help="Those that can never fire again too.")
 @click.option("--limit", type=click.IntRange(1), help="At most this number; left out: all.")
 @server_options
 def list_jobs(
     labels: tuple[str, ...],
     prefix: str | None,
     enabled: bool | None,
+    finished: bool,
+    every: bool,
     limit: int | None,
     url: str,
     api_key: str | None,
@@ -91,7 +95,8 @@ def list_jobs(
 ) -> None:
     with connect(url, api_key) as client:
         wanted = pairs("--label", labels, "=")
-        jobs = client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, limit=limit)
+        which = None if every else finished
+        jobs = client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, finished=which, limit=limit)
         if as_json:
             print_json_list(map(in_full, jobs))
         else:
@@ -107,13 +112,12 @@ def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]
         raise click.UsageError("give the NAME of a job, or --label for every job that has it")
     if name is not None:
         return [name]
-    return [job.name for job in client.list_jobs(labels=pairs("--label", labels, "="))]
+    return [job.name for job in client.list_jobs(labels=pairs("--label", labels, "="), finished=None)]
 
 
 def _rows(jobs: Iterable[JobView]) -> Iterator[tuple[Any, ...]]:
     for job in jobs:
-        state = "enabled" if job.enabled else "paused"
-        yield job.name, state, job.next_fire_at, job.words, target_text(job), job.title
+        yield job.name, job.state, job.next_fire_at, job.words, target_text(job), job.title
 
 
 def target_text(job: JobView) -> str:
@@ -163,14 +167,14 @@ def print_job(job: JobView, as_json: bool) -> None:
     if as_json:
         print_json(job)
         return
-    enabled = "enabled" if job.enabled else f"paused {job.pause_reason or ''}".strip()
+    state = f"paused {job.pause_reason}" if job.state == "paused" and job.pause_reason else str(job.state)
     shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
     policies = ("catch_up", "overlap", "buffer_max", "retry", "timeouts", "concurrency", "jitter_seconds", "retention")
     print_fields(
         [
             ("name", job.name),
             ("title", job.title),
-            ("state", enabled),
+            ("state", state),
             ("fires", job.words),
             ("trigger", job.trigger),
             ("target", target_text(job)),
@@ -180,6 +184,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("on", follows_text(job.on)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
+            ("finished_at", job.finished_at),
         ]
     )
 

@@ -112,7 +112,7 @@ def _prune(
     if errors:
         return []
     kept = {entry.name for entry in entries}
-    gone = [job.name for job in client.list_jobs(labels=labels) if job.name not in kept]
+    gone = [job.name for job in client.list_jobs(labels=labels, finished=None) if job.name not in kept]
     for name in () if dry_run else gone:
         client.delete_job(name)
     return gone

@@ -197,13 +197,16 @@ class Client(Watching):
         labels: Mapping[str, str] | None = None,
         enabled: bool | None = None,
         prefix: str | None = None,
+        finished: bool | None = False,
         limit: int | None = None,
     ) -> Iterator[JobView]:
-        """Jobs by name, all of them or the first `limit`."""
+        """Jobs by name, all of them or the first `limit`. `finished`: those that can never fire again, which are left
+        out otherwise (None: all)."""
         query = {
             "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
             "enabled": None if enabled is None else str(enabled).lower(),
             "prefix": prefix,
+            "finished": {False: None, True: "true", None: "any"}[finished],
         }
         return self._pages("/jobs", query, _JobsPage, limit)
 

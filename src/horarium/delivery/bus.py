@@ -18,10 +18,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from horarium.clock import Clock, Instant, to_micros, to_text
 from horarium.errors import BusUnavailable, InvalidJob
-from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction
+from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payload, fraction, text_of
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
 from horarium.rules.settling import wait_seconds
+from horarium.rules.tracing import handed_on
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
@@ -45,6 +46,7 @@ class Action(Struct, rename="camel", omit_defaults=True):
     fire_at: str
     idempotency_key: str
     payload: Raw | UnsetType = UNSET
+    traceparent: str | UnsetType = msgspec.field(default=UNSET, name="traceparent")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -53,7 +55,7 @@ _text = lru_cache(maxsize=1024)(to_text)
 
 def name_on_bus(run: Run) -> str:
     """The job name that its messages bear."""
-    return run.job or ONE_OFF
+    return ONE_OFF if run.job is None else text_of(run.job)
 
 
 def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> bytes:
@@ -69,6 +71,7 @@ def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> byte
             fire_at=_text(run.fire_at),
             idempotency_key=run.id,
             payload=UNSET if payload is None else Raw(payload),
+            traceparent=handed_on(run) or UNSET,
         )
     )
 

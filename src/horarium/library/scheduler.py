@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
-from horarium.errors import Conflict, InvalidJob, InvalidRequest, NotFound
+from horarium.errors import Conflict, InvalidJob, InvalidRequest
 from horarium.interrupts import on_signals
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
+from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking
 from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
 from horarium.library.program import Program
@@ -268,11 +268,14 @@ class Scheduler(Looking):
         labels: Mapping[str, str] | None = None,
         enabled: bool | None = None,
         prefix: str | None = None,
+        finished: bool | None = False,
         after: str | None = None,
         limit: int = 200,
     ) -> Page[Job]:
-        """Jobs by name, `limit` (at most 200) a page; `after` is the `next_after` of the page before."""
-        return jobs_page(await self._operations.jobs.list_jobs(JobFilter(labels or {}, enabled, prefix), after, limit))
+        """Jobs by name, `limit` (at most 200) a page; `after` is the `next_after` of the page before. `finished`: those
+        that can never fire again, which are left out otherwise (None: all)."""
+        where = JobFilter(labels or {}, enabled, prefix, finished)
+        return jobs_page(await self._operations.jobs.list_jobs(where, after, limit))
 
     async def delete_job(self, name: str) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
@@ -280,7 +283,7 @@ class Scheduler(Looking):
 
     async def delete_jobs(self, *, labels: Mapping[str, str]) -> int:
         """End every job that has all of these labels. How many."""
-        return await self._each(labels, self.delete_job)
+        return await each_labelled(self._operations, labels, self.delete_job)
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed."""
@@ -292,27 +295,11 @@ class Scheduler(Looking):
 
     async def pause_jobs(self, *, labels: Mapping[str, str], reason: str | None = None) -> int:
         """Pause every job that has all of these labels. How many they are."""
-        return await self._each(labels, lambda name: self.pause_job(name, reason))
+        return await each_labelled(self._operations, labels, lambda name: self.pause_job(name, reason))
 
     async def resume_jobs(self, *, labels: Mapping[str, str]) -> int:
         """Resume every job that has all of these labels. How many they are."""
-        return await self._each(labels, self.resume_job)
-
-    async def _each(self, labels: Mapping[str, str], act: Callable[[str], Awaitable[Any]]) -> int:
-        """Do it to each job of these labels; one that is gone by then needs it no more. To how many."""
-        if not labels:
-            raise InvalidRequest("labels: give at least one; no labels do not mean every job", field="labels")
-        after: str | None = None
-        count = 0
-        while True:
-            page = await self.list_jobs(labels=labels, after=after)
-            for job in page.items:
-                with suppress(NotFound):
-                    await act(job.name)
-                    count += 1
-            if page.next_after is None:
-                return count
-            after = page.next_after
+        return await each_labelled(self._operations, labels, self.resume_job)
 
     async def trigger_job(self, name: str, payload: Any = None, *, unique_key: str | None = None) -> Run:
         """A run now, under the job's overlap policy."""

@@ -20,7 +20,7 @@ import msgspec
 
 from horarium import model, ports
 from horarium.clock import to_datetime
-from horarium.model import Cause, Disposition, Follow, Occasion, RunPolicy, State, Target, shown_state
+from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
@@ -115,6 +115,8 @@ class Job(Value):
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None
+    state: JobState
+    finished_at: datetime | None
 
     @property
     def words(self) -> str:
@@ -126,7 +128,7 @@ class Job(Value):
 
     def __repr__(self) -> str:
         following = f"next {self.next_fire_at:%Y-%m-%d %H:%M:%S}Z" if self.next_fire_at else "no fire time ahead"
-        state = following if self.enabled else "paused"
+        state = following if self.state is JobState.ENABLED else self.state
         return f"<Job {self.name!r} {self.words}, {self.queue}, {state}>"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
 from horarium.model.follows import TIMED, Follow, Occasion
-from horarium.model.identity import fraction, run_id, uuid7, uuid7s
+from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
 from horarium.model.limits import (
@@ -42,7 +42,7 @@ from horarium.model.runs import (
     shown_state,
     timeline,
 )
-from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, State
+from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, JobState, State
 from horarium.model.targets import (
     EXTERNAL,
     BusTarget,
@@ -94,6 +94,7 @@ __all__ = [
     "HandlerTarget",
     "HttpTarget",
     "Job",
+    "JobState",
     "Name",
     "Node",
     "Occasion",
@@ -112,10 +113,12 @@ __all__ = [
     "encode_payload",
     "fraction",
     "lease_end",
+    "name_for",
     "prune_instant",
     "queue_of",
     "run_id",
     "shown_state",
+    "text_of",
     "timeline",
     "uuid7",
     "uuid7s",

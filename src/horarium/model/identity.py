@@ -30,6 +30,30 @@ def uuid7s(instant: Instant, entropy: bytes, count: int) -> list[str]:
     return made
 
 
+ENCODED = "name@"
+"""What the names of jobs begin with that stand for a text which is no name here."""
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
+
+
+def name_for(text: str) -> str:
+    """The name of the job that any text names elsewhere: itself, if it is one."""
+    raw = text.encode()
+    if raw[:1].isalnum() and _PLAIN.issuperset(raw.replace(b"@", b"")) and not text.startswith(ENCODED):
+        return text
+    return ENCODED + "".join(chr(byte) if byte in _PLAIN else f"@{byte:02x}" for byte in raw)
+
+
+def text_of(name: str) -> str:
+    """The text that `name_for` made this name for."""
+    if not name.startswith(ENCODED):
+        return name
+    head, *rest = name.removeprefix(ENCODED).split("@")
+    try:
+        return (head.encode() + b"".join(bytes([int(part[:2], 16)]) + part[2:].encode() for part in rest)).decode()
+    except ValueError:
+        return name
+
+
 def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:
     """The id of the run that a job owes for a fire time: the same on every node, ordered by fire time."""
     return uuid7(fire_at, blake2b(f"{job_id}/{fire_at}/{cause}".encode(), digest_size=10).digest())

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.model.follows import Follow, Occasion
+from horarium.model.states import JobState
 from horarium.model.targets import Target, queue_of
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 
@@ -19,7 +20,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version that it read. `planned_until` is the cursor: every fire time up to it (included) has been accounted for.
     `next_fire_at` is the first fire time after the cursor (None: nothing more to plan, or paused).
     `title` is its text for people. `buffer_max`: fire times are skipped while that number of its runs is pending.
-    `anchor_at` is the instant to which a trigger without a start of its own is anchored.
+    `anchor_at` is the instant to which a trigger without a start of its own is anchored. `finished_at` is when it was
+    found that the job has nothing left to do: its rule yields no fire time any more, and its runs have ended.
     """
 
     name: str
@@ -53,7 +55,19 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: Instant = 0
     updated_at: Instant = 0
     deleted_at: Instant | None = None
+    finished_at: Instant | None = None
 
     @property
     def queue(self) -> str:
         return queue_of(self.target)
+
+    @property
+    def state(self) -> JobState:
+        if self.finished_at is not None:
+            return JobState.FINISHED
+        return JobState.ENABLED if self.enabled else JobState.PAUSED
+
+    @property
+    def active(self) -> bool:
+        """Whether it goes on by itself: neither paused nor finished."""
+        return self.enabled and self.finished_at is None

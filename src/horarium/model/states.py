@@ -54,6 +54,14 @@ UNFINISHED = frozenset({State.PENDING, State.RUNNING, State.CANCELLING})
 CLAIMED = frozenset({State.RUNNING, State.CANCELLING})
 
 
+class JobState(StrEnum):
+    """The state of a job, as it is shown. `finished`: it can never fire again, and its runs have ended."""
+
+    ENABLED = "enabled"
+    PAUSED = "paused"
+    FINISHED = "finished"
+
+
 class Disposition(StrEnum):
     """How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`):
     no stored run has them."""

@@ -29,6 +29,7 @@ from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.finisher import Finisher
 from horarium.services.follow import FollowDelivery
 from horarium.services.handing_over import HandingOver
 from horarium.services.job_recall import JobRecall
@@ -36,6 +37,7 @@ from horarium.services.keeper import Keeper
 from horarium.services.leases import Leases
 from horarium.services.log_pruner import LogPruner
 from horarium.services.log_writer import LogWriter
+from horarium.services.news import News
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -44,6 +46,7 @@ from horarium.services.rescuer import Rescuer
 from horarium.services.service import Service, Wake
 from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
+from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class Shared(Struct, frozen=True):
     claims: Claims
     operations: Operations
     log_writer: LogWriter
+    news: News
 
 
 class Assembly:
@@ -97,7 +101,8 @@ class Assembly:
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
-        self.services: list[Service] = [self.beat, shared.log_writer, *self._by_role()]
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():
@@ -142,6 +147,7 @@ class Assembly:
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
+                tracing=shared.operations.tracing,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
@@ -150,7 +156,7 @@ class Assembly:
             services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
-            services += [shared.pruner, logs]
+            services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from horarium.clock import Clock, SystemClock
+from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
@@ -24,9 +24,12 @@ from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
 from horarium.services.failures import FailureLog
+from horarium.services.leases import Leases
 from horarium.services.log_writer import LogWriter
+from horarium.services.news import News
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
+from horarium.services.spans import make_spans
 from horarium.services.telemetry import Telemetry
 
 __all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
@@ -79,17 +82,34 @@ class Runtime:
             settled=_Settled(self.telemetry, pruner, self.clock),
             cancel_asked=self._cancel_asked,
         )
+        self.telemetry.spans = make_spans()
+        operations.tracing.recording = self.telemetry.spans is not None
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        collector = Collector(operations.settling, self.clock, self.telemetry)
+        leases = Leases(self.store, self.clock)
+        collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
-            self.store, self.clock, self.signal, self.telemetry, collector, pruner, claims, operations, log_writer
+            store=self.store,
+            clock=self.clock,
+            signal=self.signal,
+            telemetry=self.telemetry,
+            collector=collector,
+            pruner=pruner,
+            claims=claims,
+            operations=operations,
+            log_writer=log_writer,
+            news=News(operations.stats, self.signal, lambda: self.telemetry.tally.seen),
         )
 
     @property
     def operations(self) -> Operations:
         """What people and programs ask for."""
         return self._shared.operations
+
+    @property
+    def news(self) -> News:
+        """What changed, for those who listen."""
+        return self._shared.news
 
     @property
     def claims(self) -> Claims:
@@ -123,6 +143,8 @@ class Runtime:
         for part in reversed(self._parts):
             await part.stop()
         await self.store.close()
+        if self.telemetry.spans is not None:
+            await asyncio.to_thread(self.telemetry.spans.close)
 
     @property
     def running(self) -> bool:
@@ -158,6 +180,7 @@ class Runtime:
     async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
         self.claims.close()
         self.operations.logs.close()
+        self.news.close()
         await loops.end("planner", "costly", "claims")
         for dispatcher in assembly.dispatchers:
             loops.stop(dispatcher.name)
@@ -171,6 +194,7 @@ class Runtime:
         await asyncio.gather(*(bus.close() for bus in assembly.buses.values()))
         try:
             await self._shared.log_writer.flush()
+            await assembly.tallies.write(self.clock.now() + MINUTE)
             await assembly.beat.farewell(self.clock.now())
         except Outage as outage:
             log.warning("the node's end was not written: %s", outage)

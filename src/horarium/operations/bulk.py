@@ -28,7 +28,7 @@ from horarium.operations.contention import RACES_MAX, Entropy, pause_after
 from horarium.operations.runs import RETRIED, RunOperations, fresh_run
 from horarium.operations.settling import Settling
 from horarium.operations.triggering import Asked, Triggering
-from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
 from horarium.rules.editing import Asked as AskedRun
 from horarium.rules.editing import plan_many_now, put_off
 from horarium.rules.planning import needs_unfinished
@@ -263,7 +263,7 @@ class Bulk:
         for run in asked:
             self._cancel_asked(run)
         if asked:
-            self._signal.publish("cancel")
+            self._signal.publish(CANCEL)
         return [run for run, done in zip(runs, written, strict=True) if not done]
 
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:

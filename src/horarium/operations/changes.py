@@ -25,7 +25,7 @@ from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
-from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.planning import fires_in_window, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
 
@@ -114,7 +114,7 @@ class Changes:
             if action is not None:
                 planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
-                self._signal.publish("jobs")
+                self._signal.publish(JOBS)
                 announce(self._signal, [planned])
                 return job, replace(planned.job, version=planned.job.version + 1), planned
         raise contended(name)

@@ -18,7 +18,7 @@ from horarium.operations.listing import Slices
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import Signal, Store
+from horarium.ports import JOBS, Signal, Store
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
@@ -116,7 +116,7 @@ class Importing:
             return []
         ready = spread(list(jobs.values()), now)
         added = await self._store.add_jobs(ready, along_created(ready, now))
-        self._signal.publish("jobs")
+        self._signal.publish(JOBS)
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 
     async def _change(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> list[int]:
@@ -127,7 +127,7 @@ class Importing:
         followed = await self._following.plans(list(plans.values()), now)
         done = await self._store.commit_plans(followed, now) if plans else []
         if any(done):
-            self._signal.publish("jobs")
+            self._signal.publish(JOBS)
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}
         announce(self._signal, list(written.values()))
         for index, planned in written.items():

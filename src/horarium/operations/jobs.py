@@ -23,9 +23,10 @@ from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
+from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -86,7 +87,7 @@ class JobOperations:
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
             added += await self._store.add_jobs(batch, along_created(batch, now))
-        self._signal.publish("jobs")
+        self._signal.publish(JOBS)
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
     def job_from(self, definition: JobDefinition, now: Instant) -> Job:
@@ -242,7 +243,8 @@ class JobOperations:
                 return None
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
-            made[:] = [replace(run, unique_key=unique_key, cause=cause)]
+            asked_for = replace(run, unique_key=unique_key, cause=cause)
+            made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 

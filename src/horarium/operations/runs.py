@@ -28,7 +28,7 @@ from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
 from horarium.operations.settling import Settling, lease_lost
 from horarium.operations.signalling import announce_runs
-from horarium.ports import BATCH_MAX, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
 from horarium.rules.settling import cancel, ends_overdue, retention_of
 
 WAITING = frozenset({State.PENDING, State.RUNNING})
@@ -117,7 +117,7 @@ class RunOperations:
             if (await self._settling.write([change], {} if job is None else {job.id: job}, now))[0]:
                 if run.state in CLAIMED:
                     self._cancel_asked(changed)
-                    self._signal.publish("cancel")
+                    self._signal.publish(CANCEL)
                 return changed
         raise contended(run_id)
 

@@ -18,7 +18,7 @@ from horarium.operations.contention import RACES_MAX, contended
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
-from horarium.ports import BATCH_MAX, CANCEL, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, Signal, Store, queue_topic
 from horarium.rules.settling import settle, was_left_by
 
 
@@ -63,7 +63,7 @@ class Settling:
         self._settled(done, jobs)
         room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
         for queue in sorted({run.queue for run in room}):
-            self._signal.publish(f"queue:{queue}")
+            self._signal.publish(queue_topic(queue))
         announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
         if any(run.state is State.CANCELLING for run in done):
             self._signal.publish(CANCEL)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules.finishing import looked_at
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
     CURSOR_AHEAD,
@@ -23,7 +24,7 @@ from horarium.rules.planning import (
     exhausted,
     fires_in_window,
     is_fire_time,
-    next_fire,
+    timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
 
@@ -146,8 +147,8 @@ def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     fire times that have a row already, ascending, which no range may cover."""
     cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
     resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
-    resumed = replace(resumed, next_fire_at=next_fire(resumed, cursor))
-    return Plan(resumed, _passed_while_paused(job, now, now, ran))
+    resumed = timed(resumed)
+    return Plan(resumed, _passed_while_paused(job, now, now, ran), records=looked_at(resumed, now))
 
 
 def delete(job: Job, now: Instant) -> Plan:
@@ -163,7 +164,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return changed
     if wanted.enabled:
         resumed = resume(changed.job, now, ran)
-        return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs))
+        return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
     return replace(paused, runs=changed.runs)
@@ -208,7 +209,8 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
     ended = tuple(RunChange(taken_back(run, job, now, reason), run.token, run.state) for run in kept)
     job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
-    return Plan(replace(job, next_fire_at=next_fire(job, job.planned_until)), changes=ended, withdrawals=deleted)
+    job = timed(job)
+    return Plan(job, changes=ended, withdrawals=deleted, records=looked_at(job, now))
 
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:

@@ -13,9 +13,8 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import Instant
+from horarium.clock import Instant, to_micros
 from horarium.model import Cause, Failed, Job, Outcome, Run, RunChange, State, Succeeded
-from horarium.ports import lease_end
 from horarium.rules.planning import owed_run
 from horarium.rules.settling import noted, settle
 
@@ -78,15 +77,15 @@ def heard(run: Run, job: Job, ping: Ping, now: Instant) -> RunChange:
 
 
 def _begun(run: Run, ping: Ping, now: Instant) -> Run:
-    begun = replace(
+    return replace(
         run,
         state=State.RUNNING if run.state is State.PENDING else run.state,
         attempt=1,
         token=run.token + 1,
         worker=worker_of(ping),
         started_at=now,
+        lease_expires_at=now + to_micros(run.lease_seconds),
     )
-    return replace(begun, lease_expires_at=lease_end(begun, now))
 
 
 def worker_of(ping: Ping) -> str:

@@ -35,6 +35,7 @@ from horarium.model import (
 )
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import CompiledTriggers
+from horarium.rules.finishing import looked_at
 from horarium.rules.settling import cancel, terminate
 from horarium.triggers import Trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
@@ -128,6 +129,11 @@ def exhausted(job: Job) -> bool:
     return job.fires_max is not None and job.fires_count >= job.fires_max
 
 
+def timed(job: Job) -> Job:
+    """The job with its next fire time, from its cursor on."""
+    return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None)
+
+
 def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
     """Whether the job has nothing left to do: its rule yields no fire time after the cursor (within its window and its
     count, also once it is resumed), and none of its runs is unfinished. One whose rule is too expensive to ask is not.
@@ -166,8 +172,13 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan
         planned_until=beyond if beyond is not None else horizon,
         fires_count=job.fires_count + len(runs),
     )
-    moved = replace(moved, next_fire_at=next_fire(moved, moved.planned_until))
-    return Plan(moved, (*(dropped_run(job, range_, now) for range_ in dropped), *runs), tuple(changes))
+    moved = timed(moved)
+    return Plan(
+        moved,
+        (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
+        tuple(changes),
+        records=looked_at(moved, now),
+    )
 
 
 def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:

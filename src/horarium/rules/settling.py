@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros, to_text
 from horarium.errors import StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -53,6 +53,9 @@ WAIT_SECONDS_MAX = 3600
 
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
+
+AHEAD_MAX = MINUTE
+"""How long before its instant a run may be claimed."""
 
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
@@ -267,6 +270,17 @@ def put_forward(run: Run, step: int) -> Run:
     return replace(run, lease_expires_at=run.lease_expires_at + step, started_at=started_at)
 
 
+def longest_lease(run: Run, now: Instant) -> Instant:
+    """The latest end of a lease that a right clock could have given by now. That of a run which was claimed ahead of
+    its instant begins at that instant."""
+    if awaits_worker(run):
+        return now + to_micros(wait_seconds(run))
+    if run.state is State.CANCELLING:
+        return now + to_micros(max(run.lease_seconds, CANCEL_GRACE_SECONDS))
+    begins = min(max(now, run.due_at), now + AHEAD_MAX) if run.started_at == run.due_at else now
+    return begins + to_micros(run.lease_seconds)
+
+
 # ---- behind a broker --------------------------------------------------------------------------------------------
 
 
@@ -406,3 +420,17 @@ def clipped(error: str, chars_max: int = ERROR_CHARS_MAX) -> str:
     """An error text short enough to keep, in characters that every store can keep: no NUL, no lone surrogate."""
     text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     return text if len(text) <= chars_max else text[: chars_max - 12] + " [truncated]"
+
+
+def brought_back(run: Run, job: Job | None, now: Instant) -> Run:
+    """A finished run as though it had ended now: it ended by a clock that was ahead. Where a number of runs is kept,
+    one whose fire time lies ahead is not kept: it would count as the newest until its time comes."""
+    retention = retention_of(run, job)
+    beyond = run.fire_at > now and retention.runs_max is not None
+    return replace(
+        run,
+        started_at=None if run.started_at is None else min(run.started_at, now),
+        finished_at=now,
+        prune_at=0 if beyond else prune_instant(now, retention),
+        history=tuple(event if event.at <= now else replace(event, at=now) for event in run.history),
+    )

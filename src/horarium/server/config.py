@@ -30,6 +30,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=r"^[\x21-\x7e]
 KEY_CHARS_MIN = 16
 """The shortest API key of a server that other machines reach."""
 HostName = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$", max_length=255)]
+DoorName = Literal["rrule-scheduler", "simple-scheduler", "scrape-scheduler"]
 BusUrl = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@-]*=)?[a-z][a-z0-9+]*://", max_length=2_048)]
 
 
@@ -110,6 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             },
         ),
     ] = ()
+    dashboard: Annotated[bool, Meta(description="Serve the dashboard at `/`.")] = True
     oidc_issuer: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
         Meta(
@@ -191,6 +193,34 @@ class Settings(Struct, frozen=True, kw_only=True):
             },
         ),
     ] = ()
+    doors: Annotated[
+        tuple[DoorName, ...],
+        Meta(
+            description="Doors that are open to clients of other schedulers.",
+            extra={
+                "flag": "--door",
+                "expected": "one or more of rrule-scheduler, simple-scheduler, scrape-scheduler, separated by commas",
+            },
+        ),
+    ] = ()
+    door_open: Annotated[
+        bool, Meta(description="Ask callers of rrule-scheduler's and scrape-scheduler's doors for no key.")
+    ] = False
+    simple_scheduler_enforce_concurrency: Annotated[
+        bool, Meta(description="Let `allowConcurrentRuns: false` of simple-scheduler's jobs have an effect.")
+    ] = False
+    simple_scheduler_bus: Annotated[
+        Text, Meta(description="The bus on which the workers of simple-scheduler's jobs are.")
+    ] = "default"
+    scrape_ready_pop_seconds: Annotated[
+        float, Meta(ge=0, le=60, description="How long a scrape worker waits for a job.")
+    ] = 30.0
+    scrape_jitter_seconds: Annotated[
+        float, Meta(ge=0, le=86_400, description="Scrape jobs are spread over this many seconds after their fire time.")
+    ] = 30.0
+    scrape_default_interval_seconds: Annotated[
+        float, Meta(ge=1, le=315_619_200, description="The interval of scrape jobs that have none.")
+    ] = 300.0
     uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
         "auto"
     )
@@ -223,6 +253,11 @@ class Settings(Struct, frozen=True, kw_only=True):
                 "oidc_audience: is missing; say what `aud` of an access token must hold, or `any` to accept every "
                 "token of the issuer",
                 field="oidc_audience",
+            )
+        if "simple-scheduler" in self.doors and self.oidc_issuer is None:
+            raise InvalidSetting(
+                "oidc_issuer: is missing; the door for simple-scheduler's clients takes the access tokens of an issuer",
+                field="oidc_issuer",
             )
         if "api" in self.roles and not is_loopback(self.host):
             self._check_keys()

@@ -12,8 +12,9 @@ import logging
 import signal as os_signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, StoreRefused
@@ -24,10 +25,9 @@ from horarium.server.http import make_server, tls_context
 from horarium.server.logs import configure_logging
 
 if TYPE_CHECKING:
-    from litestar import Litestar
-
     from horarium.access.tokens import Tokens
     from horarium.api.hosts import Hosts
+    from horarium.doors.web import Door
 
 STORE_WAIT_SECONDS = 60.0
 """How long a starting server waits for a store that does not answer yet."""
@@ -189,7 +189,8 @@ def _options(settings: Settings, report_url: str) -> Options:
     return Options(
         roles=settings.roles,
         node_name=settings.node_name,
-        allow_private_targets=settings.allow_private_targets,
+        # Clients of rrule-scheduler call their own cluster.
+        allow_private_targets=settings.allow_private_targets or "rrule-scheduler" in settings.doors,
         signing_secret=settings.signing_secret,
         report_url=report_url,
         report_secret=settings.api_keys[0] if settings.api_keys else None,
@@ -207,10 +208,11 @@ def _options(settings: Settings, report_url: str) -> Options:
     )
 
 
-def _app(runtime: Runtime, settings: Settings) -> Litestar:
+def _app(runtime: Runtime, settings: Settings) -> Any:
     from horarium.api.app import create_app
+    from horarium.dashboard.app import dashboard
 
-    return create_app(
+    app = create_app(
         runtime.operations,
         runtime.claims,
         health=runtime.health,
@@ -219,7 +221,54 @@ def _app(runtime: Runtime, settings: Settings) -> Litestar:
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
         public_url=settings.public_url,
+        news=runtime.news,
+        pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
+        documented=_documented(settings),
     )
+    if not settings.doors:
+        return app
+    from horarium.doors.opening import Doors
+
+    return Doors(app, list(_doors(runtime, settings)), server_hosts(settings), runtime.telemetry.refused)
+
+
+def _documented(settings: Settings) -> dict[str, Any]:
+    """Paths of open doors that are part of the API's document."""
+    if "rrule-scheduler" not in settings.doors:
+        return {}
+    from horarium.doors.rrule_document import PATHS
+
+    return PATHS
+
+
+def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
+    from horarium.access.keys import Keys as NamedKeys
+    from horarium.api.access import Callers
+    from horarium.api.guards import Keys
+    from horarium.api.sign_ins import SignIns
+    from horarium.doors.web import KeyCheck
+
+    operations, count = runtime.operations, runtime.telemetry.refused
+    callers = Callers(NamedKeys(operations.store, operations.clock), _tokens(runtime, settings))
+    keys = Keys(settings.api_keys, callers, SignIns(operations.clock), count)
+    admit = KeyCheck(keys, settings.door_open)
+    if "rrule-scheduler" in settings.doors:
+        from horarium.doors.rrule_scheduler import RruleScheduler
+
+        yield RruleScheduler(operations, runtime.entropy, admit)
+    if "simple-scheduler" in settings.doors:
+        from horarium.access.issuer import Issuer
+        from horarium.access.tokens import TokenPolicy, Tokens
+        from horarium.doors.simple_scheduler import SimpleScheduler
+
+        policy = TokenPolicy(audience=settings.oidc_audience or "", scopes_only=True)
+        tokens = Tokens(Issuer(settings.oidc_issuer or "", runtime.clock), policy, runtime.clock)
+        enforce = settings.simple_scheduler_enforce_concurrency
+        yield SimpleScheduler(operations, tokens, settings.simple_scheduler_bus, enforce)
+    if "scrape-scheduler" in settings.doors:
+        from horarium.doors.scrape_scheduler import ScrapeScheduler
+
+        yield ScrapeScheduler(operations, runtime.claims, admit, settings.scrape_ready_pop_seconds)
 
 
 def _tokens(runtime: Runtime, settings: Settings) -> Tokens | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from horarium.clock import HOUR, Clock, Instant, to_micros
 from horarium.delivery.bus import ONE_OFF
-from horarium.model import BusTarget
+from horarium.model import BusTarget, text_of
 from horarium.ports import PAGE_MAX, JobFilter, Store
 
 LIST_SECONDS = 60.0
@@ -46,7 +46,7 @@ class BusJobs:
             page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
             for job in page.items:
                 if isinstance(job.target, BusTarget) and job.target.bus == self._bus:
-                    self._seen_at[job.name] = now
+                    self._seen_at[text_of(job.name)] = now
             after = page.next_after
             if after is None:
                 break

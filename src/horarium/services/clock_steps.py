@@ -18,11 +18,14 @@ from horarium.model import Job, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
 from horarium.rules.planning import CURSOR_AHEAD
+from horarium.services.ends_ahead import EndsAhead
 
 STEP_BACK = SECOND
 """How far back the clock must go between two steps to count as set back."""
 PAGE_PAUSE = SECOND // 20
 NODES_EVERY = 30 * SECOND
+WRONG_FOR = 3600 * SECOND
+"""How long a clock that is set back may have been wrong for its runs to be looked at."""
 PAGES_MAX = 50
 """Pages of skipped rows that are removed for one job at one time."""
 
@@ -40,26 +43,33 @@ class ClockSteps:
         self._looking = True
         self._nodes_at: Instant = 0
         self._ahead_of_us: frozenset[tuple[str, Instant]] = frozenset()
+        self._ends = EndsAhead(store)
 
     async def step(self, now: Instant) -> Instant | None:
         """Look at the next page, if there is a reason to look at all. When to be called again."""
         self._notice(now)
         if now >= self._nodes_at:
             await self._look_at_nodes(now)
-        if not self._looking:
-            return None
+        more = await self._ends.step(now)
+        if self._looking:
+            await self._look_at_jobs(now)
+        return now + PAGE_PAUSE if more or self._looking else None
+
+    async def _look_at_jobs(self, now: Instant) -> None:
         page = await self._store.jobs_ahead(now + self._ahead + CURSOR_AHEAD, self._after, PAGE_MAX)
         for job in page.items:
             await self._bring_back(job, now)
         self._after = page.next_after
         self._looking = page.next_after is not None
-        return now + PAGE_PAUSE if self._looking else None
 
     def _notice(self, now: Instant) -> None:
         if self._last is not None and now < self._last - STEP_BACK:
             log.warning("the wall clock went back by %.0f s", (self._last - now) / SECOND)
             self._begin()
+            self._ends.begin(now - WRONG_FOR)
             self._nodes_at = now
+        elif self._last is None:
+            self._ends.begin(now + CURSOR_AHEAD)
         self._last = now
 
     def _begin(self) -> None:
@@ -71,6 +81,7 @@ class ClockSteps:
         if seen - self._ahead_of_us:
             log.warning("the clock of node %s is ahead of ours", min(name for name, _ in seen))
             self._begin()
+            self._ends.begin(now + CURSOR_AHEAD)
         self._ahead_of_us = seen
         self._nodes_at = now + NODES_EVERY
 

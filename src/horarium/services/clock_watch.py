@@ -6,10 +6,23 @@ healthy worker) waits until the step has lasted for a while.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from horarium.clock import SECOND, Clock, Instant
+from horarium.model import Run
+from horarium.rules.settling import longest_lease, put_forward
 
 STEP = SECOND
 """How far the two clocks must part between two looks to count as a step."""
+STEPS_MAX = 100
+"""Steps forward that are remembered at one time: beyond that, the earliest are believed."""
+
+
+class StepForward(NamedTuple):
+    """What the wall clock showed when a step was noticed, and what it would have shown without it."""
+
+    before: Instant
+    after: Instant
 
 
 class ClockWatch:
@@ -18,30 +31,48 @@ class ClockWatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset: float | None = None
-        self._forward_at: float | None = None
-        self.forward = 0
-        """By how much the wall clock has stepped forward, all in all, in microseconds."""
-        self.stepped_to: Instant = 0
-        """What it showed when the last step forward was noticed."""
+        self._forward_at = 0.0
+        self._steps: list[StepForward] = []
 
     def look(self, now: Instant) -> int:
         """Notice a step. By how many microseconds the wall clock has stepped since the last look, or 0."""
-        offset = now - self._clock.monotonic() * SECOND
-        before, self._offset = self._offset, offset
-        if before is None or abs(offset - before) < STEP:
-            return 0
-        step = round(offset - before)
+        step = self.peek(now)
+        self._offset = self._offset_at(now)
         if step > 0:
             self._forward_at = self._clock.monotonic()
-            self.stepped_to = now
-        self.forward = max(0, self.forward + step)
+            self._steps = [*self._steps[-STEPS_MAX + 1 :], StepForward(now - step, now)]
+        elif step < 0:
+            self._take_back(-step)
         return step
+
+    def peek(self, now: Instant) -> int:
+        """What `look` would answer; nothing is noted."""
+        step = 0.0 if self._offset is None else self._offset_at(now) - self._offset
+        return round(step) if abs(step) >= STEP else 0
+
+    def _offset_at(self, now: Instant) -> float:
+        return now - self._clock.monotonic() * SECOND
+
+    def _take_back(self, step: int) -> None:
+        """The clock went back: the last steps forward were too long, or wrong."""
+        while self._steps and step > 0:
+            before, after = self._steps.pop()
+            if after - before > step:
+                self._steps.append(StepForward(before, after - step))
+            step -= after - before
 
     def stood_for(self, seconds: float) -> bool:
         """Whether the last step forward has lasted for that long, or was taken back, or there was none."""
-        if self.forward < STEP or self._forward_at is None:
-            return True
-        if self._clock.monotonic() - self._forward_at < seconds:
-            return False
-        self.forward = 0
-        return True
+        if self._steps and self._clock.monotonic() - self._forward_at >= seconds:
+            self._steps.clear()
+        return sum(after - before for before, after in self._steps) < STEP
+
+    def unstepped(self, run: Run) -> Run:
+        """The claimed run with its lease as it would be had the wall clock not stepped since it was given: each step
+        that came while it lasted puts it forward. Another node may have done so already, and this one may have noticed
+        the step later than that one did: a lease that no clock from before the step could have given is left alone."""
+        for before, after in self._steps:
+            lease = run.lease_expires_at or 0
+            if before < lease <= min(after, longest_lease(run, before)):
+                run = put_forward(run, after - before)
+        return run

@@ -15,6 +15,7 @@ from horarium.model import Job, Outcome, Run, RunChange
 from horarium.operations.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
 from horarium.rules.settling import settle
+from horarium.services.leases import Leases
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
@@ -34,8 +35,9 @@ class Collector(Service):
     name = "collector"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, settling: Settling, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, settling: Settling, leases: Leases, clock: Clock, telemetry: Telemetry) -> None:
         self._settling = settling
+        self._leases = leases
         self._clock = clock
         self._telemetry = telemetry
         self._ended: list[Ended] = []
@@ -60,6 +62,7 @@ class Collector(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
+        self._leases.watch.look(now)
         while self._ended:
             batch = self._ended[:BATCH_MAX]
             stale = await self._write(batch)
@@ -89,7 +92,8 @@ class Collector(Service):
 
     async def _write_stale(self, stale: list[Ended]) -> None:
         """Settle what was not as expected as it now is: a cancel was asked meanwhile, or the first answer was lost. A
-        claim that is no longer ours makes the outcome void."""
+        claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is ours."""
+        await self._leases.revive([ended.run for ended in stale])
         reports = [Settlement(run.id, run.token, outcome) for run, _, outcome in stale]
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
             if not isinstance(answer, Run):

@@ -75,6 +75,8 @@ class Dispatcher(Service):
             await self._leases.write(self._performing.waiting.put_forward(stepped), now)
         for run, job in self._performing.waiting.take_impatient(now):
             self._performing.release(run, job, "released: no place became free in time")
+        for run, job in self._performing.waiting.take_early(now + self._window):
+            self._performing.release(run, job, "released: the clock went back, and it is not due")
         await self._ask_about_held(now)
         unstoppable = self._performing.unstoppable
         if unstoppable.everywhere:
@@ -83,19 +85,20 @@ class Dispatcher(Service):
         self._performing.pace.look()
         self._lines.rotate(-1)
         rooms = self._rooms()
-        wakes = [await self._claim(line, rooms.get(line[0], BATCH_MAX), now) for line in self._lines]
+        wakes = [await self._claim(line, rooms.get(line[0], BATCH_MAX)) for line in self._lines]
         wakes += [self._performing.waiting.next_due_at(), self._performing.waiting.patience_ends_at()]
         return min((wake for wake in wakes if wake is not None), default=None)
 
-    async def _claim(self, line: Line, room: int, now: Instant) -> Instant | None:
+    async def _claim(self, line: Line, room: int) -> Instant | None:
         """Claim for one line. When its next run falls due; None: when a place becomes free, if it has to wait for
         that."""
         limit = min(self._performing.free, room, BATCH_MAX)
         if limit <= 0 or not self._accepting:
             return None
+        now = self._clock.now()
         claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
         if claimed.runs:
-            self.take(claimed.runs, claimed.jobs, now)
+            self.take(claimed.runs, claimed.jobs, self._clock.now())
         return claimed.next_due_at if len(claimed.runs) < limit else None
 
     def _rooms(self) -> dict[str, int]:
@@ -134,7 +137,10 @@ class Dispatcher(Service):
         if not due:
             return
         pulses = await self._leases.ask([ready.run for ready in due])
+        stepped = self._watch.peek(self._clock.now()) > 0
         for ready, pulse in zip(due, pulses, strict=True):
+            if pulse is None and stepped:
+                continue  # the next step puts its lease forward, and asks again
             if not waiting.release(ready.claim):
                 continue
             if pulse is None:

@@ -8,7 +8,6 @@ from horarium.clock import Clock, Instant
 from horarium.errors import Outage
 from horarium.ports import CANCEL, Topic
 from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
-from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import Leases
 from horarium.services.performing import Performing
 from horarium.services.service import Service, Wake
@@ -25,7 +24,6 @@ class Keeper(Service):
         self._performing = tuple(performing)
         self._leases = leases
         self._clock = clock
-        self._watch = ClockWatch(clock)
         self._asked = False
 
     def signalled(self) -> None:
@@ -37,7 +35,7 @@ class Keeper(Service):
                 one.room.set()
 
     async def step(self, now: Instant) -> Instant | None:
-        step = self._watch.look(now)
+        step = self._leases.watch.look(now)
         if step > 0:
             for one in self._performing:
                 await self._leases.put_forward(one.lively(), step, now)

@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.model import Run, RunChange, State
+from horarium.model import CLAIMED, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Beat, Pulse, Store
 from horarium.services.attempt import Attempt, Stop
+from horarium.services.clock_watch import ClockWatch
+
+GRACE_SECONDS = 10.0
+"""After a step forward of this node's wall clock no lease from before it is taken for this long."""
 
 
 class Leases:
-    """Renews leases in the store."""
+    """Renews leases in the store. `watch`: notices steps of the clock, as often as the one that keeps these leases
+    looks."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
+        self.watch = ClockWatch(clock)
         self._store = store
         self._clock = clock
 
@@ -46,6 +52,19 @@ class Leases:
             attempt.put_forward(step)
         await self.write([attempt.run for attempt in attempts], now)
 
+    async def revive(self, claims: Sequence[Run]) -> None:
+        """After a step forward these leases may have ended by this clock only: as far as they are still ours, they go
+        on as they would have without it."""
+        now = self._clock.now()
+        self.watch.look(now)
+        if self.watch.stood_for(GRACE_SECONDS):
+            return
+        tokens = {run.id: run.token for run in claims}
+        runs = [run for run in await self._store.get_runs(list(tokens)) if run is not None]
+        ours = [run for run in runs if run.token == tokens[run.id]]
+        if changes := revived(self.watch, ours, now):
+            await self._store.settle_runs(changes, now)
+
     async def write(self, runs: Sequence[Run], now: Instant) -> None:
         """Have the store know the leases of these claimed runs, as far as they still are ours."""
         changes = [RunChange(run, run.token, State.RUNNING) for run in runs]
@@ -54,10 +73,22 @@ class Leases:
 
     def _note(self, attempt: Attempt, pulse: Pulse | None) -> None:
         if pulse is None:
-            attempt.end(Stop.LOST, self._clock.now())
+            # After a step forward that the keeper has not seen yet, it puts the lease forward, and asks again.
+            if self.watch.peek(self._clock.now()) <= 0:
+                attempt.end(Stop.LOST, self._clock.now())
             return
         attempt.lease_expires_at = pulse.expires_at
         third = to_micros(attempt.run.lease_seconds) // 3
         attempt.renew_at = max(pulse.expires_at - 2 * third, self._clock.now() + min(third, SECOND))
         if pulse.cancel_requested:
             attempt.ask_to_stop()
+
+
+def revived(watch: ClockWatch, runs: Sequence[Run], now: Instant) -> list[RunChange]:
+    """Of these runs those whose leases have ended by a step forward only, put forward."""
+    changes = []
+    for run in runs:
+        after = watch.unstepped(run) if run.state in CLAIMED else run
+        if after is not run and (run.lease_expires_at or 0) <= now < (after.lease_expires_at or 0):
+            changes.append(RunChange(after, run.token, run.state, False))
+    return changes

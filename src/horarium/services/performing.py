@@ -134,14 +134,20 @@ class Performing:
             if self.waiting.ready and not self._opening:
                 self._opening = True
                 loop.call_soon(self.begin)
-            if (ready.run.lease_expires_at or 0) <= self._clock.now():
-                self.waiting.hold(ready)  # or the clock stepped forward: the store is asked
+            if not self._may_begin(ready.run):
+                self.waiting.hold(ready)
+                self.room.set()
                 continue
             await self._attempt(ready, task)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
         self.room.set()
+
+    def _may_begin(self, run: Run) -> bool:
+        """Whether its lease lasts and it is due by the present clock, which may have stepped. If not, the store is
+        asked first."""
+        return run.due_at <= self._clock.now() < (run.lease_expires_at or 0)
 
     # ---- attempts
 

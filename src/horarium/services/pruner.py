@@ -15,6 +15,8 @@ PAUSE = SECOND // 20
 IDLE = 30 * SECOND
 STEP_STANDS_SECONDS = 3600.0
 """After a step forward of the wall clock no run is deleted for this long: the new time may be wrong."""
+CALM_SECONDS = 60.0
+"""After a step back nothing is deleted for this long: what was written ahead is brought back first."""
 TRIMMED_JOBS_MAX = 10_000
 SWEEP = 600 * SECOND
 """How often the jobs that keep a number of runs are looked for: this process has no note of what was
@@ -31,7 +33,9 @@ class Pruner(Service):
         self.wake = Wake()
         self._store = store
         self._telemetry = telemetry
+        self._clock = clock
         self._watch = ClockWatch(clock)
+        self._calm_at = 0.0
         self._trim: dict[str, int] = {}
         self._idle_until: Instant = 0
         self._swept_at: Instant | None = None
@@ -47,8 +51,9 @@ class Pruner(Service):
             self._trim[job.id] = job.retention.runs_max
 
     async def step(self, now: Instant) -> Instant | None:
-        self._watch.look(now)
-        if not self._watch.stood_for(STEP_STANDS_SECONDS):
+        if self._watch.look(now) < 0:
+            self._calm_at = self._clock.monotonic() + CALM_SECONDS
+        if self._clock.monotonic() < self._calm_at or not self._watch.stood_for(STEP_STANDS_SECONDS):
             return None
         idle = self._idle_until - IDLE <= now < self._idle_until
         if idle and not self._trim and self._sweep_after is None:

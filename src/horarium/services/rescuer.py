@@ -8,20 +8,17 @@ import logging
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Clock, Instant, to_micros
-from horarium.model import CLAIMED, Job, Run, RunChange, awaits_worker
+from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Clock, Instant
+from horarium.model import CLAIMED, Job, Run, RunChange
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
-from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import BATCH_MAX, Store, Topic
-from horarium.rules.settling import put_forward, rescue, wait_seconds
+from horarium.rules.settling import longest_lease, rescue
 from horarium.services.clock_watch import ClockWatch
+from horarium.services.leases import GRACE_SECONDS, revived
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
-
-GRACE_SECONDS = 10.0
-"""After a step forward of this node's wall clock no lease from before it is taken for this long."""
 
 log = logging.getLogger("horarium")
 
@@ -71,20 +68,13 @@ class Rescuer(Service):
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
         """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as
-        long as they would have without it (another node may have put them forward already, and this one may notice the
-        step later than it did); the workers that hold them renew them meanwhile. Returns the others."""
-        step, stepped_to = self._watch.forward, self._watch.stepped_to
-        spared = [
-            run
-            for run in runs
-            if run.state in CLAIMED
-            and now - step < (run.lease_expires_at or 0) <= min(stepped_to, _longest(run, stepped_to - step))
-        ]
-        changes = [RunChange(put_forward(run, step), run.token, run.state, False) for run in spared]
+        long as they would have without it; the workers that hold them renew them meanwhile. Returns the others."""
+        changes = revived(self._watch, runs, now)
         if changes:
-            log.warning("the wall clock stepped forward by %.0f s; %d leases go on", step / SECOND, len(changes))
+            log.warning("the wall clock stepped forward; %d leases go on", len(changes))
             await self._store.settle_runs(changes, now)
-        return [run for run in runs if run not in spared]
+        spared = {change.run.id for change in changes}
+        return [run for run in runs if run.id not in spared]
 
     async def _shorten(self, now: Instant) -> None:
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
@@ -93,7 +83,7 @@ class Rescuer(Service):
         changes = [
             RunChange(replace(run, lease_expires_at=end), run.token, run.state)
             for run in runs
-            if run.lease_expires_at is not None and run.lease_expires_at > (end := _longest(run, now)) + MINUTE
+            if run.lease_expires_at is not None and run.lease_expires_at > (end := longest_lease(run, now)) + MINUTE
         ]
         if changes:
             log.warning("%d leases were given by a clock that was ahead", len(changes))
@@ -106,10 +96,3 @@ class Rescuer(Service):
     def _change(self, run: Run, jobs: dict[str, Job], now: Instant) -> RunChange:
         after = rescue(run, jobs.get(run.job_id or ""), now)
         return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)
-
-
-def _longest(run: Run, now: Instant) -> Instant:
-    """The latest end of a lease that a right clock could have given."""
-    if awaits_worker(run):
-        return now + to_micros(wait_seconds(run))
-    return now + to_micros(max(run.lease_seconds, CANCEL_GRACE_SECONDS))

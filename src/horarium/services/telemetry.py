@@ -13,6 +13,8 @@ from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
 from horarium.ports import Stats
 from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.spans import Spans
+from horarium.services.tallies import Tally
 
 LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 QUEUES_SHOWN_MAX = 100
@@ -24,9 +26,11 @@ class Telemetry:
 
     def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT, version: str = "0") -> None:
         self.registry = CollectorRegistry()
+        self.tally = Tally()
         ProcessCollector(registry=self.registry)
         self.jobs = JobMeters(jobs_max)
         self.scraped = False
+        self.spans: Spans | None = None
         build = Gauge("horarium_build_info", "1, with the version.", ["version", "python"], registry=self.registry)
         build.labels(version, platform.python_version()).set(1)
         self._planned = self._counter("horarium_runs_planned_total", "Runs created, by cause.", ["cause"])
@@ -57,7 +61,6 @@ class Telemetry:
             registry=self.registry,
         )
         self._queues = _Queues(self.registry)
-        self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=self.registry)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -69,13 +72,17 @@ class Telemetry:
                 self._planned.labels(run.cause.value).inc()
             else:
                 self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
+                self.tally.skipped(run)
         self.jobs.ended(runs)
+        if self.spans is not None:
+            self.spans.planned(runs)
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
         self._claimed.labels(kind).inc(len(runs))
         observe = self._lateness.observe
         for run in runs:
+            self.tally.claimed(run)
             if run.started_at is not None:
                 observe(max(run.started_at - run.due_at, 0) / SECOND)
 
@@ -84,10 +91,13 @@ class Telemetry:
         counts: dict[State, int] = {}
         for run in runs:
             counts[run.state] = counts.get(run.state, 0) + 1
+            self.tally.settled(run)
         for state, count in counts.items():
             outcome = "retry" if state is State.PENDING else state.value
             self._settled.labels(outcome).inc(count)
         self.jobs.ended(runs)
+        if self.spans is not None:
+            self.spans.settled(runs)
 
     def rescued(self, runs: Sequence[Run]) -> None:
         """Leases expired."""
@@ -120,15 +130,14 @@ class Telemetry:
         return generate_latest(self.registry) + self.jobs.render(), CONTENT_TYPE_LATEST
 
     def _show(self, stats: Stats, now: int) -> None:
-        self._jobs.labels("true").set(stats.jobs_enabled)
-        self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
         self._queues.show(stats, now)
 
 
 class _Queues:
-    """What is shown of each queue."""
+    """What is shown of each queue, and how many jobs there are."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=registry)
         self._depth = Gauge(
             "horarium_queue_runs", "Unfinished runs, by queue and condition.", ["queue", "condition"], registry=registry
         )
@@ -144,6 +153,8 @@ class _Queues:
 
     def show(self, stats: Stats, now: int) -> None:
         """As the store counts them now."""
+        self._jobs.labels("true").set(stats.jobs_enabled)
+        self._jobs.labels("false").set(stats.jobs - stats.jobs_enabled)
         self._depth.clear()
         self._age.clear()
         self._unserved.clear()

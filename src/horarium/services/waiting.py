@@ -83,6 +83,13 @@ class Waiting:
             self._ready.remove(ready)
         return impatient
 
+    def take_early(self, until: Instant) -> list[Ready]:
+        """Take out what is held and falls due only after this."""
+        early = [ready for ready in self._held.values() if ready.run.due_at > until]
+        for ready in early:
+            self.release(ready.claim)
+        return early
+
     def next(self) -> Ready:
         """Take the first that is ready."""
         return self._ready.popleft()

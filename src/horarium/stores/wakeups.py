@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from horarium.errors import HorariumError, Outage
+from horarium.ports import Topic
 
 POLL_SECONDS = 0.1
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 5.0
@@ -24,12 +25,12 @@ class LocalSignal:
     """The Signal of one process. Used on the event loop only."""
 
     def __init__(self) -> None:
-        self._wakes: dict[str, list[Callable[[], None]]] = {}
+        self._wakes: dict[Topic, list[Callable[[], None]]] = {}
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         self.wake(topic)
 
-    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         wakes = self._wakes.setdefault(topic, [])
         wakes.append(wake)
 
@@ -41,7 +42,7 @@ class LocalSignal:
 
         return unsubscribe
 
-    def wake(self, topic: str) -> None:
+    def wake(self, topic: Topic) -> None:
         """Wake the subscribers of this process."""
         for wake in tuple(self._wakes.get(topic, ())):
             wake()
@@ -92,11 +93,11 @@ class SharedSignal(LocalSignal, ABC):
         super().__init__()
         self.listening = asyncio.Event()
         """Set while publications of other processes are heard."""
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[Topic, None] = {}
         self._sendable = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         self.wake(topic)
         if self._tasks and len(self._waiting) < WAITING_MAX:
             self._waiting[topic] = None
@@ -142,7 +143,7 @@ class SharedSignal(LocalSignal, ABC):
         self.listening.set()
         self.wake_all()
 
-    async def _topics(self) -> list[str]:
+    async def _topics(self) -> list[Topic]:
         """What is to be sent: waits until there is something."""
         while not self._waiting:
             await self._sendable.wait()

@@ -137,7 +137,7 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
 
 _OURS = (
     "anchor_at", "planned_until", "next_fire_at", "fires_count", "paused_at", "pause_reason", "created_at",
-    "updated_at", "deleted_at", "version",
+    "updated_at", "deleted_at", "version", "finished_at",
 )  # fmt: skip
 
 

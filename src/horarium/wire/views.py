@@ -24,6 +24,7 @@ from horarium.model import (
     HandlerTarget,
     HttpTarget,
     Job,
+    JobState,
     Node,
     Occasion,
     QueueTarget,
@@ -36,6 +37,7 @@ from horarium.model import (
 )
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
+from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_json, shown_target
 
 S = TypeVar("S", bound=Struct)
@@ -65,6 +67,7 @@ class JobView(Struct, kw_only=True):
     on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
+    state: JobState
     words: str
     next_fire_at: datetime | None
     fires_count: int
@@ -72,6 +75,7 @@ class JobView(Struct, kw_only=True):
     pause_reason: str | None
     created_at: datetime
     updated_at: datetime
+    finished_at: datetime | None
     ping_url: str | UnsetType = UNSET
 
 
@@ -119,6 +123,7 @@ class RunView(Struct, kw_only=True):
     idempotency_key: str
     history: list[EventView]
     lease: LeaseView | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
 
 
 class NodeView(Struct, kw_only=True):
@@ -152,13 +157,14 @@ def job_view(job: Job) -> JobView:
         paused_at=moment(job.paused_at),
         created_at=to_datetime(job.created_at),
         updated_at=to_datetime(job.updated_at),
+        finished_at=moment(job.finished_at),
     )
     return in_full(view)
 
 
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "fires_count",
+    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",
     "pause_reason",
 )  # fmt: skip
 
@@ -236,6 +242,7 @@ def claimed_view(run: Run, job: Job | None) -> RunView:
     assert run.lease_expires_at is not None
     view.lease = LeaseView(run.token, to_datetime(run.lease_expires_at))
     view.attempts_max = (job.retry if job else run.policy.retry if run.policy else Retry()).attempts_max
+    view.traceparent = handed_on(run) or UNSET
     view.payload = _json(run.payload) if run.payload is not None or job is None else payload_of(job.target)
     return view
 

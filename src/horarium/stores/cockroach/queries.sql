@@ -24,20 +24,24 @@ ON CONFLICT DO NOTHING;
 -- name: add_jobs
 INSERT INTO horarium.jobs (
     num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until,
-    runs_max, swept_version
+    runs_max, finished_version, swept_version
 )
 SELECT given.num, $1::int8, given.id, given.name, given.version, given.enabled, given.next_fire_at, given.deleted_at,
-    given.labels::jsonb, given.definition, given.planned_until, given.runs_max, given.version
+    given.labels::jsonb, given.definition, given.planned_until, given.runs_max, given.finished_version, given.version
 FROM unnest(
     $2::int8[], $3::text[], $4::text[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::text[], $10::text[],
-    $11::int8[], $12::int8[]
-) AS given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+    $11::int8[], $12::int8[], $13::int8[]
+) AS given (
+    num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
+    finished_version
+)
 ON CONFLICT DO NOTHING RETURNING id;
 
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
@@ -45,6 +49,7 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
@@ -52,6 +57,23 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
     AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND left(name, char_length($4::text)) = $4
+ORDER BY name LIMIT $5;
+
+-- name: list_current_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version IS DISTINCT FROM version AND name > $2
+    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND left(name, char_length($4::text)) = $4
+ORDER BY name LIMIT $5;
+
+-- name: list_finished_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version = version AND name > $2
+    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
@@ -61,8 +83,9 @@ WHERE labels @> to_jsonb($2::text[]) AND deleted_at IS NULL AND namespace_id = $
 
 -- name: list_jobs_numbered
 SELECT definition FROM horarium.jobs
-WHERE num = ANY ($6::int8[]) AND namespace_id = $1 AND deleted_at IS NULL AND name > $2
+WHERE num = ANY ($7::int8[]) AND namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
 
@@ -70,18 +93,23 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
-    AND labels @> to_jsonb($6::text[])
+    AND labels @> to_jsonb($7::text[])
 ORDER BY name LIMIT $5;
 
 -- name: update_jobs
 UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
     deleted_at = given.deleted_at, labels = given.labels::jsonb, definition = given.definition,
-    planned_until = given.planned_until, runs_max = given.runs_max, swept_version = given.version
+    planned_until = given.planned_until, runs_max = given.runs_max, finished_version = given.finished_version,
+    swept_version = given.version
 FROM unnest(
     $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
-    $11::int8[]
-) AS given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+    $11::int8[], $12::int8[]
+) AS given (
+    id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
+    finished_version
+)
 WHERE jobs.namespace_id = $1 AND jobs.id = ANY ($2::text[]) AND jobs.id = given.id AND jobs.version = given.version_read
 RETURNING jobs.id;
 

@@ -259,7 +259,7 @@ class MemoryStore:
         queues = sorted(self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys())
         return Stats(
             jobs=len(jobs),
-            jobs_enabled=sum(job.enabled for job in jobs),
+            jobs_enabled=sum(job.active for job in jobs),
             queues=tuple(self._queue_stats(queue, now) for queue in queues),
         )
 
@@ -347,7 +347,9 @@ def _end_of(instant: Instant) -> Timed:
 
 
 def _job_matches(job: Job, where: JobFilter) -> bool:
-    if where.enabled is not None and job.enabled is not where.enabled:
+    if where.enabled is not None and job.active is not where.enabled:
+        return False
+    if where.finished is not None and (job.finished_at is not None) is not where.finished:
         return False
     if where.name_prefix is not None and not job.name.startswith(where.name_prefix):
         return False

@@ -114,4 +114,10 @@ RECORDS_BY_LABEL = Migration(
     (Index(RECORDS, "records_labelled", {"n": 1, "labels": 1, "_id": 1}, {"labels": PRESENT}),),
 )
 
-MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL)
+FINISHED_JOBS = Migration(
+    4,
+    "finished_jobs",
+    (Index(JOBS, "jobs_by_finish", {"n": 1, "finished": 1, "name": 1}, {"deleted": False}),),
+)
+
+MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS)

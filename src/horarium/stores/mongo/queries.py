@@ -58,8 +58,16 @@ def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
         found["enabled"] = where.enabled
     if where.labels:
         found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
-    index = "jobs_labelled" if where.labels else "jobs_by_name" if where.enabled is None else "jobs_counted"
+    if where.finished is not None:
+        found["finished"] = True if where.finished else None
+    index = "jobs_labelled" if where.labels else _index_of_jobs(where)
     return Query(collection=JOBS, index=index, where=found, sort=[("name", 1)])
+
+
+def _index_of_jobs(where: JobFilter) -> str:
+    if where.enabled is not None and not where.finished:
+        return "jobs_counted"
+    return "jobs_by_name" if where.finished is None else "jobs_by_finish"
 
 
 def due_jobs(session: Session, until: Instant) -> Query:

@@ -53,13 +53,15 @@ def job_document(session: Session, job: Job, version: int) -> Document:
         "n": session.namespace,
         "name": job.name,
         "version": version,
-        "enabled": job.enabled,
+        "enabled": job.active,
         "deleted": job.deleted_at is not None,
         "planned_until": job.planned_until,
         "definition": encode_json(stored).decode(),
     }
     if job.retention.runs_max is not None:
         document["runs_kept"] = True
+    if job.finished_at is not None:
+        document["finished"] = True
     if job.next_fire_at is not None:
         document["next_fire_at"] = job.next_fire_at
     if job.labels:

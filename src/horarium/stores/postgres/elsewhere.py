@@ -13,7 +13,7 @@ from typing import Any
 
 from horarium.errors import InvalidRequest
 from horarium.model import Run, State
-from horarium.ports import Placeholders
+from horarium.ports import Placeholders, queue_topic
 from horarium.stores.encoding import encode_id
 from horarium.stores.postgres.rows import run_columns
 from horarium.stores.postgres.session import QUERIES
@@ -28,7 +28,7 @@ def add_statement(namespace: str, runs: Sequence[Run], placeholders: Placeholder
     if placeholders not in ("$1", "%s"):
         raise InvalidRequest(f"placeholders: {placeholders!r} is neither '$1' nor '%s'", field="placeholders")
     text = QUERIES["add_runs_elsewhere"]
-    topics = sorted({topic_id(namespace, f"queue:{run.queue}") for run in runs if run.state is State.PENDING})
+    topics = sorted({topic_id(namespace, queue_topic(run.queue)) for run in runs if run.state is State.PENDING})
     columns = [list(column) if isinstance(column, tuple) else column for column in run_columns(0, runs)[1:]]
     # The placeholders of the statement are in ascending order, each once.
     return _DOLLAR.sub("%s", text) if placeholders == "%s" else text, (namespace, *columns, topics)

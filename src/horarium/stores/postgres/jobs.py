@@ -50,11 +50,15 @@ async def list_jobs(session: Session, where: JobFilter, after: str | None, limit
     prefix, above = where.name_prefix or "", after or ""
     if not is_storable(prefix) or not is_storable(above):
         return Page(())
-    values = session.namespace_id, above, where.enabled, prefix, limit + 1
+    values = session.namespace_id, above, where.enabled, prefix, limit + 1, where.finished
     if where.labels:
         rows = await _labelled(session, where.labels, values)
+    elif where.finished:
+        rows = await session.rows("list_finished_jobs", *values)
     elif where.enabled is False:
         rows = await session.rows("list_disabled_jobs", *values)
+    elif where.finished is False:
+        rows = await session.rows("list_current_jobs", *values)
     else:
         rows = await session.rows("list_jobs_prefixed" if prefix else "list_jobs", *values)
     jobs = [decode_job(row[0]) for row in rows]

@@ -3,7 +3,8 @@
 A call runs in a task of its own: if the caller is cancelled, the call goes on. It has a connection to itself, which
 goes back afterwards only if it is sound: a failure other than an error answer of the server leaves the connection in an
 unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back (deadlock,
-serialization) is tried once more, at once; where that is a normal thing, more often, after pauses.
+serialization) is tried again at once, and then twice after a pause: the other one may be slow to take what was left to
+it. Where that is a normal thing, it is tried more often.
 
 Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
 trips, and waits for a stalled server where we must not.
@@ -23,6 +24,8 @@ from horarium.stores.postgres.connect import Connection, Location, connect, driv
 T = TypeVar("T")
 
 CLOSE_SECONDS = 2.0
+PAUSES = (0.0, 0.1, 0.5)
+"""Seconds."""
 
 
 class Pool:
@@ -32,7 +35,7 @@ class Pool:
     def __init__(
         self,
         location: Location,
-        pauses: Sequence[float] = (0.0,),
+        pauses: Sequence[float] = PAUSES,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.location = location

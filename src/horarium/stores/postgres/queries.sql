@@ -30,15 +30,17 @@ SELECT num, job_id, name FROM horarium.owners WHERE num = ANY ($1::int4[]);
 -- A row that conflicts is left out; `at` tells which were not.
 INSERT INTO horarium.jobs (
     num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until,
-    runs_max, swept_version
+    runs_max, finished_version, swept_version
 )
 SELECT (horarium.owner_numbers($1, ARRAY[given.id], ARRAY[given.name]))[1], $1, given.id, given.name, given.version,
     given.enabled, given.next_fire_at, given.deleted_at, given.labels::text[], given.definition, given.planned_until,
-    given.runs_max, given.version
+    given.runs_max, given.finished_version, given.version
 FROM unnest(
     $2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
-    $11::int8[]
-) AS given (id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
+    $11::int8[], $12::int8[]
+) AS given (
+    id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max, finished_version
+)
 ON CONFLICT DO NOTHING RETURNING id;
 
 -- name: get_jobs
@@ -58,6 +60,7 @@ JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -66,6 +69,7 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -73,6 +77,23 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
     AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: list_current_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version IS DISTINCT FROM version AND name > $2
+    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND starts_with(name, $4)
+ORDER BY name LIMIT $5;
+
+-- name: list_finished_jobs
+SELECT definition FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version = version AND name > $2
+    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -86,12 +107,13 @@ WHERE found.namespace_id = $1 LIMIT $3::int8;
 
 -- name: list_jobs_numbered
 SELECT definition FROM (
-    SELECT jobs.* FROM unnest($6::int4[]) WITH ORDINALITY AS given (num, place)
+    SELECT jobs.* FROM unnest($7::int4[]) WITH ORDINALITY AS given (num, place)
     JOIN horarium.jobs ON jobs.num = given.num AND given.place + 0 = given.place
     OFFSET 0
 ) AS jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -100,8 +122,9 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
+    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
-    AND labels @> $6::text[]
+    AND labels @> $7::text[]
 ORDER BY name LIMIT $5;
 
 -- name: due_jobs
@@ -140,14 +163,15 @@ UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_
     deleted_at = given.deleted_at,
     labels = CASE WHEN jobs.labels = given.labels::text[] THEN jobs.labels ELSE given.labels::text[] END,
     definition = given.definition, planned_until = given.planned_until, runs_max = given.runs_max,
-    swept_version = given.version
+    finished_version = given.finished_version, swept_version = given.version
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
     FROM unnest(
         $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
-        $11::int8[]
+        $11::int8[], $12::int8[]
     ) AS given (
-        id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max
+        id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
+        finished_version
     )
     OFFSET 0
 ) AS given

@@ -73,17 +73,18 @@ def _quoted(text: str) -> str:
 
 
 def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
-    """From version to runs_max. `added`: by how much the stored version is larger than the job's."""
+    """From version to finished_version. `added`: by how much the stored version is larger than the job's."""
     stored = [msgspec.structs.replace(job, version=job.version + added) for job in jobs] if added else jobs
     return [
         [job.version for job in stored],
-        [job.enabled for job in stored],
+        [job.active for job in stored],
         [job.next_fire_at for job in stored],
         [job.deleted_at for job in stored],
         [labels(job.labels) for job in stored],
         [encode_json(job).decode() for job in stored],
         [job.planned_until for job in stored],
         [job.retention.runs_max for job in stored],
+        [None if job.finished_at is None else job.version for job in stored],
     ]
 
 

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 
 from horarium.errors import StoreUnavailable
+from horarium.ports import Topic
 from horarium.stores.postgres.connect import Connection, connect, find_pooler, parse_url, translated
 from horarium.stores.wakeups import SharedSignal
 
@@ -27,12 +28,12 @@ log = logging.getLogger("horarium")
 _NOTIFY = "SELECT pg_catalog.pg_notify($1, topic) FROM pg_catalog.unnest($2::text[]) AS given (topic)"
 
 
-def topic_id(namespace: str, topic: str) -> str:
+def topic_id(namespace: str, topic: Topic) -> Topic:
     """What goes over the wire: the topic within its namespace, or a hash of what is long or can't be text."""
     text = f"{namespace}/{topic}"
     if len(text) <= TOPIC_CHARS_MAX and text.isascii() and text.isprintable():
-        return text
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return Topic(text)
+    return Topic(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest())
 
 
 class PostgresSignal(SharedSignal):
@@ -43,10 +44,10 @@ class PostgresSignal(SharedSignal):
         self.location = parse_url(url)
         self.namespace = namespace
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         super().publish(topic_id(self.namespace, topic))
 
-    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         return super().subscribe(topic_id(self.namespace, topic), wake)
 
     @asynccontextmanager
@@ -77,7 +78,7 @@ class PostgresSignal(SharedSignal):
 
     def _heard(self, connection: Connection, pid: int, channel: str, payload: object) -> None:
         if isinstance(payload, str):
-            self.wake(payload)
+            self.wake(Topic(payload))
 
     async def _send(self, went_well: asyncio.Event) -> None:
         async with self._connection() as connection:

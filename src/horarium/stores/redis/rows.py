@@ -86,9 +86,7 @@ def encode_job(job: Job, version: int) -> bytes:
     """The row of a job under this version."""
     stored = job if job.version == version else msgspec.structs.replace(job, version=version)
     labels, definition = label_texts(job.labels), _encode_json(stored)
-    return pack(
-        JobRow(version, job.name, job.next_fire_at, job.deleted_at is not None, job.enabled, labels, definition)
-    )
+    return pack(JobRow(version, job.name, job.next_fire_at, job.deleted_at is not None, job.active, labels, definition))
 
 
 def decode_job(row: bytes) -> Job:

@@ -155,12 +155,13 @@ class RedisStore:
         bound = (f"[{prefix}" if prefix else "-") if after is None or after < prefix else f"({after}"
         upto = f"({prefix}\U0010ffff" if prefix else "+"
         enabled = "" if where.enabled is None else str(int(where.enabled))
+        finished = "" if where.finished is None else str(int(where.finished))
         labels = [text for pair in where.labels.items() for text in pair]
-        stretch = SCAN_STRETCH if where.labels or enabled else limit + 1
+        stretch = SCAN_STRETCH if where.labels or enabled or finished else limit + 1
         found: list[Job] = []
         while len(found) <= limit:
             rows, stopped = await self._read(
-                "list_jobs", bound, upto, limit + 1 - len(found), stretch, enabled, *labels
+                "list_jobs", bound, upto, limit + 1 - len(found), stretch, enabled, finished, *labels
             )
             found += map(decode_job, rows)
             if not stopped:

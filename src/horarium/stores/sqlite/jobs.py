@@ -79,13 +79,17 @@ def get_jobs_by_id(session: Session, ids: Sequence[str]) -> list[Job | None]:
 
 def list_jobs(session: Session, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
     prefix = where.name_prefix or ""
-    values = session.namespace_id, after or "", where.enabled, prefix, limit + 1
+    values = session.namespace_id, after or "", where.enabled, prefix, limit + 1, where.finished
     if where.labels:
         key, value = _rarest(session, where.labels)
         others = {other: wanted for other, wanted in where.labels.items() if other != key}
         found = session.jobs("list_jobs_labelled", *values, key, value, json.dumps(others))
+    elif where.finished:
+        found = session.jobs("list_finished_jobs", *values)
     elif where.enabled is False:
         found = session.jobs("list_disabled_jobs", *values)
+    elif where.finished is False:
+        found = session.jobs("list_current_jobs", *values)
     else:
         found = session.jobs("list_jobs_prefixed" if prefix else "list_jobs", *values)
     more = len(found) > limit > 0

@@ -49,10 +49,10 @@ WHERE num IN (SELECT value FROM carray(?1));
 SELECT json_group_array(num) FROM owners WHERE namespace_id = ?1 AND name = ?2;
 
 -- name: add_jobs
-WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
+    finished_version) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO jobs (namespace_id, num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition,
-    planned_until, runs_max, swept_version)
+    planned_until, runs_max, finished_version, swept_version)
 SELECT ?, *, version FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
 
 -- name: job_taken
@@ -76,6 +76,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2
         AND (?3 IS NULL OR enabled = ?3)
+        AND (?6 IS NULL OR (finished_version IS version) = ?6)
         AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
 );
@@ -86,7 +87,26 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
         AND (?3 IS NULL OR enabled = ?3)
+        AND (?6 IS NULL OR (finished_version IS version) = ?6)
         AND substr(name, 1, length(?4)) = ?4
+    ORDER BY name LIMIT ?5
+);
+
+-- name: list_current_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs INDEXED BY jobs_current
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished_version IS NOT version AND name > ?2 AND name >= ?4
+        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
+        AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
+    ORDER BY name LIMIT ?5
+);
+
+-- name: list_finished_jobs
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+    SELECT definition FROM jobs INDEXED BY jobs_finished
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished_version IS version AND name > ?2 AND name >= ?4
+        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
+        AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
     ORDER BY name LIMIT ?5
 );
 
@@ -94,6 +114,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND enabled = 0 AND ?3 = 0
+        AND (?6 IS NULL OR (finished_version IS version) = ?6)
         AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
 );
@@ -106,11 +127,12 @@ SELECT count(*) FROM (SELECT 1 FROM job_labels WHERE namespace_id = ?1 AND key =
 -- One label leads (it is indexed, by name); the rest are looked up for each job that has it.
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT jobs.definition FROM job_labels AS lead CROSS JOIN jobs ON jobs.num = lead.num
-    WHERE lead.namespace_id = ?1 AND lead.key = ?6 AND lead.value = ?7 AND lead.name > ?2
+    WHERE lead.namespace_id = ?1 AND lead.key = ?7 AND lead.value = ?8 AND lead.name > ?2
         AND (?3 IS NULL OR jobs.enabled = ?3)
+        AND (?6 IS NULL OR (jobs.finished_version IS jobs.version) = ?6)
         AND substr(lead.name, 1, length(?4)) = ?4
         AND NOT EXISTS (
-            SELECT 1 FROM json_each(?8) AS wanted
+            SELECT 1 FROM json_each(?9) AS wanted
             WHERE NOT EXISTS (
                 SELECT 1 FROM job_labels AS other
                 WHERE other.num = lead.num AND other.key = wanted.key AND other.value = wanted.value
@@ -161,11 +183,12 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 
 -- name: update_jobs
 -- Compare and set: the version read must be the version stored. For the look-up see `settle_runs`.
-WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
+    finished_version) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
     deleted_at = given.deleted_at, labels = given.labels, definition = given.definition,
-    planned_until = given.planned_until, runs_max = given.runs_max, swept_version = given.version
+    planned_until = given.planned_until, runs_max = given.runs_max, finished_version = given.finished_version,
+    swept_version = given.version
 FROM given
 WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND jobs.version = given.version_read;

@@ -199,12 +199,14 @@ async def _awaited(call: Awaitable[T]) -> T:
     return await call
 
 
-def run_belonging_machine(open_store: Callable[[], Awaitable[Store]], examples: int, steps: int) -> None:
-    """Try this many sequences of at most this many steps, always the same ones."""
+def run_belonging_machine(
+    open_store: Callable[[], Awaitable[Store]], examples: int, steps: int, *, shorten: bool = True
+) -> None:
+    """Try this many sequences of at most this many steps, always the same ones. `shorten`: if one fails."""
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shorten else (Phase.generate,),
         deadline=None,
         derandomize=True,
         database=None,

@@ -67,6 +67,37 @@ class ListingContract(StoreUnderTest):
         assert await all_jobs(store, JobFilter(enabled=False)) == [off]
         assert await all_jobs(store, JobFilter(enabled=None)) == [off, on]
 
+    async def test_jobs_are_filtered_by_whether_they_are_finished(self, store: Store) -> None:
+        on, off = a_job("on"), a_job("off", enabled=False)
+        done = a_job("done", finished_at=NOW, next_fire_at=None, labels={"a": "b"})
+        both = a_job("both", finished_at=NOW, next_fire_at=None, enabled=False)
+        quoted = a_job("quoted", labels={"x": '"finished_at":1}'}, enabled=False)
+        await store.add_jobs([on, off, done, both, quoted])
+        assert named(*await all_jobs(store, JobFilter(finished=True), 1)) == ["both", "done"]
+        assert named(*await all_jobs(store, JobFilter(finished=False), 1)) == ["off", "on", "quoted"]
+        assert named(*await all_jobs(store, JobFilter(enabled=True))) == ["on"]
+        assert named(*await all_jobs(store, JobFilter(enabled=False))) == ["both", "done", "off", "quoted"]
+        assert named(*await all_jobs(store, JobFilter(enabled=False, finished=False))) == ["off", "quoted"]
+        assert named(*await all_jobs(store, JobFilter(enabled=False, finished=True))) == ["both", "done"]
+        assert await all_jobs(store, JobFilter(enabled=True, finished=True)) == []
+        assert named(*await all_jobs(store, JobFilter(labels={"a": "b"}, finished=True))) == ["done"]
+        assert await all_jobs(store, JobFilter(labels={"a": "b"}, finished=False)) == []
+        assert named(*await all_jobs(store, JobFilter(name_prefix="o", finished=False))) == ["off", "on"]
+        assert named(*await all_jobs(store, JobFilter(name_prefix="b", finished=True))) == ["both"]
+
+    async def test_a_job_may_become_finished_and_go_on_again(self, store: Store) -> None:
+        job = a_job(next_fire_at=None)
+        await store.add_jobs([job])
+        assert (await store.stats(NOW)).jobs_enabled == 1
+        await store.commit_plans([Plan(replace(job, finished_at=NOW))], NOW)
+        (finished,) = await all_jobs(store, JobFilter(finished=True))
+        assert (finished.finished_at, finished.enabled) == (NOW, True)
+        assert (await store.stats(NOW)).jobs_enabled == 0
+        await store.commit_plans([Plan(replace(finished, finished_at=None, next_fire_at=NOW))], NOW)
+        assert await all_jobs(store, JobFilter(finished=True)) == []
+        assert len(await all_jobs(store, JobFilter(finished=False))) == 1
+        assert (await store.stats(NOW)).jobs_enabled == 1
+
     async def test_a_name_prefix_is_literal_and_minds_case(self, store: Store) -> None:
         await store.add_jobs([a_job(name) for name in ("a_b", "axb", "A_b", "a", "a_", "b:a_")])
         assert named(*await all_jobs(store, JobFilter(name_prefix="a_"))) == ["a_", "a_b"]

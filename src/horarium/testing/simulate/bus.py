@@ -43,7 +43,7 @@ class BusWorker:
             if self._calm.is_set() or self._chance.random() < 0.8:
                 self._say(job, action, "status", status="cancelled")
             return
-        self._books.handed_out(action["runId"], action["token"])
+        self._books.answers.handed_out(action["runId"], action["token"])
         if self._calm.is_set():
             self._say(job, action, "status", status="running")
             self._say(job, action, "status", status="completed")

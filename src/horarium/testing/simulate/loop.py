@@ -19,6 +19,7 @@ class Time:
     """The one time of a simulated world: `elapsed` never goes back, the wall clock is that plus an offset."""
 
     def __init__(self, start: Instant) -> None:
+        self.start = start
         self.elapsed = 0
         self.offset = start
 

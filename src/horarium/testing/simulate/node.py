@@ -14,11 +14,11 @@ from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar, cast
 
-from horarium.clock import DAY
+from horarium.clock import DAY, SECOND
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
-from horarium.ports import Bus, Store
+from horarium.ports import CANCEL, Bus, Store, Topic
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.loop import NodeClock
 
@@ -34,6 +34,8 @@ CANCELS = 0.5
 """How many of the wake-ups tell of a cancel: what has been claimed and has not begun is then looked at again."""
 LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
+LEASE_AHEAD_SECONDS_MAX = 60
+"""How far in the future a lease may end beyond its length before it is shortened."""
 ROLES = ("api", "planner", "rescuer", "pruner")
 NODE: ContextVar[SimulatedNode | None] = ContextVar("node", default=None)
 
@@ -51,10 +53,16 @@ class Chaos:
         self.went_back_at = -1.0
         self.woken = chance.choice((0.02, 0.2, 0.5))
         self.called = chance.choice((0.0, 0.002, 0.01))
+        self.stepped = chance.choice((0.0, 0.0, 0.001))
+        """How likely the wall clock steps in the middle of a call of the store."""
+
+    def goes_back(self, now: float, seconds: int) -> None:
+        """The clock goes back: leases from before then last longer by as much, up to what the rescuer shortens."""
+        self.went_back_at = min(max(self.went_back_at, now) + seconds, now + LEASE_AHEAD_SECONDS_MAX)
 
     def calm(self) -> None:
         """No more of it."""
-        self.faults = self.lag = self.dropped = self.woken = self.called = 0.0
+        self.faults = self.lag = self.dropped = self.woken = self.called = self.stepped = 0.0
 
 
 class UnreliableStore:
@@ -78,7 +86,7 @@ class UnreliableStore:
             await self._node.pass_gate(self._chaos)
             if self._node.clock.now() < sent_at:
                 # What was on its way when the clock was set back carries a time that lies in the future.
-                self._chaos.went_back_at = self._node.clock.monotonic()
+                self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
             if self._chaos.chance.random() < self._chaos.faults:
                 raise self._fail(f"fault before {name}")
             self._note(f"{self._node.name} {name}")
@@ -100,7 +108,7 @@ class LossySignal(LocalSignal):
         super().__init__()
         self._chaos = chaos
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: Topic) -> None:
         if self._chaos.chance.random() >= self._chaos.dropped:
             super().publish(topic)
 
@@ -108,7 +116,7 @@ class LossySignal(LocalSignal):
         """One that comes from elsewhere, of any topic that is listened to."""
         if self._wakes:
             topics = sorted(self._wakes)
-            self.wake("cancel" if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
+            self.wake(CANCEL if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
 
 
 class SimulatedNode:
@@ -123,6 +131,7 @@ class SimulatedNode:
         options: dict[str, float],
         note: Callable[[str], None],
         called: Callable[[], None] = lambda: None,
+        stepped: Callable[[], None] = lambda: None,
         buses: Mapping[str, Bus] | None = None,
     ) -> None:
         self.name = name
@@ -131,6 +140,7 @@ class SimulatedNode:
         self.trouble_at = clock.monotonic()
         self._came_in, self._came_at = 0, 0.0
         self._called = called
+        self._stepped = stepped
         self._signal = LossySignal(chaos)
         self.killed: Callable[[], None] = self.kill
         self._dies_after: Carried | None = None
@@ -206,6 +216,8 @@ class SimulatedNode:
             self._signal.wake_some()
         if chaos.chance.random() < chaos.called:
             self._called()
+        if chaos.stepped and chaos.chance.random() < chaos.stepped:
+            self._stepped()
 
     def has_trouble(self) -> None:
         """What happens to it now may cost it a lease through no fault of its own."""

@@ -23,10 +23,11 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
     """Compare every job's rows with its rule. How many fire times were checked. `exact` is false where the clock was
     stepped or nodes disagree on the time: then a fire time may be covered twice. Where the clock went back, a range
     that begins at a fire time which ran before can't be recorded, so nothing is compared."""
-    if books.clock_went_back:
+    if books.trace.clock_went_back:
         return 0
     return sum(
-        _check_job(versions, books.rows_of(job_id), now, exact, fail) for job_id, versions in books.versions.items()
+        _check_job(versions, books.rows_of(job_id), now, exact, fail)
+        for job_id, versions in books.jobs.versions.items()
     )
 
 

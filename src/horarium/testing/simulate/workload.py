@@ -155,7 +155,7 @@ class Behaviour:
 
     def handed_out(self, run: Run) -> None:
         """A remote worker was given this run."""
-        self._books.handed_out(run.id, run.token)
+        self._books.answers.handed_out(run.id, run.token)
 
     def outcome(self, run: Run, now: Instant) -> Outcome | None:
         """What a remote worker reports; None: nothing, ever."""
@@ -253,13 +253,13 @@ class People:
             await self._try(self._chance.choice(self._acts), node, self._chance.choice(NAMES))
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
-        self._books.note(f"{node.name} {act.__name__} {name}")
+        self._books.trace.note(f"{node.name} {act.__name__} {name}")
         self._asked += 1
         try:
             with acting(Origin(principal=PERSON, request_id=f"request-{self._asked}")):
                 await act(node, name)
         except HorariumError as error:
-            self._books.note(f"refused: {type(error).__name__}")
+            self._books.trace.note(f"refused: {type(error).__name__}")
 
     def _operations(self, node: SimulatedNode) -> Operations:
         return node.runtime.operations
@@ -276,7 +276,7 @@ class People:
         answer, created = await node.call(operations.jobs.put_job(definition_of(job)))
         unchanged = answer.id == job.id and answer.updated_at == job.updated_at
         if not created and unchanged and definition_of(answer) != definition_of(job):
-            self._books.fail(f"job {name}: the same content again changed it")
+            self._books.trace.fail(f"job {name}: the same content again changed it")
 
     async def _patch(self, node: SimulatedNode, name: str) -> None:
         changes: dict[str, Any] = self._chance.choice(
@@ -293,7 +293,7 @@ class People:
 
     async def _pause(self, node: SimulatedNode, name: str) -> None:
         job = await node.call(self._operations(node).jobs.pause_job(name, "because"))
-        self._books.acknowledged_pause(job)
+        self._books.jobs.acknowledged_pause(job)
 
     async def _resume(self, node: SimulatedNode, name: str) -> None:
         await node.call(self._operations(node).jobs.resume_job(name))
@@ -340,13 +340,13 @@ class People:
         with suppress(TimeoutError, HorariumError):
             claimed = await asyncio.wait_for(poll, self._chance.random() * 0.5)
             for run in claimed.runs:
-                self._books.handed_out(run.id, run.token)
+                self._books.answers.handed_out(run.id, run.token)
 
     async def _trigger(self, node: SimulatedNode, name: str) -> None:
         key = self._chance.choice((None, None, f"key-{self._chance.randrange(4)}"))
         run = await node.call(self._operations(node).jobs.trigger_job(name, b"{}", key))
         if run.id not in self._books.runs:
-            self._books.fail(f"trigger_job answered with run {run.id}, which was never made")
+            self._books.trace.fail(f"trigger_job answered with run {run.id}, which was never made")
 
     async def _burst(self, node: SimulatedNode, name: str) -> None:
         """Many runs at once, that belong to no job."""
@@ -372,7 +372,7 @@ class People:
 
     async def _cancel(self, node: SimulatedNode, name: str) -> None:
         if (run := self._some_run(lambda run: not run.finished)) is not None:
-            self._books.acknowledged_cancel(await node.call(self._operations(node).runs.cancel_run(run.id)))
+            self._books.answers.acknowledged_cancel(await node.call(self._operations(node).runs.cancel_run(run.id)))
 
     async def _retry(self, node: SimulatedNode, name: str) -> None:
         if (run := self._some_run(lambda run: run.finished)) is not None:

@@ -9,40 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from hashlib import blake2b
 from random import Random
-from typing import Any
 
 from msgspec import Struct
 
-from horarium.buses.memory import MemoryBus
-from horarium.clock import DAY, SECOND, Instant
+from horarium.clock import SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate.bus import BusWorker
-from horarium.testing.simulate.loop import NodeClock, Time, VirtualLoop
-from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
+from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
+from horarium.testing.simulate.loop import Time, VirtualLoop
+from horarium.testing.simulate.node import Chaos
 from horarium.testing.simulate.oracle import check_fires
+from horarium.testing.simulate.trace import Trace
 from horarium.testing.simulate.watch import Books, WatchedSpace
-from horarium.testing.simulate.workload import HANDLERS, NAMES, Behaviour, People, RemoteWorker
+from horarium.testing.simulate.workload import NAMES, Behaviour, People, RemoteWorker
 
 START: Instant = 1_767_571_200 * SECOND
 """2026-01-05T00:00:00Z."""
 STEPS = 30
-TAIL_LINES = 60
 REST_SECONDS_MAX = 120
 """How long the calm lasts while no run comes to its end."""
-NODES_MAX = 3
 CALLS_MAX = 3
 """Calls from outside that are under way at one time, besides those of the storm itself."""
 DEATH_KNOWN_SECONDS = 45
 """How long it may take until the others have noticed that a node is dead, and looked for what it left."""
-
-StoreFactory = Callable[[MemoryDatabase], Any]
 
 
 class Violation(BrokenInvariant):
@@ -69,58 +63,17 @@ class World:
         self.seed = seed
         self.chance = Random(seed)
         self.time = Time(START)
+        self.trace = Trace(self.time)
+        self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name))
+        self.chaos = Chaos(self.chance)
+        self._on_bus = on_bus
         self._steps = steps
         self._step = 0
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._hash = blake2b(digest_size=8)
-        self._lines = 0
-        self.violation: str | None = None
-        self.books = Books(self.fail, self.note, self._healthy_for)
-        self.chaos = Chaos(self.chance)
-        self._database = MemoryDatabase()
-        self._space = self._database._spaces["default"] = WatchedSpace(self.books)
-        self._make_store = make_store or (lambda database: MemoryStore(database=database))
-        self._nodes: dict[str, SimulatedNode] = {}
-        self._frozen: set[str] = set()
-        self._count = 0
-        self._skewed = self.chance.random() < 0.2
-        self._steps_clock = self.chance.random() < 0.3
-        self.exact = not self._skewed
-        self._options = {
-            "plan_ahead_seconds": self.chance.choice((0.5, 1.0, 5.0)),
-            "execution_window_seconds": self.chance.choice((0.0, 0.0, 1.0)),
-            "handler_concurrency": self.chance.choice((1, 4, 4, 20)),
-            "on_bus": on_bus,
-        }
         self._calls: set[asyncio.Task[None]] = set()
-
-    # ---- what others tell it
-
-    def fail(self, what: str) -> None:
-        """Something happened that must never happen."""
-        self.note(f"VIOLATION {what}")
-        if self.violation is None:
-            self.violation = what
-
-    def note(self, line: str) -> None:
-        """One line of the trace."""
-        text = f"{self.time.elapsed} {line}"
-        self._lines += 1
-        self._hash.update(text.encode())
-        self._tail.append(text)
-
-    def adopt(self, task: asyncio.Task[Any], context: Any) -> None:
-        """A task was made: it belongs to the node in whose name it was made."""
-        node = NODE.get() if context is None else context.get(NODE)
-        if node is not None:
-            node.adopt(task)
-
-    def _healthy_for(self, name: str) -> float:
-        """Seconds for which nothing has happened to this node that could cost it a lease."""
-        node = self._nodes.get(name)
-        if node is None or node.dead or name in self._frozen or self._skewed:
-            return 0.0
-        return node.clock.monotonic() - max(node.trouble_at, self.chaos.went_back_at)
+        database = MemoryDatabase()
+        self._space = database._spaces["default"] = WatchedSpace(self.books)
+        make = make_store or (lambda database: MemoryStore(database=database))
+        self.cluster = Cluster(self.trace, self.time, self.chaos, database, make, self._called, on_bus > 0)
 
     def _called(self) -> None:
         """A user asks for something, in the middle of what the nodes do."""
@@ -133,9 +86,11 @@ class World:
 
     def run(self) -> Report:
         """From beginning to end. Raises Violation."""
-        loop = VirtualLoop(self.time, self.adopt)
-        loop.set_exception_handler(lambda _, context: self.fail(f"{context['message']}: {context.get('exception')!r}"))
-        watcher = _LogWatcher(self.fail)
+        loop = VirtualLoop(self.time, self.cluster.adopt)
+        loop.set_exception_handler(
+            lambda _, context: self.trace.fail(f"{context['message']}: {context.get('exception')!r}")
+        )
+        watcher = _LogWatcher(self.trace.fail)
         asyncio.set_event_loop(loop)
         try:
             with watcher:
@@ -143,40 +98,41 @@ class World:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
-        if self.violation is not None:
-            trace = "\n".join(self._tail)
-            raise Violation(f"seed {self.seed}, step {self._step}: {self.violation}\n{trace}")
-        return Report(
-            self.seed, self._hash.hexdigest(), self._lines, len(self.books.runs), fires, self.time.elapsed / SECOND
-        )
+        trace = self.trace
+        if trace.violation is not None:
+            raise Violation(f"seed {self.seed}, step {self._step}: {trace.violation}\n{trace.tail()}")
+        seconds = self.time.elapsed / SECOND
+        return Report(self.seed, trace.digest(), trace.lines, len(self.books.runs), fires, seconds)
 
     async def _live(self) -> int:
-        self.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.some_node, self.books, self._options["on_bus"])
+        self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.books)
+        self.people = People(self.chance, self.cluster.some_node, self.books, self._on_bus)
         for _ in range(self.chance.randint(1, NODES_MAX)):
-            await self._start_node()
+            await self.cluster.start()
         workers = [
-            asyncio.ensure_future(RemoteWorker(f"worker-{index}", self.chance, self.some_node, self.behaviour).work())
+            asyncio.ensure_future(
+                RemoteWorker(f"worker-{index}", self.chance, self.cluster.some_node, self.behaviour).work()
+            )
             for index in range(2)
         ]
-        if self._options["on_bus"]:
+        if self._on_bus:
             worker = BusWorker(self.behaviour.broker, self.chance, self.books, self.behaviour.calm)
             workers += [asyncio.ensure_future(worker.work()) for _ in range(2)]
         fires = 0
         try:
             await self._storm()
-            if self.violation is None:
+            if self.trace.violation is None:
                 await self._calm()
-            if self.violation is None:
-                fires = check_fires(self.books, self.time.wall, self.exact, self.fail)
-                self._space.witness.check(self.fail)
-                self._space.follow_ups.check(self.exact)
+            if self.trace.violation is None:
+                fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
+                self._space.witness.check(self.trace.fail)
+                self._space.follow_ups.check(self.cluster.exact)
         finally:
             await self._end(workers)
         return fires
 
     async def _end(self, workers: list[asyncio.Task[None]]) -> None:
-        for node in self._nodes.values():
+        for node in self.cluster.nodes.values():
             node.kill()
         for task in workers:
             task.cancel()
@@ -193,36 +149,17 @@ class World:
         for step in range(1, self._steps + 1):
             self._step = step
             await asyncio.sleep(self.chance.random() * 2)
-            if self.violation is not None:
+            if self.trace.violation is not None:
                 return
             if self.chance.random() < 0.7:
                 await self.people.act()
             else:
-                await self._strike()
-
-    async def _strike(self) -> None:
-        kind = self.chance.randrange(6)
-        names = sorted(self._nodes)
-        if kind <= 1 and len(names) < NODES_MAX:
-            await self._start_node()
-        elif kind == 2 and names:
-            self._kill(self.chance.choice(names))
-        elif kind == 3 and names:
-            await self._stop(self.chance.choice(names))
-        elif kind == 4 and names:
-            self._toggle_frozen(self.chance.choice(names))
-        elif kind == 5 and self._steps_clock:
-            self._step_clock()
+                await self.cluster.strike()
 
     async def _calm(self) -> None:
         """Nothing fails any more. Everything must come to its end."""
-        self.note("calm")
-        self.chaos.calm()
-        for name in sorted(self._frozen):
-            self._nodes[name].thaw()
-        self._frozen.clear()
-        if not self._nodes:
-            await self._start_node()
+        self.trace.note("calm")
+        await self.cluster.recover()
         await asyncio.sleep(3)
         await self._expect_in_place()
         self.behaviour.calm.set()
@@ -234,7 +171,9 @@ class World:
             before, left = left, len(self._left())
             waited = 0 if left < before else waited + 1
         for run in self._left():
-            self.fail(f"run {run.id} never came to an end: {run.state}, due at {run.due_at}, now {self.time.wall}")
+            self.trace.fail(
+                f"run {run.id} never came to an end: {run.state}, due at {run.due_at}, now {self.time.wall}"
+            )
 
     async def _expect_in_place(self) -> None:
         """What was put back follows its job within two seconds; what a node left that died, once it is known to be."""
@@ -244,13 +183,15 @@ class World:
         await asyncio.sleep(max(2.0, (self.chaos.last_death - self.time.elapsed) / SECOND + DEATH_KNOWN_SECONDS))
         for run in self.books.misplaced():
             if run.id in before:
-                self.fail(f"run {run.id} goes on waiting in {run.queue}, though its job was deleted or has left that")
+                self.trace.fail(
+                    f"run {run.id} goes on waiting in {run.queue}, though its job was deleted or has left that"
+                )
 
     def _left(self) -> list[Run]:
         """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait, and those
         that wait for them in their line."""
         unfinished = [run for runs in self.books.open.values() for run in runs.values()]
-        if not self.books.clock_stepped:
+        if not self.trace.clock_stepped:
             return unfinished
         return [
             run
@@ -259,80 +200,13 @@ class World:
         ]
 
     async def _pause_all(self) -> None:
-        node = self.some_node()
+        node = self.cluster.some_node()
         assert node is not None, "in the calm there is a node"
         for name in NAMES:
             try:
                 await node.call(node.runtime.operations.jobs.pause_job(name))
             except HorariumError as error:
-                self.note(f"not paused: {type(error).__name__}")
-
-    # ---- nodes
-
-    def some_node(self) -> SimulatedNode | None:
-        """A node that answers."""
-        names = sorted(self._nodes.keys() - self._frozen)
-        return self._nodes[self.chance.choice(names)] if names else None
-
-    async def _start_node(self) -> None:
-        self._count += 1
-        name = f"node-{self._count}"
-        skew = self.chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
-        clock = NodeClock(self.time, skew)
-        node = SimulatedNode(
-            name, self._make_store(self._database), clock, self.chaos, self._options, self.note, self._called,
-            {"default": MemoryBus(self.behaviour.broker)} if self._options["on_bus"] else None,
-        )  # fmt: skip
-        for handler in HANDLERS:
-            node.handle(handler, self.behaviour.handler(clock))
-        node.killed = lambda: self._kill(name)
-        self._nodes[name] = node
-        self.note(f"start {name}")
-        await node.call(node.runtime.start())
-
-    def _kill(self, name: str) -> None:
-        self._frozen.discard(name)
-        if (node := self._nodes.pop(name, None)) is not None:
-            self.note(f"kill {name}")
-            node.kill()
-            self.chaos.last_death = self.time.elapsed
-
-    async def _stop(self, name: str) -> None:
-        if name in self._frozen:
-            return
-        self.note(f"stop {name}")
-        node = self._nodes.pop(name)
-        try:
-            await node.call(node.runtime.stop())
-        except HorariumError as error:
-            self.note(f"stop failed: {type(error).__name__}")
-        node.kill()
-        self.chaos.last_death = self.time.elapsed
-
-    def _toggle_frozen(self, name: str) -> None:
-        node = self._nodes[name]
-        if name in self._frozen:
-            self.note(f"thaw {name}")
-            self._frozen.discard(name)
-            node.thaw()
-        else:
-            self.note(f"freeze {name}")
-            self._frozen.add(name)
-            node.freeze()
-
-    def _step_clock(self) -> None:
-        step = self.chance.choice((-300, -20, -3, 3, 20, 90)) * SECOND
-        if self.chance.random() < 0.2:
-            step = 3_650 * DAY if self.time.wall < START + DAY else -3_650 * DAY
-        if self.time.wall + step < START - DAY:
-            return
-        self.exact = False
-        self.books.clock_stepped = True
-        self.books.clock_went_back |= step < 0
-        if step < 0:
-            self.chaos.went_back_at = self.time.elapsed / SECOND
-        self.note(f"the clock steps by {step // SECOND} s")
-        self.time.offset += step
+                self.trace.note(f"not paused: {type(error).__name__}")
 
 
 class _LogWatcher(logging.Handler):

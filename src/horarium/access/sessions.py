@@ -1,0 +1,115 @@
+"""Sessions of people in a browser: a random token in a cookie, its hash in the store, and the key that opened it.
+
+A session says nothing about what its bearer may do. It names the key it was opened with, and that key is looked at
+again with each request: one that is revoked ends its sessions within seconds, on every node. Records are ordered by
+when their session ends, so what is over is forgotten from below.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import HOUR, MINUTE, Clock, Instant
+from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.ports import Store
+
+PREFIX = "session/"
+ENTROPY_BYTES = 32
+LASTS = 12 * HOUR
+ROTATED_AFTER = HOUR
+OVERLAP = MINUTE
+"""How long a token that was rotated still works: for pages that were under way."""
+REMEMBERED_SECONDS = 4.0
+REMEMBERED_MAX = 10_000
+FORGOTTEN_MAX = 1_000
+
+Credential = Literal["server-key", "key"]
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """`digest`: of the token. `key`: SHA-256 of the key that opened it. Both in hexadecimal."""
+
+    digest: str
+    credential: Credential
+    key: str
+    created_at: Instant
+    ends_at: Instant
+
+
+_decode = msgspec.json.Decoder(Session).decode
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Sessions:
+    """The sessions of a store."""
+
+    def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        self._store, self._clock, self._entropy = store, clock, entropy
+        self._remembered: OrderedDict[str, tuple[float, Session | None]] = OrderedDict()
+
+    async def begin(self, credential: Credential, key: str) -> str:
+        """A new session; its token, which only the browser gets. What is over is forgotten."""
+        now = self._clock.now()
+        token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
+        session = Session(digest=digest_of(token), credential=credential, key=key, created_at=now, ends_at=now + LASTS)
+        await self._store.put_records([RecordChange(_record(session))])
+        await self._store.prune_records(PREFIX, instant_key(now), FORGOTTEN_MAX)
+        return token
+
+    async def find(self, token: str) -> Session | None:
+        """The session of this token; None if there is none, or it is over."""
+        digest, elapsed = digest_of(token), self._clock.monotonic()
+        known = self._remembered.get(digest)
+        if known is None or elapsed - known[0] >= REMEMBERED_SECONDS:
+            known = elapsed, await self._read(digest)
+            self._remember(digest, known)
+        session = known[1]
+        return session if session is not None and session.ends_at > self._clock.now() else None
+
+    async def rotate(self, session: Session) -> str | None:
+        """A new token for a session that has had its own for an hour, which works for a minute longer; else None."""
+        now = self._clock.now()
+        if now - session.created_at < ROTATED_AFTER or session.ends_at <= now + OVERLAP:
+            return None
+        await self._end(session, replace(session, ends_at=now + OVERLAP))
+        return await self.begin(session.credential, session.key)
+
+    async def end(self, token: str) -> None:
+        """Forget the session."""
+        session = await self._read(digest_of(token))
+        if session is not None:
+            await self._end(session, None)
+
+    async def _end(self, session: Session, instead: Session | None) -> None:
+        stored = _record(session)
+        change = RecordChange(stored, stored.version, deleted=True, records=(_record(instead),) if instead else ())
+        await self._store.put_records([change])
+        self._remembered.pop(session.digest, None)
+
+    async def _read(self, digest: str) -> Session | None:
+        where = RecordFilter(PREFIX, labels={"session": digest})
+        found = (await self._store.list_records(where, None, 1)).items
+        return _decode(found[0].body) if found else None
+
+    def _remember(self, digest: str, known: tuple[float, Session | None]) -> None:
+        self._remembered[digest] = known
+        self._remembered.move_to_end(digest)
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+
+def _record(session: Session) -> Record:
+    name = PREFIX + instant_key(session.ends_at, session.digest)
+    return Record(name=name, body=msgspec.json.encode(session), labels={"session": session.digest})

@@ -1,0 +1,39 @@
+"""Server-sent events: a stream that says that something changed (the WHATWG HTML standard, section 9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from litestar.response import Stream
+from litestar.response.base import ASGIResponse
+
+from horarium.api.endpoints import AnyRequest
+from horarium.api.problems import TooManyWaiters
+from horarium.services.news import News
+
+EVENT_STREAM = "text/event-stream"
+AGAIN_MILLISECONDS = 2_000
+
+
+async def _lines(news: News) -> AsyncIterator[bytes]:
+    yield f"retry: {AGAIN_MILLISECONDS}\n\n".encode()
+    async for kinds in news.listen():
+        if kinds:
+            data = msgspec.json.encode({"changed": sorted(kinds)})
+            yield b"event: changed\ndata: " + data + b"\n\n"
+        else:
+            yield b": all is well\n\n"
+
+
+def event_stream(request: AnyRequest, news: News) -> ASGIResponse:
+    """The stream as an answer. Raises TooManyWaiters."""
+    if news.full:
+        raise TooManyWaiters("too many listeners are connected; try again later")
+    if request.method == "HEAD":
+        return ASGIResponse(status_code=200, media_type=EVENT_STREAM)
+    stream = Stream(
+        _lines(news), media_type=EVENT_STREAM, headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+    )
+    answer: ASGIResponse = stream.to_asgi_response(None, request)
+    return answer

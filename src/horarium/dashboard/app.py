@@ -1,0 +1,43 @@
+"""The pages put together: what the server hands to the API's application to serve beside its own routes."""
+
+from __future__ import annotations
+
+from litestar.handlers import HTTPRouteHandler
+
+from horarium.access.sessions import Sessions
+from horarium.api.app import Entrance
+from horarium.dashboard.activity import Activity
+from horarium.dashboard.attention import Watching
+from horarium.dashboard.site import Page, Site, routes
+from horarium.dashboard.views.calendar import Calendar
+from horarium.dashboard.views.edit import Editing
+from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.job import JobPages
+from horarium.dashboard.views.jobs import Jobs
+from horarium.dashboard.views.overview import Overview
+from horarium.dashboard.views.runs import Runs
+from horarium.dashboard.views.system import SystemPages
+from horarium.services.tallies import Tally
+
+
+def pages_of(entrance: Entrance, tally: Tally, sessions: Sessions) -> list[Page]:
+    """Every page there is."""
+    operations = entrance.operations
+    watching, activity = Watching(operations), Activity(operations.store, tally)
+    return [
+        *Overview(operations, watching, activity).pages(),
+        *Jobs(operations, watching).pages(),
+        *JobPages(operations).pages(),
+        *Editing(operations).pages(),
+        *Runs(operations).pages(),
+        *Calendar(operations).pages(),
+        *SystemPages(operations, entrance.claims, watching).pages(),
+        *Entry(entrance.keys, sessions, entrance.news).pages(),
+    ]
+
+
+def dashboard(entrance: Entrance, tally: Tally) -> list[HTTPRouteHandler]:
+    """The routes of the dashboard."""
+    sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy)
+    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy)
+    return routes(site, pages_of(entrance, tally, sessions))

@@ -1,0 +1,186 @@
+"""What is wrong, worst first: jobs that fail, runs that are late, queues that no worker serves, nodes that are lost.
+
+Each look is a bounded question: the newest failures of a day, the oldest runs that wait, the counts by queue, the
+nodes. So it costs the same beside five million runs as beside five.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.dashboard.formats import counted, duration, span
+from horarium.dashboard.marks import LATE, LATE_AFTER, LOST, Mark, failures_in_a_row, first_line, mark_of
+from horarium.model import Node, Run, State
+from horarium.operations.facade import Operations
+from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
+
+FAILED_STATES = frozenset({State.FAILED})
+PENDING_STATES = frozenset({State.PENDING})
+LOOKED_BACK = DAY
+JOBS_SHOWN_MAX = 20
+LAST_RUNS = 10
+LOST_AFTER = 45 * SECOND
+"""A node that gave no sign for this long, and did not say that it stops, is lost."""
+
+
+class Trouble(Struct, frozen=True):
+    """One thing that needs attention. `kind`: failing, late, unserved or lost. `badge`: the same beside a
+    job's name. `runs`: the last ones, newest first."""
+
+    kind: str
+    subject: str
+    what: str
+    why: str
+    mark: Mark
+    link: str
+    button: str
+    badge: str = ""
+    job: str | None = None
+    runs: tuple[Run, ...] = ()
+
+
+class Attention(Struct, frozen=True):
+    """All that is wrong, and the counts that it was found with."""
+
+    troubles: tuple[Trouble, ...]
+    stats: Stats
+    nodes: tuple[Node, ...]
+
+    def of_kind(self, kind: str) -> list[Trouble]:
+        """Those of one kind."""
+        return [trouble for trouble in self.troubles if trouble.kind == kind]
+
+    @property
+    def by_job(self) -> dict[str, Trouble]:
+        """The worst of each job."""
+        return {trouble.job: trouble for trouble in reversed(self.troubles) if trouble.job is not None}
+
+
+class Watching:
+    """Looks at most once a second, however many pages ask."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._found: Attention | None = None
+        self._found_at = 0.0
+        self._turn = asyncio.Lock()
+
+    async def look(self) -> Attention:
+        """What is wrong now. Raises StoreUnavailable."""
+        async with self._turn:
+            elapsed = self._operations.clock.monotonic()
+            if self._found is None or not 0 <= elapsed - self._found_at < 1.0:
+                self._found = await self._look()
+                self._found_at = elapsed
+            return self._found
+
+    async def _look(self) -> Attention:
+        operations, now = self._operations, self._operations.clock.now()
+        stats, nodes, failing, late = await asyncio.gather(
+            operations.stats(), operations.nodes(), self._failing(now), self._late(now)
+        )
+        troubles = [*failing, *_lost(nodes, now), *_unserved(stats.queues, now), *late]
+        return Attention(tuple(troubles), stats, tuple(nodes))
+
+    async def _failing(self, now: Instant) -> list[Trouble]:
+        where = RunFilter(states=FAILED_STATES, since=max(now - LOOKED_BACK, 0))
+        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
+        names = list(dict.fromkeys(run.job for run in page.items if run.job is not None))[:JOBS_SHOWN_MAX]
+        lasts = await asyncio.gather(*(last_runs(self._operations, name, LAST_RUNS) for name in names))
+        found = [_failing(name, runs, now) for name, runs in zip(names, lasts, strict=True)]
+        return sorted((one for one in found if one), key=lambda one: -failures_in_a_row(one.runs))
+
+    async def _late(self, now: Instant) -> list[Trouble]:
+        where = RunFilter(states=PENDING_STATES, until=max(now - LATE_AFTER, 1))
+        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
+        late = [run for run in page.items if run.job is not None and run.due_at <= now - LATE_AFTER]
+        oldest: dict[str, Run] = {}
+        for run in late:
+            oldest[run.job or ""] = run
+        return [_late(name, run, now) for name, run in list(oldest.items())[:JOBS_SHOWN_MAX]]
+
+
+async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
+    """The newest runs of a job whose time has come, newest first."""
+    now = operations.clock.now()
+    page = await operations.store.list_runs(RunFilter(job=job, until=now + 1), None, count)
+    return page.items
+
+
+def _failing(name: str, runs: Sequence[Run], now: Instant) -> Trouble | None:
+    streak = failures_in_a_row(runs)
+    if not streak:
+        return None
+    last = next(run for run in runs if run.state is State.FAILED)
+    again = f"{streak} in a row" if streak > 1 else "once"
+    since = f"Last {span(now - (last.finished_at or now))} ago"
+    return Trouble(
+        kind="failing",
+        subject=name,
+        what=f"failed {again}",
+        why=f"{since}: {first_line(last.error)}",
+        mark=mark_of(last, now),
+        badge=f"Failing, {again}" if streak > 1 else "Failed",
+        link=f"/jobs/{name}",
+        button="Open job",
+        job=name,
+        runs=tuple(runs),
+    )
+
+
+def _late(name: str, run: Run, now: Instant) -> Trouble:
+    return Trouble(
+        kind="late",
+        subject=name,
+        what=f"is {duration(now - run.due_at)} late",
+        why=f"Its run waits in {run.queue} and no worker has taken it",
+        mark=LATE,
+        badge=f"Late by {duration(now - run.due_at)}",
+        link=f"/runs/{run.id}",
+        button="Open run",
+        job=name,
+    )
+
+
+def _unserved(queues: Sequence[QueueStats], now: Instant) -> list[Trouble]:
+    found = []
+    for queue in queues:
+        if queue.unserved:
+            waited = f", the oldest for {span(now - queue.oldest_due_at)}" if queue.oldest_due_at is not None else ""
+            found.append(
+                Trouble(
+                    kind="unserved",
+                    subject=f"Queue {queue.queue}",
+                    what="is served by no worker",
+                    why=f"{counted(queue.due, 'run')} wait there{waited}",
+                    mark=LATE,
+                    link=f"/runs?queue={queue.queue}&state=pending",
+                    button="Open runs",
+                )
+            )
+    return found
+
+
+def is_lost(node: Node, now: Instant) -> bool:
+    """Whether a node vanished without a word."""
+    return node.stopped_at is None and now - node.beat_at > LOST_AFTER
+
+
+def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
+    return [
+        Trouble(
+            kind="lost",
+            subject=f"Node {node.name}",
+            what=f"gave its last sign {span(now - node.beat_at)} ago",
+            why="What it had claimed goes to others once its leases have run out",
+            mark=LOST,
+            link="/nodes",
+            button="Open nodes",
+        )
+        for node in nodes
+        if is_lost(node, now) and now - node.beat_at > MINUTE
+    ]

@@ -1,0 +1,68 @@
+"""What changed between two definitions of a job: one line for each field that differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.operations.versions import Version
+from horarium.wire.masking import shown_target
+
+
+class Difference(Struct, frozen=True):
+    """One field. An empty text: it was not there."""
+
+    field: str
+    before: str
+    after: str
+
+
+class Change(Struct, frozen=True):
+    """A version beside the one before it."""
+
+    version: int
+    at: Instant
+    actor: str
+    action: str
+    differences: tuple[Difference, ...]
+    before: int | None
+
+
+def changes(versions: list[Version]) -> list[Change]:
+    """`versions`: the newest first. The oldest has nothing that it is compared with."""
+    shown = [_plain(version) for version in versions]
+    made = []
+    for place, version in enumerate(versions):
+        older = versions[place + 1] if place + 1 < len(versions) else None
+        found = tuple(differences(shown[place + 1], shown[place])) if older is not None else ()
+        before = None if older is None else older.version
+        made.append(Change(version.version, version.at, version.actor, version.action, found, before))
+    return made
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """Field by field, by name."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    for field in sorted(old.keys() | new.keys()):
+        if old.get(field) != new.get(field):
+            yield Difference(field, old.get(field, ""), new.get(field, ""))
+
+
+def _plain(version: Version) -> dict[str, Any]:
+    shown = replace(version.definition, target=shown_target(version.definition.target))
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(shown))
+    return plain
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from _flat(each, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)

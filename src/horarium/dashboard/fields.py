@@ -1,0 +1,244 @@
+"""The form of a job: from what is typed to a definition, and back; and the same as JSON and as a command line.
+
+The form shows what most jobs need. What it does not show is kept: an edit begins with the stored definition and lays
+the fields of the form over it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.model import Job
+from horarium.policies import CatchUpPolicy, Overlap
+from horarium.triggers import every
+from horarium.wire.definitions import definition_of
+from horarium.wire.faults import Fault
+
+KINDS = (("phrase", "Words"), ("cron", "Cron"), ("rrule", "RRULE"), ("interval", "Interval"), ("once", "Once"))
+OTHER = ("json", "JSON")
+RULE_FIELD = {"phrase": "text", "cron": "expression", "rrule": "rrule", "interval": "every_seconds", "once": "at"}
+ZONED = frozenset({"phrase", "cron", "rrule"})
+FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at"}
+TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"))
+PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
+OVERLAPS = tuple((overlap.value, overlap.value.replace("_", " ").capitalize()) for overlap in Overlap)
+CATCH_UPS = (
+    (CatchUpPolicy.LATEST.value, "Run once, for the newest"),
+    (CatchUpPolicy.ALL.value, "Run all of them"),
+    (CatchUpPolicy.NONE.value, "Run none of them"),
+)
+FIELDS = (
+    "name", "labels", "kind", "rule", "timezone", "target", "url", "method", "handler", "queue", "bus", "payload",
+    "overlap", "attempts", "backoff", "time_limit", "catch_up",
+)  # fmt: skip
+
+PLACES = {
+    "name": "name", "labels": "labels", "trigger": "rule", "timezone": "timezone", "target.url": "url",
+    "target.method": "method", "target.name": "handler", "target.queue": "queue", "target.bus": "bus",
+    "target.payload": "payload", "target.body": "payload", "target.args": "payload", "overlap": "overlap",
+    "retry.attempts_max": "attempts", "retry.backoff_seconds": "backoff", "timeouts.execution_seconds": "time_limit",
+    "catch_up": "catch_up", "target": "target",
+}  # fmt: skip
+"""Where a fault of the definition is shown in the form."""
+
+NEW = {
+    "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
+    "method": "POST", "handler": "", "queue": "", "bus": "default", "payload": "", "overlap": "allow", "attempts": "3",
+    "backoff": "5", "time_limit": "", "catch_up": "latest",
+}  # fmt: skip
+
+
+class Typed(Struct, frozen=True):
+    """A definition made of a form, and what could not be read of it."""
+
+    definition: dict[str, Any]
+    faults: tuple[Fault, ...] = ()
+
+
+def form_of(job: Job) -> dict[str, str]:
+    """A stored job in the form's fields."""
+    shown: dict[str, Any] = json.loads(msgspec.json.encode(definition_of(job)))
+    trigger, target = shown["trigger"], shown["target"]
+    kind = trigger["type"] if trigger["type"] in RULE_FIELD else "json"
+    rule = trigger.get(RULE_FIELD[kind], "") if kind != "json" else json.dumps(trigger)
+    payload = target.get(PAYLOAD_FIELD.get(target["type"], "payload"))
+    limit = shown.get("timeouts", {}).get("execution_seconds")
+    return {
+        **NEW,
+        "name": job.name,
+        "labels": ", ".join(f"{name}={value}" if value else name for name, value in job.labels.items()),
+        "kind": kind,
+        "rule": f"{rule:g}" if isinstance(rule, int | float) else str(rule),
+        "timezone": trigger.get("timezone", ""),
+        "target": target["type"],
+        "url": target.get("url", ""),
+        "method": target.get("method", "POST"),
+        "handler": target.get("name", ""),
+        "queue": target.get("queue", ""),
+        "bus": target.get("bus", "default"),
+        "payload": "" if payload in (None, {}) else json.dumps(payload, ensure_ascii=False, indent=2),
+        "overlap": job.overlap.value,
+        "attempts": str(job.retry.attempts_max),
+        "backoff": f"{job.retry.backoff_seconds:g}",
+        "time_limit": "" if limit is None else f"{limit:g}",
+        "catch_up": job.catch_up.policy.value,
+    }
+
+
+def typed(form: Mapping[str, str], base: Mapping[str, Any] | None = None) -> Typed:
+    """The definition that a form means; `base`: the stored one, whose other fields stay."""
+    faults: list[Fault] = []
+    made: dict[str, Any] = json.loads(json.dumps(base or {}))
+    made["name"] = form["name"].strip()
+    made["labels"] = _labels(form["labels"])
+    made["trigger"] = _trigger(form, made.get("trigger", {}), faults)
+    made["target"] = _target(form, made.get("target", {}), faults)
+    made["overlap"] = form["overlap"]
+    _number(made, "retry", "attempts_max", form["attempts"], "attempts", faults, whole=True)
+    _number(made, "retry", "backoff_seconds", form["backoff"], "backoff", faults)
+    _number(made, "timeouts", "execution_seconds", form["time_limit"], "time_limit", faults)
+    made["catch_up"] = {**made.get("catch_up", {}), "policy": form["catch_up"]}
+    return Typed({name: value for name, value in made.items() if value not in ({}, None)}, tuple(faults))
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = (word.strip().partition("=") for word in text.split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
+
+
+def _trigger(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+    kind, rule, zone = form["kind"], form["rule"].strip(), form["timezone"].strip()
+    if kind == "json":
+        return _object(rule, "rule", faults)
+    kept = {name: value for name, value in base.items() if name not in ("timezone", "type")}
+    made: dict[str, Any] = {
+        **(kept if base.get("type") == kind else {}),
+        "type": kind,
+        RULE_FIELD.get(kind, "text"): rule,
+    }
+    if kind == "interval":
+        made["every_seconds"] = _seconds(rule, faults)
+    if zone and kind in ZONED:
+        made["timezone"] = zone
+    return made
+
+
+def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+    kind = form["target"]
+    made: dict[str, Any] = dict(base) if base.get("type") == kind else {"type": kind}
+    if kind == "http":
+        made |= {"url": form["url"].strip(), "method": form["method"].strip().upper() or "POST"}
+    elif kind == "handler":
+        made["name"] = form["handler"].strip()
+    elif kind in ("queue", "bus"):
+        made[kind] = form[kind].strip()
+    text, field = form["payload"].strip(), PAYLOAD_FIELD.get(kind)
+    if field is not None:
+        made.pop(field, None)
+        if text:
+            try:
+                made[field] = json.loads(text)
+            except ValueError as error:
+                faults.append(Fault("payload", f"is not JSON: {error}"))
+    return made
+
+
+def _object(text: str, field: str, faults: list[Fault]) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        faults.append(Fault(field, f"is not JSON: {error}"))
+        return {}
+    if isinstance(value, dict):
+        return value
+    faults.append(Fault(field, "expected an object"))
+    return {}
+
+
+def _seconds(text: str, faults: list[Fault]) -> float:
+    """An interval as people type it: `90`, `90s`, `5m`, `1h30m`."""
+    try:
+        return float(every(float(text) if text.replace(".", "", 1).isdigit() else text).spec()["every_seconds"])
+    except ValueError as error:
+        faults.append(Fault("rule", str(error)))
+        return 0.0
+
+
+def _number(
+    made: dict[str, Any], group: str, name: str, text: str, field: str, faults: list[Fault], *, whole: bool = False
+) -> None:
+    text = text.strip()
+    if not text:
+        made.get(group, {}).pop(name, None)
+        return
+    try:
+        value: float = int(text) if whole else float(text)
+    except ValueError:
+        faults.append(Fault(field, f"{text[:50]!r} is no {'whole ' if whole else ''}number"))
+        return
+    made[group] = {**made.get(group, {}), name: value}
+
+
+def place_of(field: str | None) -> str:
+    """Under which field of the form a fault of the definition is shown."""
+    parts = (field or "").split(".")
+    if parts[0] == "trigger":
+        return "timezone" if parts[-1] == "timezone" else "rule"
+    for length in range(len(parts), 0, -1):
+        known = PLACES.get(".".join(parts[:length]))
+        if known is not None:
+            return known
+    return ""
+
+
+def as_command(definition: Mapping[str, Any]) -> str:
+    """The same job as a command line."""
+    trigger, target = definition.get("trigger", {}), definition.get("target", {})
+    kind = trigger.get("type", "")
+    lines = ["horarium job add " + shlex.quote(definition.get("name") or "NAME")]
+
+    def flag(name: str, value: object) -> None:
+        lines.append(f"{name} {shlex.quote(value if isinstance(value, str) else json.dumps(value))}")
+
+    if kind in FLAG and set(trigger) <= {"type", RULE_FIELD[kind], "timezone"}:
+        flag(FLAG[kind], str(trigger.get(RULE_FIELD[kind], "")))
+        if trigger.get("timezone"):
+            flag("--timezone", trigger["timezone"])
+    else:
+        flag("--trigger", json.dumps(trigger))
+    _target_flags(target, flag)
+    for name, value in definition.get("labels", {}).items():
+        flag("--label", f"{name}={value}")
+    if definition.get("overlap", "allow") != "allow":
+        flag("--overlap", definition["overlap"])
+    if definition.get("retry", {}).get("attempts_max", 3) != 3:
+        flag("--attempts", definition["retry"]["attempts_max"])
+        flag("--backoff", f"{definition['retry'].get('backoff_seconds', 5):g}s")
+    if definition.get("catch_up", {}).get("policy", "latest") != "latest":
+        flag("--catch-up", definition["catch_up"]["policy"])
+    return " \\\n  ".join(lines)
+
+
+def _target_flags(target: Mapping[str, Any], flag: Any) -> None:
+    kind = target.get("type")
+    names = {
+        "http": ("--http", "url"),
+        "queue": ("--queue", "queue"),
+        "handler": ("--handler", "name"),
+        "bus": ("--bus", "bus"),
+    }
+    if kind not in names:
+        return
+    name, field = names[kind]
+    flag(name, target.get(field, ""))
+    if kind == "http" and target.get("method", "POST") != "POST":
+        flag("--method", target["method"])
+    payload = target.get(PAYLOAD_FIELD[kind])
+    if payload is not None:
+        flag({"http": "--body", "handler": "--args"}.get(kind, "--payload"), json.dumps(payload))

@@ -1,0 +1,120 @@
+"""How instants, durations and numbers are written for people. Nothing here reads a clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_text
+
+MILLISECOND = SECOND // 1000
+_UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> ZoneInfo:
+    """The zone of this name, UTC for one that there is not."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError):
+        return ZoneInfo("UTC")
+
+
+def local(instant: Instant, zone: str) -> datetime:
+    """The instant on that zone's clocks."""
+    return to_datetime(instant).astimezone(zone_of(zone))
+
+
+def span(micros: int) -> str:
+    """How far off something is, in two units: `3 h 27 m`, `56 s`."""
+    if micros < MINUTE:
+        return f"{micros // SECOND} s"
+    for place, (unit, letter) in enumerate(_UNITS[:-1]):
+        if micros >= unit:
+            smaller, small = _UNITS[place + 1]
+            rest = micros % unit // smaller
+            whole = f"{micros // unit} {letter}"
+            return f"{whole} {rest} {small}" if rest else whole
+    raise AssertionError(micros)
+
+
+def relative(instant: Instant, now: Instant) -> str:
+    """`in 3 h 27 m`, `now`, `27 m ago`."""
+    if abs(instant - now) < SECOND:
+        return "now"
+    return f"in {span(instant - now)}" if instant > now else f"{span(now - instant)} ago"
+
+
+def duration(micros: int | None) -> str:
+    """How long something took: `41 ms`, `6.3 s`, `4 m 12 s`."""
+    if micros is None:
+        return "\N{EN DASH}"
+    if micros < MILLISECOND:
+        return "under 1 ms"
+    if micros < SECOND:
+        return f"{micros // MILLISECOND} ms"
+    if micros < 10 * SECOND:
+        return f"{micros / SECOND:.1f} s"
+    return span(micros)
+
+
+def clock_text(instant: Instant, zone: str, now: Instant) -> str:
+    """The time of day for what is within a day, else with its date: `14:35`, `Fri 09:00`, `26 Mar 2027, 02:30`."""
+    then, today = local(instant, zone), local(now, zone)
+    time = f"{then:%H:%M:%S}" if abs(instant - now) < 2 * MINUTE else f"{then:%H:%M}"
+    days = abs((then.date() - today.date()).days)
+    if days == 0:
+        return time
+    if days < 7:
+        return f"{then:%a} {time}"
+    year = "" if then.year == today.year else f" {then.year}"
+    return f"{then.day} {then:%b}{year}, {time}"
+
+
+def day_text(instant: Instant, zone: str) -> str:
+    """`Thu 25 Mar, 02:30`."""
+    then = local(instant, zone)
+    return f"{then:%a} {then.day} {then:%b}, {then:%H:%M}"
+
+
+def precise(instant: Instant, zone: str) -> str:
+    """The time of day to the millisecond."""
+    then = local(instant, zone)
+    return f"{then:%H:%M:%S}.{then.microsecond // 1000:03d}"
+
+
+def utc_text(instant: Instant) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return to_text(instant - instant % SECOND)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 job`, `1,284 jobs`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+_NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+def in_words(count: int) -> str:
+    """A number as a sentence begins with it."""
+    return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
+
+
+def middle(text: str, most: int = 40) -> str:
+    """A long name cut in its middle: names often differ in their ends alone."""
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+
+
+def brief(words: str) -> str:
+    """A rule in words without the instant that it is counted from, which fire times beside it show."""
+    return words.partition(", counted from ")[0]
+
+
+def queue_name(queue: str) -> str:
+    """A queue as its owner calls it."""
+    return queue.removeprefix("pull/")

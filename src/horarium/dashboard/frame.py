@@ -1,0 +1,136 @@
+"""Templates and the frame around every page: navigation, times, and the headers that keep a page's powers small."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from litestar.response.base import ASGIResponse
+from markupsafe import Markup
+
+from horarium.api.docs import ASSETS
+from horarium.clock import Instant
+from horarium.dashboard import formats
+from horarium.dashboard.marks import Mark
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+FROM_NPM = ("htmx.min.js", "htmx-license.txt")
+"""Files that the build brings, beside those of the documentation."""
+COMPRESSED_FROM = 1_000
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+PAGES = (
+    ("overview", "Overview", ""),
+    ("jobs", "Jobs", "jobs"),
+    ("runs", "Runs", "runs"),
+    ("calendar", "Calendar", "calendar"),
+    ("queues", "Queues", "queues"),
+    ("nodes", "Nodes", "nodes"),
+    ("channels", "Channels", "channels"),
+    ("audit", "Audit", "audit"),
+)
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+
+
+def mark(which: Mark, title: str | None = None) -> Markup:
+    """The drawing of a mark, beside a word that says the same."""
+    tip = Markup("<title>{}</title>").format(title) if title else ""
+    return Markup('<svg class="mk s-{0}" aria-hidden="true"><use href="#m-{0}"/>{1}</svg>').format(which.symbol, tip)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("horarium.dashboard"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals.update(pages=PAGES, mark=mark, asset=asset_path)
+    for name in (
+        "relative",
+        "duration",
+        "clock_text",
+        "day_text",
+        "precise",
+        "utc_text",
+        "counted",
+        "span",
+        "middle",
+        "brief",
+        "queue_name",
+    ):
+        made.filters[name] = getattr(formats, name)
+    return made
+
+
+def render(template: str, values: Mapping[str, Any]) -> bytes:
+    """A page as bytes."""
+    return _environment().get_template(template).render(values).encode("utf-8", "replace")
+
+
+def page_answer(
+    body: bytes, *, gzipped: bool, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
+) -> ASGIResponse:
+    """A page with its headers. `gzipped`: the browser takes it."""
+    given = [("content-security-policy", PAGE_POLICY), ("vary", "accept-encoding, cookie"), *headers]
+    if gzipped and len(body) >= COMPRESSED_FROM:
+        body = gzip.compress(body, 5)
+        given.append(("content-encoding", "gzip"))
+    return ASGIResponse(body=body, status_code=status, media_type="text/html; charset=utf-8", headers=given)
+
+
+# ---- files ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, bytes, str]]:
+    """Name -> content, the same compressed, type."""
+    found: dict[str, tuple[bytes, bytes, str]] = {}
+    for path in (*sorted(STATIC.glob("*")), *(ASSETS / name for name in FROM_NPM)):
+        if path.suffix in TYPES and path.is_file():
+            content = path.read_bytes()
+            found[path.name] = content, gzip.compress(content, 9), TYPES[path.suffix]
+    return found
+
+
+@cache
+def asset_path(name: str) -> str:
+    """Where a file is served; its content is part of the address, so it may be kept for good."""
+    content = _files().get(name)
+    stamp = sha256(content[0]).hexdigest()[:12] if content else "missing"
+    return f"/dashboard/{stamp}/{name}"
+
+
+def file_answer(name: str, *, gzipped: bool) -> ASGIResponse | None:
+    """A file of ours, or None."""
+    known = _files().get(name)
+    if known is None:
+        return None
+    headers = [("cache-control", "public, max-age=31536000, immutable"), ("vary", "accept-encoding")]
+    if gzipped:
+        headers.append(("content-encoding", "gzip"))
+    return ASGIResponse(body=known[1] if gzipped else known[0], media_type=known[2], headers=headers)
+
+
+def when(instant: Instant | None, now: Instant, zone: str) -> Markup:
+    """An instant as people read it: how far off, with the local time and UTC in its title."""
+    if instant is None:
+        return Markup("<span class=faint>\N{EN DASH}</span>")
+    return Markup('<time datetime="{}" title="{} {}, {} UTC">{}</time>').format(
+        formats.utc_text(instant),
+        formats.day_text(instant, zone),
+        zone,
+        formats.day_text(instant, "UTC"),
+        formats.relative(instant, now),
+    )

@@ -1,0 +1,121 @@
+"""What a run, a fire time or a job looks like: one shape and one word for each outcome, the same on every page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant
+from horarium.dashboard.formats import duration
+from horarium.model import Disposition, Run, State
+
+LATE_AFTER = 30 * SECOND
+"""A run that waits to be claimed for longer than this is late."""
+
+
+class Mark(Struct, frozen=True):
+    """`symbol` names the shape and the colour; `word` says the same in text."""
+
+    symbol: str
+    word: str
+
+
+COMPLETED = Mark("completed", "Completed")
+RETRIED = Mark("retried", "Completed after a retry")
+FAILED = Mark("failed", "Failed")
+RUNNING = Mark("running", "Running")
+PENDING = Mark("pending", "Pending")
+LATE = Mark("late", "Late")
+RETRYING = Mark("retrying", "Will try again")
+LOST = Mark("lost", "Lost")
+MISSED = Mark("missed", "Missed")
+NOT_STARTED = Mark("not_started", "Not started in time")
+OVERLAP = Mark("skipped_overlap", "Skipped, overlap")
+PAUSED = Mark("paused", "Paused")
+SKIPPED_PAUSED = Mark("skipped_paused", "Skipped, paused")
+CANCELLED = Mark("cancelled", "Cancelled")
+CANCELLING = Mark("cancelling", "Cancelling")
+PLANNED = Mark("planned", "Will run")
+WONT = Mark("wont", "Will not run")
+
+LEGEND = (COMPLETED, FAILED, MISSED, OVERLAP, SKIPPED_PAUSED, RUNNING, PLANNED)
+
+_BY_DISPOSITION = {
+    Disposition.SKIPPED_OVERLAP: OVERLAP,
+    Disposition.SKIPPED_PAUSED: SKIPPED_PAUSED,
+    Disposition.MISSED: MISSED,
+    Disposition.NOT_STARTED: NOT_STARTED,
+    Disposition.CANCELLED: CANCELLED,
+}
+_BY_STATE = {
+    State.FAILED: FAILED,
+    State.RUNNING: RUNNING,
+    State.CANCELLED: CANCELLED,
+    State.CANCELLING: CANCELLING,
+    State.SKIPPED: OVERLAP,
+}
+_TROUBLE = (FAILED, LOST, LATE, NOT_STARTED, MISSED, RETRYING, RUNNING, PENDING, CANCELLED)
+"""Which mark is drawn first where there is room for a few."""
+
+
+def mark_of(run: Run, now: Instant) -> Mark:
+    """How a run stands."""
+    if run.state is State.COMPLETED:
+        return RETRIED if run.attempt > 1 else COMPLETED
+    if run.state is State.PENDING:
+        if run.attempt:
+            return RETRYING
+        if run.due_at > now:
+            return PLANNED
+        return LATE if now - run.due_at > LATE_AFTER else PENDING
+    by_disposition = _BY_DISPOSITION.get(run.disposition) if run.disposition else None
+    return by_disposition or _BY_STATE[run.state]
+
+
+def why(run: Run, now: Instant) -> str:
+    """One sentence with a number in it: what became of a run."""
+    took = "" if run.started_at is None else duration((run.finished_at or now) - run.started_at)
+    late = "" if run.started_at is None else f", {duration(max(run.started_at - run.due_at, 0))} late"
+    match run.state:
+        case State.COMPLETED:
+            return f"Attempt {run.attempt}. {took}{late}."
+        case State.RUNNING | State.CANCELLING:
+            return f"Attempt {run.attempt}, for {took} so far."
+        case State.PENDING if run.due_at > now:
+            return f"Attempt {run.attempt + 1} in {duration(run.due_at - now)}."
+        case State.PENDING:
+            return f"It waits for a worker of {run.queue}, {duration(now - run.due_at)} so far."
+        case State.FAILED:
+            return f"Attempt {run.attempt}: {first_line(run.error)}" if run.attempt else first_line(run.error)
+    fires = f"{run.fires:,} fire times: " if run.fires > 1 else ""
+    return fires + (first_line(run.error) or (run.history[-1].message if run.history else str(run.disposition or "")))
+
+
+def first_line(text: str | None, most: int = 160) -> str:
+    """How an error begins."""
+    line = (text or "").strip().partition("\n")[0]
+    return line if len(line) <= most else line[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def summed_up(marks: Sequence[Mark]) -> str:
+    """`7 completed, 3 failed`: what a strip shows, in words."""
+    counts = Counter(mark.word for mark in marks)
+    return ", ".join(f"{count} {word[0].lower()}{word[1:]}" for word, count in counts.most_common())
+
+
+def worst_first(mark: Mark) -> int:
+    """A key for sorting."""
+    return _TROUBLE.index(mark) if mark in _TROUBLE else len(_TROUBLE)
+
+
+def failures_in_a_row(runs: Sequence[Run]) -> int:
+    """How many of the newest finished runs failed, one after the other (`runs`: newest first)."""
+    count = 0
+    for run in runs:
+        if run.state is State.FAILED:
+            count += 1
+        elif run.state is State.COMPLETED:
+            break
+    return count

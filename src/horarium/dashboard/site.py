@@ -1,0 +1,327 @@
+"""How a page is asked for and answered: who asks, what they may, what is said when something is wrong.
+
+Every page is a `Page` in a table, as every endpoint of the API is: its scope is judged before anything is looked up,
+and the same operations and roles decide. Forms carry a token that only a page of ours can know; besides, the guards of
+the API hold here too (names of this server, no page of another site).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from hmac import compare_digest
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from litestar import Request
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+from litestar.types import Method
+from msgspec import Struct
+
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import LOCAL, Principal, Scope
+from horarium.access.sessions import Session, Sessions
+from horarium.api.guards import Keys
+from horarium.api.problems import MalformedRequest
+from horarium.clock import Instant
+from horarium.dashboard.formats import zone_of
+from horarium.dashboard.frame import page_answer, render, when
+from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
+from horarium.model import uuid7
+from horarium.operations.contention import Entropy
+from horarium.operations.facade import Operations
+
+AnyRequest = Request[Any, Any, Any]
+SESSION = "horarium_session"
+VISIT = "horarium_visit"
+"""Where no key is needed there is no session, but forms need something to be bound to."""
+ZONE = "horarium_zone"
+SAID = "horarium_said"
+SAID_SECONDS = 60
+FORM_BYTES_MAX = 1_200_000
+FORM_FIELDS_MAX = 2_000
+VISIT_BYTES = 32
+
+
+class Visit(Struct, kw_only=True):
+    """One request of a browser. `form`: what was posted, checked."""
+
+    request: AnyRequest
+    principal: Principal
+    token: str
+    now: Instant
+    zone: str
+    form: dict[str, list[str]] = {}
+    cookies: list[str] = []
+
+    @property
+    def csrf(self) -> str:
+        """What forms of this visit carry."""
+        return csrf_of(self.token)
+
+    def may(self, scope: str) -> bool:
+        """Whether the visitor has this scope."""
+        return Scope(scope) in self.principal.scopes
+
+    def text(self, name: str) -> str:
+        """A field of the form, or of the query."""
+        if name in self.form:
+            return self.form[name][0]
+        return str(self.request.query_params.get(name, ""))
+
+    def texts(self, name: str) -> list[str]:
+        """A field that may be there several times."""
+        if self.form:
+            return self.form.get(name, [])
+        return [str(value) for value in self.request.query_params.getall(name, [])]
+
+    @property
+    def path_name(self) -> str:
+        """What the path names."""
+        return unquote(str(self.request.path_params["name"]))
+
+
+class Shown(Struct):
+    """A page: its template and what it shows."""
+
+    template: str
+    values: dict[str, Any]
+    status: int = 200
+
+
+class Went(Struct):
+    """An action was done: where the browser goes, and what is said there. `undo`: the form's action and its button."""
+
+    to: str
+    said: str = ""
+    undo: tuple[str, str] | None = None
+
+
+Answer = Shown | Went | ASGIResponse
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """One address. `scope`: what the visitor must be allowed; `open`: answered to everyone. `place`: which entry of the
+    navigation it belongs to."""
+
+    path: str
+    name: str
+    handle: Callable[[Visit], Awaitable[Answer]]
+    scope: Scope | None = Scope.JOBS_READ
+    method: Method = "GET"
+    place: str = ""
+    open: bool = False
+
+
+def csrf_of(token: str) -> str:
+    """What forms carry, made from a cookie that no page can read."""
+    return sha256(f"form {token}".encode()).hexdigest()
+
+
+class Site:
+    """Serves a table of pages."""
+
+    def __init__(self, operations: Operations, keys: Keys, sessions: Sessions, entropy: Entropy) -> None:
+        self._operations = operations
+        self._keys = keys
+        self._sessions = sessions
+        self._entropy = entropy
+
+    def handler(self, page: Page) -> HTTPRouteHandler:
+        """The route of a page."""
+
+        async def handle(request: AnyRequest) -> ASGIResponse:
+            return await self._serve(page, request)
+
+        handle.__annotations__ = {"request": Request, "return": ASGIResponse}
+        path = page.path.replace("{name}", "{name:str}").replace("{id}", "{id:str}").replace("{file}", "{file:str}")
+        return HTTPRouteHandler(
+            path.replace("{stamp}", "{stamp:str}"),
+            http_method=[page.method, "HEAD"] if page.method == "GET" else page.method,
+            name=f"page-{page.name}",
+            status_code=200,
+            include_in_schema=False,
+            request_max_body_size=FORM_BYTES_MAX,
+        )(handle)
+
+    # ---- who asks
+
+    async def _visit(self, request: AnyRequest, *, open: bool) -> Visit | None:
+        """None: the visitor must sign in first."""
+        cookies = _cookies(request)
+        now, zone = self._operations.clock.now(), str(zone_of(unquote(cookies.get(ZONE, "UTC"))))
+        if not self._keys.needed or open:
+            token, given = cookies.get(VISIT, ""), []
+            if not token:
+                token = self._entropy(VISIT_BYTES).hex()
+                given = [set_cookie(request, VISIT, token)]
+            return Visit(request=request, principal=LOCAL, token=token, now=now, zone=zone, cookies=given)
+        token = cookies.get(SESSION, "")
+        session = await self._sessions.find(token) if token else None
+        principal = await self._keys.bearer(session.credential, session.key) if session else None
+        if session is None or principal is None:
+            return None
+        visit = Visit(request=request, principal=principal, token=token, now=now, zone=zone)
+        if request.method == "GET" and "hx-request" not in request.headers:
+            await self._rotate(visit, session)
+        return visit
+
+    async def _rotate(self, visit: Visit, session: Session) -> None:
+        fresh = await self._sessions.rotate(session)
+        if fresh is not None:
+            visit.token = fresh
+            visit.cookies.append(set_cookie(visit.request, SESSION, fresh))
+
+    def _origin(self, visit: Visit) -> Origin:
+        """Who changes something, for the audit."""
+        client = visit.request.scope.get("client")
+        request_id = uuid7(visit.now, self._entropy(10))
+        return Origin(principal=visit.principal, request_id=request_id, address=client[0] if client else "")
+
+    # ---- what is answered
+
+    async def _serve(self, page: Page, request: AnyRequest) -> ASGIResponse:
+        try:
+            visit = await self._visit(request, open=page.open)
+        except Outage as outage:
+            return self._broken(None, request, outage)
+        if visit is None:
+            return self._to_sign_in(request)
+        request.scope["user"] = visit.principal
+        try:
+            if page.method == "POST":
+                await self._read_form(visit)
+            missing = visit.principal.missing(page.scope) if page.scope else []
+            if missing:
+                raise Forbidden(f"{visit.principal.name} may not do this; it takes the scope {missing[0]}", missing)
+            if visit.principal.queues is not None:
+                raise Forbidden(f"{visit.principal.name} is bound to queues, and these pages tell of all", [])
+            with acting(self._origin(visit) if page.method == "POST" else None):
+                answer = await page.handle(visit)
+        except HorariumError as error:
+            return self._broken(visit, request, error)
+        if isinstance(answer, Shown):
+            return self._page(visit, page.place, answer)
+        if isinstance(answer, Went):
+            return self._going(visit, answer)
+        return answer
+
+    def _page(self, visit: Visit, place: str, shown: Shown) -> ASGIResponse:
+        said = _read_said(_cookies(visit.request).get(SAID))
+        cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
+        body = render(shown.template, {**self.frame(visit, place), "said": said, **shown.values})
+        headers = tuple(("set-cookie", cookie) for cookie in cookies)
+        return page_answer(body, gzipped=takes_gzip(visit.request), status=shown.status, headers=headers)
+
+    def frame(self, visit: Visit, place: str) -> dict[str, Any]:
+        """What the frame of every page shows."""
+        return {
+            "visit": visit,
+            "place": place,
+            "now": visit.now,
+            "zone": visit.zone,
+            "when": lambda instant: when(instant, visit.now, visit.zone),
+            "signed_in": self._keys.needed,
+            "address": str(visit.request.scope["path"]) + _query(visit.request),
+        }
+
+    def _going(self, visit: Visit, went: Went) -> ASGIResponse:
+        cookies = list(visit.cookies)
+        if went.said:
+            undo = went.undo or ("", "")
+            said = "|".join(quote(text, safe="") for text in (went.said, *undo))
+            cookies.append(set_cookie(visit.request, SAID, said, seconds=SAID_SECONDS))
+        headers = [("location", went.to), *(("set-cookie", cookie) for cookie in cookies)]
+        return ASGIResponse(status_code=303, headers=headers)
+
+    def _to_sign_in(self, request: AnyRequest) -> ASGIResponse:
+        back = str(request.scope["path"]) + _query(request) if request.method == "GET" else "/"
+        to = f"/sign-in?next={quote(back, safe='')}"
+        if "hx-request" in request.headers:
+            return ASGIResponse(status_code=401, headers=[("hx-redirect", to)])
+        return ASGIResponse(status_code=303, headers=[("location", to)])
+
+    def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> ASGIResponse:
+        status, heading = _refusal(error)
+        values: dict[str, Any] = {"heading": heading, "error": error, "status": status}
+        if visit is None:
+            body = render("down.html", values)
+        else:
+            body = render("broken.html", {**self.frame(visit, ""), "said": None, **values})
+        return page_answer(body, gzipped=takes_gzip(request), status=status)
+
+    # ---- forms
+
+    async def _read_form(self, visit: Visit) -> None:
+        visit.form = await read_form(visit.request)
+        if not compare_digest(visit.text("csrf"), visit.csrf):
+            raise Forbidden(
+                "this form was not made for you, or is too old; go back, load the page again and repeat", []
+            )
+
+
+async def read_form(request: AnyRequest) -> dict[str, list[str]]:
+    """The fields of a posted form. Raises MalformedRequest."""
+    body = await request.body()
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
+    except ValueError:
+        raise MalformedRequest("the form can't be read") from None
+    form: dict[str, list[str]] = {}
+    for name, value in pairs:
+        form.setdefault(name, []).append(value)
+    return form
+
+
+def _refusal(error: HorariumError) -> tuple[int, str]:
+    if isinstance(error, NotFound):
+        return 404, "There is nothing here"
+    if isinstance(error, Forbidden):
+        return 403, "You may not do this"
+    if isinstance(error, Conflict):
+        return 409, "That can't be done now"
+    if isinstance(error, Outage):
+        return 503, "The store does not answer"
+    return 422, "That could not be done"
+
+
+def takes_gzip(request: AnyRequest) -> bool:
+    """Whether the browser reads gzip."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def set_cookie(request: AnyRequest, name: str, value: str, seconds: int | None = None) -> str:
+    """A cookie for this site alone, which no script can read."""
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    if request.scope.get("scheme") == "https":
+        parts.append("Secure")
+    if seconds is not None:
+        parts.append(f"Max-Age={seconds}")
+    return "; ".join(parts)
+
+
+def _cookies(request: AnyRequest) -> Mapping[str, str]:
+    try:
+        jar: SimpleCookie = SimpleCookie(request.headers.get("cookie", ""))
+    except CookieError:
+        return {}
+    return {name: morsel.value for name, morsel in jar.items()}
+
+
+def _read_said(cookie: str | None) -> tuple[str, str, str] | None:
+    """What was said, the action that takes it back and its button."""
+    parts = [unquote(part) for part in (cookie or "").split("|")]
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 and parts[0] else None
+
+
+def _query(request: AnyRequest) -> str:
+    query = request.scope["query_string"].decode("latin-1")
+    return f"?{query}" if query else ""
+
+
+def routes(site: Site, pages: Sequence[Page]) -> list[HTTPRouteHandler]:
+    """The handlers of a table."""
+    return [site.handler(page) for page in pages]

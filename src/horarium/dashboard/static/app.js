@@ -1,0 +1,232 @@
+// What pages can't do without a script: times that run, live updates, keys, choosing rows, copying.
+"use strict";
+
+const body = document.body;
+const skew = Number(body.dataset.now) - Date.now();
+const now = () => Date.now() + skew;
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+
+// ---- the reader's time zone: the server writes its times in it from the next page on
+
+if (body.dataset.zone !== undefined && body.dataset.zone !== zone && !document.cookie.includes("horarium_zone=" + encodeURIComponent(zone))) {
+  document.cookie = "horarium_zone=" + encodeURIComponent(zone) + "; Path=/; SameSite=Strict; Max-Age=31536000";
+  if (body.dataset.zone === "UTC") location.reload();
+}
+
+// ---- times that run
+
+const units = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
+
+function span(seconds) {
+  if (seconds < 60) return seconds + " s";
+  for (let place = 0; place < 3; place++) {
+    const [unit, letter] = units[place];
+    if (seconds >= unit) {
+      const [smaller, small] = units[place + 1];
+      const rest = Math.floor((seconds % unit) / smaller);
+      return Math.floor(seconds / unit) + " " + letter + (rest ? " " + rest + " " + small : "");
+    }
+  }
+  return "";
+}
+
+function relative(then) {
+  const away = Math.trunc((then - now()) / 1000);
+  if (away === 0) return "now";
+  return away > 0 ? "in " + span(away) : span(-away) + " ago";
+}
+
+const clockFormat = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+function tick() {
+  for (const time of document.querySelectorAll("time[datetime][title]")) {
+    if (time.closest(".history")) continue;
+    const text = relative(Date.parse(time.dateTime));
+    if (time.textContent !== text) time.textContent = text;
+  }
+  const clock = document.getElementById("clock");
+  if (clock) clock.textContent = clockFormat.format(now());
+}
+
+setInterval(tick, 1000);
+
+// ---- live: something changed, so look again; never under the pointer or the focus
+
+const regions = () => [...document.querySelectorAll("[data-live]")];
+const live = document.getElementById("live");
+const PAUSE = 2000;
+let looking = false;
+let stale = false;
+let looked = 0;
+
+function busy(region) {
+  const focused = document.activeElement;
+  if (document.querySelector(":popover-open:not(#nav)")) return true;
+  if (region.contains(focused) && focused !== document.body) return true;
+  return region.querySelector("input:checked") !== null || region.querySelector("tr:hover, .strip:hover, a:hover") !== null;
+}
+
+async function look() {
+  if (looking || document.hidden || !regions().length) return;
+  if (regions().some(busy)) { stale = true; return; }
+  looking = true;
+  stale = false;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
+    if (answer.ok) {
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const region of regions()) {
+        const fresh = page.getElementById(region.id);
+        if (fresh && fresh.innerHTML !== region.innerHTML && !busy(region)) {
+          const open = [...region.querySelectorAll("details")].map((one) => one.open);
+          region.replaceChildren(...fresh.childNodes);
+          [...region.querySelectorAll("details")].forEach((one, place) => { if (place in open) one.open = open[place]; });
+          prepare(region);
+        }
+      }
+    } else if (answer.type === "opaqueredirect") location.reload();
+  } catch { stale = true; } finally { looking = false; looked = Date.now(); }
+}
+
+let waiting = 0;
+function soon() {
+  if (waiting) return;
+  const pause = Math.max(PAUSE - (Date.now() - looked), 0) + Math.random() * 300;
+  waiting = setTimeout(() => { waiting = 0; look(); }, pause);
+}
+
+function listen() {
+  if (!live) return;
+  let since = "";
+  const events = new EventSource("/events");
+  events.onopen = () => { live.textContent = "Live"; live.classList.remove("away"); if (since) soon(); since = ""; };
+  events.onerror = () => {
+    since = since || clockFormat.format(now());
+    live.textContent = "Reconnecting, as of " + since;
+    live.classList.add("away");
+    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  };
+  events.addEventListener("changed", soon);
+  addEventListener("pagehide", () => events.close());
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
+setInterval(() => { if (stale) soon(); }, 3000);
+
+// ---- choosing rows
+
+function chosen(form) { return form.querySelectorAll("input[name=chosen]:checked"); }
+
+function count(form) {
+  const bar = form.querySelector("[data-bulk-bar]");
+  if (!bar) return;
+  const many = chosen(form).length;
+  bar.hidden = many === 0;
+  bar.querySelector("[data-count]").textContent = many + " chosen";
+  for (const button of bar.querySelectorAll("[data-verb]")) button.textContent = button.dataset.verb + " " + many;
+  for (const row of form.querySelectorAll("tr[data-row]")) row.classList.toggle("is-chosen", !!row.querySelector("input[name=chosen]:checked"));
+}
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form[data-bulk]");
+  if (!form) return;
+  if (event.target.matches("[data-all]")) for (const box of form.querySelectorAll("input[name=chosen]")) box.checked = event.target.checked;
+  count(form);
+});
+
+document.addEventListener("click", (event) => {
+  const none = event.target.closest("[data-none]");
+  if (none) {
+    const form = none.closest("form");
+    for (const box of form.querySelectorAll("input:checked")) box.checked = false;
+    count(form);
+  }
+  const copy = event.target.closest("[data-copy]");
+  if (copy && navigator.clipboard) {
+    navigator.clipboard.writeText(copy.dataset.copy).then(() => {
+      const before = copy.textContent;
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = before; }, 1500);
+    });
+  }
+});
+
+// ---- the form of a job: only the fields of the chosen target
+
+function fitTarget() {
+  const picked = document.querySelector("input[name=target]:checked");
+  if (!picked) return;
+  for (const part of document.querySelectorAll("[data-target]")) part.hidden = part.dataset.target !== picked.value;
+}
+
+document.addEventListener("change", (event) => { if (event.target.name === "target") fitTarget(); });
+
+// ---- keys
+
+const letters = document.getElementById("letters");
+if (letters) {
+  letters.checked = localStorage.getItem("letters") !== "off";
+  letters.addEventListener("change", () => localStorage.setItem("letters", letters.checked ? "on" : "off"));
+}
+const places = { o: "/", j: "/jobs", r: "/runs", c: "/calendar", q: "/queues", n: "/nodes" };
+let going = 0;
+
+function move(step) {
+  const rows = [...document.querySelectorAll("tr[data-row]")];
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  const row = rows[Math.min(Math.max(at + step, 0), rows.length - 1)];
+  const link = row.querySelector("[data-open], a");
+  if (link) link.focus();
+}
+
+function along(strip, event) {
+  const marks = [...strip.querySelectorAll(".mark")];
+  const at = marks.indexOf(document.activeElement);
+  const line = [...strip.children].findIndex((one) => one.matches("[data-nowline]"));
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: marks.length - 1, n: Math.max(line - 1, 0) }[event.key];
+  if (to === undefined || !marks[to]) return false;
+  marks.forEach((mark, place) => { mark.tabIndex = place === to ? 0 : -1; });
+  marks[to].focus();
+  return true;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const strip = event.target.closest("[data-strip]");
+  if (strip && along(strip, event)) { event.preventDefault(); return; }
+  if (event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select")) {
+    if (event.key === "Escape" && event.target.type === "search") event.target.value = "";
+    return;
+  }
+  if (letters && !letters.checked) return;
+  if (going && Date.now() - going < 1500 && places[event.key]) { location.href = places[event.key]; return; }
+  going = 0;
+  const search = document.querySelector("[data-search]");
+  if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
+  else if (event.key === "?") document.getElementById("keys").showPopover();
+  else if (event.key === "g") going = Date.now();
+  else if (event.key === "j") move(1);
+  else if (event.key === "k") move(-1);
+  else if (event.key === "x") {
+    const row = document.activeElement.closest("tr[data-row]");
+    const box = row && row.querySelector("input[name=chosen]");
+    if (box) box.click();
+  }
+});
+
+// ---- what passes
+
+const said = document.querySelector("#said .toast");
+if (said) {
+  const leave = () => { if (said.matches(":hover, :focus-within")) setTimeout(leave, 2000); else said.remove(); };
+  setTimeout(leave, 8000);
+}
+
+function prepare() {
+  fitTarget();
+  tick();
+}
+
+prepare();
+listen();

@@ -1,0 +1,143 @@
+"""Strips: one mark for each fire time, past and future, with the line of now between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from horarium.clock import DAY, INSTANT_MAX, Instant
+from horarium.dashboard.formats import day_text, local, relative
+from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, why
+from horarium.errors import TooExpensive
+from horarium.model import Job, Run
+from horarium.rules.planning import fires_in_window, job_fires
+from horarium.triggers.budget import FIRE_STEPS, limited
+
+AHEAD_SMALL = 4
+PITCH = 13
+
+
+class Place(Struct, frozen=True):
+    """One mark of a strip. `note`: the tip's sentence. `date`: written below. `seam`: the clocks change before it."""
+
+    mark: Mark
+    title: str
+    note: str
+    link: str
+    far: bool = False
+    date: str = ""
+    seam: str = ""
+
+
+class Small(Struct, frozen=True):
+    """Ten past, four next. `past` and `ahead` are pairs of an offset and a mark."""
+
+    past: tuple[tuple[int, Mark], ...]
+    ahead: tuple[tuple[int, Mark], ...]
+    now_x: int
+    width: int
+    label: str
+
+
+class Large(Struct, frozen=True):
+    """The strip of a job's page."""
+
+    past: tuple[Place, ...]
+    ahead: tuple[Place, ...]
+
+
+def ahead_of(job: Job, now: Instant, count: int) -> list[Instant]:
+    """The next fire times; none where the rule takes too long to evaluate here."""
+    left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
+    try:
+        with limited(FIRE_STEPS):
+            return job_fires(job, max(now, 0), left)
+    except TooExpensive:
+        return []
+
+
+def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
+    """For a list. `runs`: the last ten, newest first."""
+    past = [mark_of(run, now) for run in reversed(runs)]
+    if job is None:
+        ahead = []
+    elif job.enabled:
+        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL))
+    else:
+        ahead = [WONT] * AHEAD_SMALL
+    blank = (10 - len(past)) * PITCH
+    now_x = 10 * PITCH + 3
+    label = f"Last {len(past)} fires: {summed_up(past)}" if past else "No fire yet"
+    return Small(
+        past=tuple((blank + place * PITCH, mark) for place, mark in enumerate(past)),
+        ahead=tuple((now_x + 7 + place * PITCH, mark) for place, mark in enumerate(ahead)),
+        now_x=now_x,
+        width=now_x + 7 + AHEAD_SMALL * PITCH,
+        label=label,
+    )
+
+
+def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 14) -> Large:
+    """For a job's page. `runs`: newest first."""
+    past = [_past(run, now, zone, place) for place, run in enumerate(runs)]
+    fires = ahead_of(job, now, ahead) if job.enabled else _paused_fires(job, now, ahead)
+    after = [_next(job, fire, now, zone, place) for place, fire in enumerate(fires)]
+    seams = [_seam(first, second, zone) for first, second in itertools.pairwise(fires)]
+    for place, seam in enumerate(seams):
+        if seam:
+            one = after[place + 1]
+            after[place + 1] = Place(one.mark, one.title, one.note, one.link, one.far, one.date, seam)
+    return Large(tuple(reversed(past)), tuple(after))
+
+
+def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
+    mark = mark_of(run, now)
+    then = local(run.fire_at, zone)
+    date = _date(then, run.fire_at, now) if place % 7 == 3 else ""
+    return Place(mark, day_text(run.fire_at, zone), why(run, now), f"/runs/{run.id}", place >= 9, date)
+
+
+def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place:
+    then = local(fire, zone)
+    date = _date(then, fire, now) if place % 7 == 3 else ""
+    if job.enabled:
+        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date)
+    return Place(WONT, day_text(fire, zone), "Will not run: the job is paused.", "", place >= 4, date)
+
+
+def _date(then: datetime, instant: Instant, now: Instant) -> str:
+    """What is written below a mark: the time for what is near, else the day."""
+    return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
+
+
+def _paused_fires(job: Job, now: Instant, count: int) -> list[Instant]:
+    try:
+        with limited(FIRE_STEPS):
+            return fires_in_window(job, max(now, 0), INSTANT_MAX - 1, count)
+    except TooExpensive:
+        return []
+
+
+def _seam(first: Instant, second: Instant, zone: str) -> str:
+    """What to say where the clocks change between two fire times."""
+    before, after = local(first, zone).utcoffset(), local(second, zone).utcoffset()
+    if before == after or before is None or after is None:
+        return ""
+    return "clocks forward" if after > before else "clocks back"
+
+
+def clock_changes(fires: Sequence[Instant], zone: str) -> list[str]:
+    """For each fire time a sentence where the clocks of its zone changed since the one before, else nothing."""
+    notes = [""] if fires else []
+    for first, second in itertools.pairwise(fires):
+        before, after = local(first, zone).utcoffset(), local(second, zone).utcoffset()
+        if before is None or after is None or before == after:
+            notes.append("")
+        else:
+            hours = abs((after - before).total_seconds()) / 3600
+            way = "forward" if after > before else "back"
+            notes.append(f"The clocks go {way} by {hours:g} h before this one.")
+    return notes

@@ -1,0 +1,211 @@
+"""Calendar: what ran by its outcome and what will run, hour by hour; the hours that crowd stand out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import date, datetime, timedelta
+
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.clock import HOUR, Instant, to_instant
+from horarium.dashboard.formats import counted, local, zone_of
+from horarium.dashboard.marks import LEGEND, PLANNED, Mark, mark_of, summed_up, worst_first
+from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.operations.facade import Operations
+from horarium.operations.upcoming import UPCOMING_MAX, upcoming
+from horarium.ports import PAGE_MAX, RunFilter
+
+PAST_MAX = 2_000
+DRAWN_MAX = 6
+CROWDED_FROM = 8
+OFTEN = 23
+"""Fire times a day from which on a job is counted in a line, not drawn."""
+SPANS = {"day": 1, "week": 7, "month": 31}
+
+
+class Fire(Struct, frozen=True):
+    """One fire time of the span."""
+
+    at: Instant
+    job: str
+    mark: Mark
+    link: str
+
+
+class Cell(Struct):
+    """One hour of one day."""
+
+    at: datetime
+    fires: list[Fire]
+    gap: bool = False
+    now: bool = False
+    future: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it holds, in words."""
+        marks = [fire.mark for fire in self.fires]
+        return f"{self.at:%a %H:%M}, {counted(len(marks), 'fire')}: {summed_up(marks)}"
+
+    @property
+    def drawn(self) -> list[Fire]:
+        """The worst first, six at most."""
+        return sorted(self.fires, key=lambda fire: worst_first(fire.mark))[:DRAWN_MAX]
+
+    @property
+    def more(self) -> int:
+        return max(len(self.fires) - DRAWN_MAX, 0)
+
+    @property
+    def crowded(self) -> bool:
+        return len(self.fires) >= CROWDED_FROM
+
+
+class Calendar:
+    """The page at `/calendar`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        return [Page(path="/calendar", name="calendar", handle=self.show, scope=Scope.RUNS_READ, place="calendar")]
+
+    async def show(self, visit: Visit) -> Answer:
+        span = visit.text("span") if visit.text("span") in SPANS else "week"
+        first = first_day(_day(visit), span)
+        days = [first + timedelta(days=place) for place in range(_length(first, span))]
+        since, until = _midnight(days[0], visit.zone), _midnight(days[-1] + timedelta(days=1), visit.zone)
+        fires, left_out, cut = await self._fires(visit, since, until, len(days))
+        cells = _cells(days, fires, visit)
+        step = timedelta(days=len(days)) if span != "month" else timedelta(days=31)
+        return Shown(
+            "calendar.html",
+            {
+                "span": span,
+                "days": days,
+                "today": local(visit.now, visit.zone).date(),
+                "hours": range(24),
+                "cells": cells,
+                "heading": _heading(days, span),
+                "busiest": _busiest(cells),
+                "before": _link(span, first - (step if span != "month" else timedelta(days=1))),
+                "after": _link(span, first + step),
+                "spans": [(name, _link(name, _day(visit))) for name in SPANS],
+                "legend": LEGEND,
+                "left_out": left_out,
+                "cut": cut,
+                "chosen_day": _day(visit),
+                "day_links": [(day, _link(span, day)) for day in days],
+                "listed": _listed(cells, _day(visit) if _day(visit) in days else days[0]),
+            },
+        )
+
+    async def _fires(
+        self, visit: Visit, since: Instant, until: Instant, days: int
+    ) -> tuple[list[Fire], list[str], bool]:
+        """What is drawn, the jobs that are not since they fire too often, and whether there was more than is read."""
+        past, cut = await self._past(since, min(until, visit.now + 1), visit.now)
+        by_job: dict[str, int] = defaultdict(int)
+        for fire in past:
+            by_job[fire.job] += 1
+        often = {name for name, count in by_job.items() if count >= OFTEN * days}
+        drawn = [fire for fire in past if fire.job not in often]
+        if until > visit.now:
+            store = self._operations.store
+            begin = max(since, visit.now + 1)
+            hours = (until - begin) // HOUR
+            ahead = await upcoming(store, begin, until, UPCOMING_MAX, max(hours * OFTEN // 24, 2))
+            often |= set(ahead.crowded)
+            cut = cut or ahead.truncated
+            drawn = [fire for fire in drawn if fire.job not in often]
+            drawn += [
+                Fire(one.fire_at, one.job, PLANNED, f"/jobs/{one.job}") for one in ahead.items if one.job not in often
+            ]
+        return drawn, sorted(often), cut
+
+    async def _past(self, since: Instant, until: Instant, now: Instant) -> tuple[list[Fire], bool]:
+        found: list[Fire] = []
+        after: str | None = None
+        while since < until:
+            where = RunFilter(since=since, until=until)
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            found += [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in page.items if run.job]
+            after = page.next_after
+            if after is None or len(found) >= PAST_MAX:
+                return found, after is not None
+        return found, False
+
+
+def first_day(day: date, span: str) -> date:
+    """Where the span that holds this day begins."""
+    if span == "week":
+        return day - timedelta(days=day.weekday())
+    return day.replace(day=1) if span == "month" else day
+
+
+def _length(first: date, span: str) -> int:
+    if span != "month":
+        return SPANS[span]
+    return ((first + timedelta(days=31)).replace(day=1) - first).days
+
+
+def _day(visit: Visit) -> date:
+    try:
+        return date.fromisoformat(visit.text("day"))
+    except ValueError:
+        return local(visit.now, visit.zone).date()
+
+
+def _midnight(day: date, zone: str) -> Instant:
+    return max(to_instant(datetime(day.year, day.month, day.day, tzinfo=zone_of(zone))), 0)
+
+
+def _cells(days: list[date], fires: list[Fire], visit: Visit) -> list[list[Cell]]:
+    """By hour, then by day."""
+    by_hour: dict[tuple[date, int], list[Fire]] = defaultdict(list)
+    for fire in fires:
+        then = local(fire.at, visit.zone)
+        by_hour[then.date(), then.hour].append(fire)
+    here = local(visit.now, visit.zone)
+    rows = []
+    for hour in range(24):
+        row = []
+        for day in days:
+            at = datetime(day.year, day.month, day.day, hour, tzinfo=zone_of(visit.zone))
+            instant = to_instant(at)
+            gap = local(instant, visit.zone).hour != hour
+            is_now = (day, hour) == (here.date(), here.hour)
+            row.append(
+                Cell(at, sorted(by_hour[day, hour], key=lambda one: one.at), gap, is_now, instant > visit.now - HOUR)
+            )
+        rows.append(row)
+    return rows
+
+
+def _busiest(cells: list[list[Cell]]) -> str:
+    every = [cell for row in cells for cell in row]
+    most = max(every, key=lambda cell: len(cell.fires))
+    if not most.fires:
+        return "Nothing ran and nothing will run within it."
+    return f"Busiest hour: {most.at:%a %H:%M}, {counted(len(most.fires), 'fire')}."
+
+
+def _listed(cells: list[list[Cell]], day: date) -> list[Cell]:
+    return [cell for row in cells for cell in row if cell.at.date() == day and cell.fires]
+
+
+def _heading(days: list[date], span: str) -> str:
+    first, last = days[0], days[-1]
+    if span == "day":
+        return f"{first:%A} {first.day} {first:%B %Y}"
+    if span == "month":
+        return f"{first:%B %Y}"
+    if first.month == last.month:
+        return f"{first.day} to {last.day} {last:%B %Y}"
+    return f"{first.day} {first:%B} to {last.day} {last:%B %Y}"
+
+
+def _link(span: str, day: date) -> str:
+    return f"/calendar?span={span}&day={day.isoformat()}"

@@ -1,0 +1,193 @@
+"""New job and edit: a form that previews while one types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from horarium.access.roles import Scope
+from horarium.api.problems import InvalidContent
+from horarium.api.reading import to_definition
+from horarium.clock import Instant, to_instant
+from horarium.dashboard.fields import (
+    CATCH_UPS,
+    FIELDS,
+    KINDS,
+    NEW,
+    OTHER,
+    OVERLAPS,
+    TARGETS,
+    Typed,
+    as_command,
+    form_of,
+    place_of,
+    typed,
+)
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.strips import clock_changes
+from horarium.errors import AlreadyExists, CallerError, InvalidTrigger
+from horarium.model import Job
+from horarium.operations.facade import Operations
+from horarium.wire.definitions import JobDefinition, definition_of
+
+FIRES_SHOWN = 5
+
+
+class Problems:
+    """What is wrong with a form: by field, a sentence; of the rule, also where in its text."""
+
+    def __init__(self) -> None:
+        self.by_field: dict[str, str] = {}
+        self.position: int | None = None
+        self.rest: list[str] = []
+
+    def add(self, field: str, message: str) -> None:
+        """One thing that is wrong; the first of each field is shown."""
+        if field:
+            self.by_field.setdefault(field, message)
+        else:
+            self.rest.append(message)
+
+    def take(self, error: CallerError) -> None:
+        """What an operation refused."""
+        if isinstance(error, InvalidContent):
+            for fault in error.faults:
+                self.add(place_of(fault.field), fault.message)
+            return
+        self.add(place_of(error.field), error.message)
+        if isinstance(error, InvalidTrigger):
+            self.position = error.position
+
+    @property
+    def any(self) -> bool:
+        return bool(self.by_field or self.rest)
+
+
+class Editing:
+    """The pages at `/new-job` and `/jobs/NAME/edit`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        write, place = Scope.JOBS_WRITE, "jobs"
+        return [
+            Page(path="/new-job", name="new-job", handle=self.new, scope=write, place=place),
+            Page(path="/new-job", name="new-job-done", handle=self.create, method="POST", scope=write, place=place),
+            Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write),
+            Page(path="/jobs/{name}/edit", name="edit-job", handle=self.edit, scope=write, place=place),
+            Page(
+                path="/jobs/{name}/edit", name="edit-job-done", handle=self.save, method="POST", scope=write,
+                place=place,
+            ),
+        ]  # fmt: skip
+
+    async def new(self, visit: Visit) -> Answer:
+        form = {**NEW, "timezone": visit.zone}
+        return self._form(form, None, Problems(), await self._preview(form, None, visit, Problems()))
+
+    async def edit(self, visit: Visit) -> Answer:
+        job = await self._operations.jobs.get_job(visit.path_name)
+        form = form_of(job)
+        return self._form(form, job, Problems(), await self._preview(form, job, visit, Problems()))
+
+    async def create(self, visit: Visit) -> Answer:
+        form, problems = _form(visit), Problems()
+        definition = self._definition(typed(form), problems)
+        if definition is not None:
+            if visit.text("paused"):
+                definition = msgspec.structs.replace(definition, enabled=False)
+            try:
+                await self._operations.jobs.create_job(definition)
+            except AlreadyExists:
+                problems.add("name", "There is a job of this name. Choose another one, or edit that one.")
+            except CallerError as error:
+                problems.take(error)
+            else:
+                return Went(f"/jobs/{definition.name}", f"{definition.name} was created.")
+        return self._form(form, None, problems, await self._preview(form, None, visit, problems), 422)
+
+    async def save(self, visit: Visit) -> Answer:
+        job = await self._operations.jobs.get_job(visit.path_name)
+        form, problems = {**_form(visit), "name": job.name}, Problems()
+        definition = self._definition(typed(form, _base(job)), problems)
+        if definition is not None:
+            try:
+                await self._operations.jobs.put_job(definition)
+            except CallerError as error:
+                problems.take(error)
+            else:
+                return Went(f"/jobs/{job.name}", f"{job.name} was changed.")
+        return self._form(form, job, problems, await self._preview(form, job, visit, problems), 422)
+
+    async def preview(self, visit: Visit) -> Answer:
+        """Asked again and again while one types: it changes nothing."""
+        form, problems, job = _form(visit), Problems(), None
+        if visit.text("editing"):
+            job = await self._operations.jobs.get_job(visit.text("editing"))
+            form["name"] = job.name
+        shown = await self._preview(form, job, visit, problems)
+        self._definition(typed(form, _base(job) if job else None), problems)
+        return Shown("preview.html", {**shown, "problems": problems, "form": form})
+
+    # ---- what is shown
+
+    def _definition(self, made: Typed, problems: Problems) -> JobDefinition | None:
+        """The definition, checked as far as that goes without the store; None: something is wrong."""
+        for fault in made.faults:
+            problems.add(fault.field, fault.message)
+        try:
+            definition = to_definition(made.definition)
+            self._operations.jobs.job_from(definition, self._operations.clock.now())
+        except CallerError as error:
+            problems.take(error)
+            return None
+        return None if made.faults else definition
+
+    async def _preview(self, form: dict[str, str], job: Job | None, visit: Visit, problems: Problems) -> dict[str, Any]:
+        made = typed(form, _base(job) if job else None)
+        fires: list[Instant] = []
+        words = ""
+        if form["rule"].strip():
+            try:
+                found, words = await self._operations.jobs.preview(made.definition["trigger"], None, FIRES_SHOWN)
+                fires = [to_instant(fire) for fire in found]
+            except CallerError as error:
+                problems.take(error)
+        zone = form["timezone"].strip() or visit.zone
+        return {
+            "words": words,
+            "fires": list(zip(fires, clock_changes(fires, zone), strict=True)),
+            "preview_zone": zone,
+            "command": as_command(made.definition),
+            "as_json": json.dumps(made.definition, indent=2, ensure_ascii=False),
+        }
+
+    def _form(
+        self, form: dict[str, str], job: Job | None, problems: Problems, shown: dict[str, Any], status: int = 200
+    ) -> Shown:
+        kinds = [*KINDS, *([OTHER] if form["kind"] == "json" else [])]
+        values = {
+            "form": form,
+            "job": job,
+            "problems": problems,
+            "kinds": kinds,
+            "targets": TARGETS,
+            "overlaps": OVERLAPS,
+            "catch_ups": CATCH_UPS,
+        }
+        return Shown("edit.html", {**values, **shown}, status)
+
+
+def _form(visit: Visit) -> dict[str, str]:
+    """The fields of the form; those that were not sent are as for a new job."""
+    return {name: visit.form[name][0] if name in visit.form else NEW[name] for name in FIELDS}
+
+
+def _base(job: Job) -> dict[str, Any]:
+    base: dict[str, Any] = json.loads(msgspec.json.encode(definition_of(job)))
+    base.pop("enabled", None)
+    return base

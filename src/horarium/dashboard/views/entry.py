@@ -1,0 +1,82 @@
+"""Coming and going: sign-in with a key, sign-out, and the files of the pages."""
+
+from __future__ import annotations
+
+from horarium.access.roles import Scope
+from horarium.access.sessions import Credential, Sessions
+from horarium.api.events import event_stream
+from horarium.api.guards import Keys
+from horarium.api.problems import TooManyFailures
+from horarium.dashboard.frame import file_answer
+from horarium.dashboard.site import (
+    SESSION,
+    Answer,
+    Page,
+    Shown,
+    Visit,
+    Went,
+    set_cookie,
+    takes_gzip,
+)
+from horarium.errors import NotFound
+from horarium.services.news import News
+
+KEY_CHARS_MAX = 10_000
+
+
+class Entry:
+    """The pages that are answered before anyone is known."""
+
+    def __init__(self, keys: Keys, sessions: Sessions, news: News) -> None:
+        self._keys = keys
+        self._sessions = sessions
+        self._news = news
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        return [
+            Page(path="/sign-in", name="sign-in", handle=self.ask, scope=None, open=True),
+            Page(path="/sign-in", name="sign-in-done", handle=self.sign_in, scope=None, open=True, method="POST"),
+            Page(path="/sign-out", name="sign-out", handle=self.sign_out, scope=None, method="POST"),
+            Page(path="/events", name="events", handle=self.events, scope=Scope.RUNS_READ),
+            Page(path="/dashboard/{stamp}/{file}", name="file", handle=self.file, scope=None, open=True),
+        ]
+
+    async def ask(self, visit: Visit) -> Answer:
+        if not self._keys.needed:
+            return Went("/")
+        return Shown("sign-in.html", {"next": _inside(visit.text("next")), "problem": None})
+
+    async def sign_in(self, visit: Visit) -> Answer:
+        given, back = visit.text("key").strip()[:KEY_CHARS_MAX], _inside(visit.text("next"))
+        problem = "That key opens nothing here. It may have been revoked."
+        opened: tuple[Credential, str] | None = None
+        try:
+            opened = await self._keys.sign_in(visit.request, given.encode("utf-8", "replace")) if given else None
+        except TooManyFailures as refused:
+            problem = refused.message
+        if opened is None:
+            return Shown("sign-in.html", {"next": back, "problem": problem if given else "Give a key."}, 401)
+        token = await self._sessions.begin(opened[0], opened[1])
+        visit.cookies.append(set_cookie(visit.request, SESSION, token))
+        return Went(back)
+
+    async def sign_out(self, visit: Visit) -> Answer:
+        await self._sessions.end(visit.token)
+        visit.cookies.append(set_cookie(visit.request, SESSION, "", seconds=0))
+        return Went("/sign-in")
+
+    async def events(self, visit: Visit) -> Answer:
+        return event_stream(visit.request, self._news)
+
+    async def file(self, visit: Visit) -> Answer:
+        name = str(visit.request.path_params["file"])
+        found = file_answer(name, gzipped=takes_gzip(visit.request))
+        if found is None:
+            raise NotFound(f"there is no file {name[:100]!r} here")
+        return found
+
+
+def _inside(to: str) -> str:
+    """An address of this site; `/` for any other."""
+    return to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"

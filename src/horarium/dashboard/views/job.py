@@ -1,0 +1,183 @@
+"""One job: its rule in words, its fire times past and future, its runs, and what can be done to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from horarium.access.roles import Scope
+from horarium.api.reading import decode_any
+from horarium.clock import Instant
+from horarium.dashboard.attention import last_runs
+from horarium.dashboard.charts import dot_chart
+from horarium.dashboard.differences import changes
+from horarium.dashboard.marks import mark_of, why
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.strips import ahead_of, clock_changes, large
+from horarium.errors import InvalidRequest
+from horarium.model import Job, Run, encode_payload
+from horarium.operations.facade import Operations
+from horarium.rules.planning import trigger_of
+from horarium.wire.views import job_view
+
+STRIP_PAST = 34
+RUNS_READ = 60
+RUNS_SHOWN = 15
+NEXT_SHOWN = 5
+VERSIONS_SHOWN = 10
+VERSION_DIGITS_MAX = 10
+NEXT_ALL = 50
+
+
+class JobPages:
+    """The pages below `/jobs/NAME`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        place = "jobs"
+        return [
+            Page(path="/jobs/{name}", name="job", handle=self.show, place=place),
+            Page(
+                path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
+            ),
+            Page(
+                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.JOBS_WRITE
+            ),
+            Page(
+                path="/jobs/{name}/resume", name="job-resume", handle=self.resume, method="POST",
+                scope=Scope.JOBS_WRITE,
+            ),
+            Page(
+                path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
+                scope=Scope.JOBS_WRITE,
+            ),
+            Page(
+                path="/jobs/{name}/delete", name="job-delete", handle=self.delete, method="POST",
+                scope=Scope.JOBS_WRITE,
+            ),
+        ]  # fmt: skip
+
+    async def show(self, visit: Visit) -> Answer:
+        job = await self._operations.jobs.get_job(visit.path_name)
+        runs = await last_runs(self._operations, job.name, RUNS_READ)
+        zone = zone_of_job(job) or visit.zone
+        fires = ahead_of(job, visit.now, NEXT_ALL if visit.text("next") == "all" else NEXT_SHOWN)
+        view = job_view(job)
+        versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
+        return Shown(
+            "job.html",
+            {
+                "job": job,
+                "words": trigger_of(job).words(),
+                "job_zone": zone,
+                "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
+                "fires": list(zip(fires, clock_changes(fires, zone), strict=True)),
+                "next_at": fires[0] if fires else None,
+                "all_fires": visit.text("next") == "all",
+                "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
+                "chart": dot_chart(runs),
+                "facts": policies_in_words(job),
+                "changes": changes(list(versions.items)),
+                "definition": msgspec.json.format(msgspec.json.encode(view), indent=2).decode(),
+            },
+        )
+
+    # ---- what can be done
+
+    async def run(self, visit: Visit) -> Answer:
+        name, text = visit.path_name, visit.text("payload").strip()
+        payload = encode_payload(decode_any(text.encode())) if text else None
+        made = await self._operations.jobs.trigger_job(name, payload)
+        return Went(f"/runs/{made.id}", f"{name} was triggered.")
+
+    async def pause(self, visit: Visit) -> Answer:
+        name = visit.path_name
+        await self._operations.jobs.pause_job(name, visit.text("reason").strip() or None)
+        return Went(f"/jobs/{name}", f"{name} is paused.", (f"/jobs/{name}/resume", "Resume"))
+
+    async def resume(self, visit: Visit) -> Answer:
+        name = visit.path_name
+        await self._operations.jobs.resume_job(name)
+        return Went(f"/jobs/{name}", f"{name} goes on.", (f"/jobs/{name}/pause", "Pause"))
+
+    async def revert(self, visit: Visit) -> Answer:
+        name, version = visit.path_name, visit.text("version")
+        if not version.isdigit() or len(version) > VERSION_DIGITS_MAX:
+            raise InvalidRequest(f"version: {version[:50]!r} is no version", field="version")
+        await self._operations.jobs.revert_job(name, int(version))
+        return Went(f"/jobs/{name}", f"{name} is as it was at version {version}.")
+
+    async def delete(self, visit: Visit) -> Answer:
+        name = visit.path_name
+        if visit.text("confirm") != name:
+            raise InvalidRequest(f"type the job's name, {name}, to delete it", field="confirm")
+        await self._operations.jobs.delete_job(name)
+        return Went("/jobs", f"{name} was deleted. Its runs stay until their retention is over.")
+
+
+def zone_of_job(job: Job) -> str | None:
+    """The zone of its rule, if it has one."""
+    pending: list[Any] = [job.trigger]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            zone = value.get("timezone")
+            if isinstance(zone, str):
+                return zone
+            pending += [each for each in value.values() if isinstance(each, dict | list)]
+        elif isinstance(value, list):
+            pending += value
+    return None
+
+
+def run_row(run: Run, now: Instant) -> dict[str, Any]:
+    """A run as a line of a table."""
+    started = run.started_at
+    return {
+        "run": run,
+        "mark": mark_of(run, now),
+        "took": None if started is None or run.finished_at is None else run.finished_at - started,
+        "late": None if started is None else max(started - run.due_at, 0),
+        "by": run.worker or why(run, now),
+    }
+
+
+def policies_in_words(job: Job) -> list[tuple[str, str]]:
+    """What holds if something goes wrong, as a list of facts."""
+    window = job.catch_up.window_seconds
+    facts = [
+        ("Target", target_in_words(job)),
+        ("Queue", job.queue),
+        ("Catch-up", f"{job.catch_up.policy}" + (f", up to {window:g} s late" if window is not None else "")),
+        ("Overlap", job.overlap.value.replace("_", " ")),
+        ("Attempts", f"{job.retry.attempts_max}, the second after {job.retry.backoff_seconds:g} s"),
+        ("Lease", f"{job.timeouts.heartbeat_seconds:g} s"),
+    ]
+    if job.timeouts.execution_seconds is not None:
+        facts.append(("Time limit", f"{job.timeouts.execution_seconds:g} s"))
+    if job.jitter_seconds:
+        facts.append(("Jitter", f"up to {job.jitter_seconds:g} s"))
+    if job.priority:
+        facts.append(("Priority", str(job.priority)))
+    kept = job.retention.finished_seconds
+    facts.append(("Kept", "for good" if kept is None else f"{kept / 86_400:g} days"))
+    return facts
+
+
+def target_in_words(job: Job) -> str:
+    """What the job runs."""
+    target: dict[str, Any] = msgspec.to_builtins(job_view(job).target)
+    match target["type"]:
+        case "http":
+            return f"{target['method']} {target['url']}"
+        case "handler":
+            return f"handler {target['name']}"
+        case "queue":
+            return f"workers of queue {target['queue']}"
+        case "bus":
+            return f"bus {target['bus']}"
+    return str(target["type"])

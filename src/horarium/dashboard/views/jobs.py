@@ -1,0 +1,176 @@
+"""Jobs: the list, with what is in trouble first, and what can be done to several at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import urlencode
+
+from horarium.access.roles import Scope
+from horarium.api.reading import is_name, read_cursor, write_cursor
+from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs
+from horarium.dashboard.formats import counted
+from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.strips import small
+from horarium.errors import Conflict, InvalidRequest, NotFound
+from horarium.model import CLAIMED, Job, Run
+from horarium.operations.facade import Operations
+from horarium.ports import PAGE_MAX, JobFilter, RunFilter
+from horarium.rules.planning import trigger_of
+
+SHOWN = 50
+CHOSEN_MAX = 200
+SHOW = ("failing", "late", "running", "paused")
+DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
+
+
+class Jobs:
+    """The page at `/jobs`."""
+
+    def __init__(self, operations: Operations, watching: Watching) -> None:
+        self._operations = operations
+        self._watching = watching
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        return [
+            Page(path="/jobs", name="jobs", handle=self.show, place="jobs"),
+            Page(path="/jobs", name="jobs-bulk", handle=self.bulk, method="POST", scope=Scope.RUNS_WRITE, place="jobs"),
+        ]
+
+    async def show(self, visit: Visit) -> Answer:
+        attention = await self._watching.look()
+        search, only = visit.text("q").strip(), visit.text("show")
+        jobs, more = await self._found(visit, search, only, attention)
+        rows = await asyncio.gather(*(self._row(job, attention, visit) for job in jobs))
+        return Shown(
+            "jobs.html",
+            {
+                "rows": rows,
+                "search": search,
+                "only": only,
+                "chips": await self._chips(attention, search, only),
+                "stats": attention.stats,
+                "summary": _summary(attention),
+                "more": f"/jobs?{urlencode({'q': search, 'cursor': more})}" if more else None,
+            },
+        )
+
+    async def _found(self, visit: Visit, search: str, only: str, attention: Attention) -> tuple[list[Job], str | None]:
+        """The jobs to show, and where the next page begins."""
+        if only in SHOW and only != "paused":
+            names = await self._names(only, attention)
+            jobs = await self._operations.store.get_jobs(names[:PAGE_MAX])
+            return [job for job in jobs if job is not None and search in job.name], None
+        labels, prefix = read_search(search)
+        where = JobFilter(labels=labels, name_prefix=prefix or None, enabled=False if only == "paused" else None)
+        after = read_cursor("jobs", visit.text("cursor"), is_name) if visit.text("cursor") else None
+        page = await self._operations.jobs.list_jobs(where, after, SHOWN)
+        first: list[Job] = []
+        if after is None and not search and not only:
+            ill = await self._operations.store.get_jobs(list(attention.by_job)[:SHOWN])
+            first = [job for job in ill if job is not None]
+        names_first = {job.name for job in first}
+        rest = [job for job in page.items if job.name not in names_first]
+        return [*first, *rest], write_cursor("jobs", page.next_after)
+
+    async def _names(self, only: str, attention: Attention) -> list[str]:
+        if only == "running":
+            page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
+            return list(dict.fromkeys(run.job for run in page.items if run.job is not None))
+        return [trouble.job for trouble in attention.of_kind(only) if trouble.job is not None]
+
+    async def _chips(self, attention: Attention, search: str, only: str) -> list[dict[str, Any]]:
+        stats = attention.stats
+        running = sum(queue.running for queue in stats.queues)
+        chips: list[tuple[str, str, int, Mark | None]] = [
+            ("", "All", stats.jobs, None),
+            ("failing", "Failing", len(attention.of_kind("failing")), FAILED),
+            ("late", "Late", len(attention.of_kind("late")), LATE),
+            ("running", "Running", running, RUNNING),
+            ("paused", "Paused", stats.jobs - stats.jobs_enabled, PAUSED),
+        ]
+        return [
+            {
+                "word": word,
+                "count": count,
+                "mark": mark,
+                "current": only == key,
+                "to": "/jobs?" + urlencode({name: value for name, value in (("q", search), ("show", key)) if value}),
+            }
+            for key, word, count, mark in chips
+        ]
+
+    async def _row(self, job: Job, attention: Attention, visit: Visit) -> dict[str, Any]:
+        runs = await last_runs(self._operations, job.name, LAST_RUNS)
+        return {
+            "job": job,
+            "trouble": attention.by_job.get(job.name),
+            "words": trigger_of(job).words(),
+            "strip": small(job, runs, visit.now),
+            "took": _took(runs),
+            "queue": job.queue,
+        }
+
+    # ---- several at once
+
+    async def bulk(self, visit: Visit) -> Answer:
+        action, names = visit.text("action"), visit.texts("chosen")[:CHOSEN_MAX]
+        if action not in DONE:
+            raise InvalidRequest(f"there is no action {action[:50]!r}")
+        if action != "trigger" and not visit.may(Scope.JOBS_WRITE):
+            raise NotFound("there is no such action for you")
+        done, refused = 0, 0
+        for name in names:
+            try:
+                await self._do(action, name, visit)
+                done += 1
+            except (NotFound, Conflict):
+                refused += 1
+        said = f"{counted(done, 'job')} {DONE[action]}."
+        if refused:
+            said += f" {counted(refused, 'job')} could not be: gone, or changing too fast."
+        back = visit.text("back")
+        return Went(back if back.startswith("/jobs") else "/jobs", said)
+
+    async def _do(self, action: str, name: str, visit: Visit) -> None:
+        jobs = self._operations.jobs
+        if action == "pause":
+            await jobs.pause_job(name, f"by {visit.principal.name}")
+        elif action == "resume":
+            await jobs.resume_job(name)
+        else:
+            await jobs.trigger_job(name)
+
+
+def read_search(search: str) -> tuple[dict[str, str], str]:
+    """What was typed: pairs such as `label=prod` are labels, the rest is how a name begins."""
+    labels: dict[str, str] = {}
+    prefix = ""
+    for word in search.split():
+        name, sign, value = word.removeprefix("#").partition("=")
+        if sign and name:
+            labels[name] = value
+        else:
+            prefix = word
+    return labels, prefix
+
+
+def _took(runs: tuple[Run, ...]) -> int | None:
+    """How long the newest finished run took."""
+    for run in runs:
+        if run.started_at is not None and run.finished_at is not None:
+            return run.finished_at - run.started_at
+    return None
+
+
+def _summary(attention: Attention) -> str:
+    stats = attention.stats
+    ill, paused = len(attention.by_job), stats.jobs - stats.jobs_enabled
+    parts = [f"{counted(stats.jobs, 'job')}."]
+    if ill:
+        parts.append(f"{ill} {'needs' if ill == 1 else 'need'} attention{',' if paused else '.'}")
+    if paused:
+        parts.append(f"{paused} {'is' if paused == 1 else 'are'} paused.")
+    return " ".join(parts)

@@ -1,0 +1,76 @@
+"""The doors in front of the API: a request below the path of an open door goes there, every other to the API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from litestar.connection import ASGIConnection
+
+from horarium.api.guards import refuse_cross_site, require_host, security_headers
+from horarium.api.hosts import Hosts
+from horarium.api.problems import PROBLEMS
+from horarium.doors.web import JSON, Answer, Door, Receive, Routes, Send, read_request
+from horarium.errors import HorariumError
+
+App = Callable[[Any, Receive, Send], Any]
+log = logging.getLogger("horarium")
+
+
+class Doors:
+    """An ASGI application around another."""
+
+    def __init__(self, app: App, doors: Sequence[Door], hosts: Hosts, count: Callable[[str], None]) -> None:
+        self._app = app
+        self._routes = [(prefix, Routes(door)) for door in doors for prefix in door.prefixes]
+        self._guards = (require_host(hosts, count), refuse_cross_site(count))
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        routes = self._behind(scope["path"]) if scope["type"] == "http" else None
+        if routes is None:
+            await self._app(scope, receive, send)
+            return
+        await _send(await self._answer(routes, scope, receive), scope, send)
+
+    def _behind(self, path: str) -> Routes | None:
+        for prefix, routes in self._routes:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return routes
+        return None
+
+    async def _answer(self, routes: Routes, scope: Any, receive: Receive) -> Answer:
+        try:
+            for guard in self._guards:
+                await guard(ASGIConnection(scope), None)  # type: ignore[arg-type]
+            return await routes.answer(read_request(scope, receive))
+        except HorariumError as error:
+            return _refusal(error)
+        except Exception:
+            log.exception("a door could not answer %s %s", scope["method"], scope["path"])
+            return _error(500, "Unexpected error occurred")
+
+
+def _refusal(error: HorariumError) -> Answer:
+    """What no door has an answer of its own for."""
+    status = PROBLEMS.get(error.code, (500, ""))[0]
+    answer = _error(status, str(error))
+    if status == 401:
+        answer.headers = [("www-authenticate", "Bearer")]
+    return answer
+
+
+def _error(status: int, message: str) -> Answer:
+    return Answer(status, msgspec.json.encode({"error": message}))
+
+
+async def _send(answer: Answer, scope: Any, send: Send) -> None:
+    headers = [(name.encode(), text.encode("latin-1")) for name, text in answer.headers]
+    if answer.body:
+        headers.append((b"content-type", (answer.media_type or JSON).encode()))
+    headers.append((b"content-length", str(len(answer.body)).encode()))
+    headers += security_headers({name for name, _ in headers})
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    body = b"" if scope["method"] == "HEAD" else answer.body
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,189 @@
+"""The door for clients of rrule-scheduler: `/api/schedules`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from horarium.access.roles import Scope
+from horarium.clock import MINUTE, to_instant
+from horarium.doors.rrule_schedules import (
+    LABEL,
+    NAME,
+    Event,
+    Refused,
+    definition,
+    event_ahead,
+    event_of,
+    fields_of,
+    read_fields,
+    refused,
+    shown,
+    start_after,
+    start_of,
+)
+from horarium.doors.web import Answer, Asked, KeyCheck, Route, is_short_id, read_object, short_id, value
+from horarium.errors import CallerError, NotFound
+from horarium.model import UNFINISHED, Job, Run, State, uuid7
+from horarium.operations.contention import Entropy
+from horarium.operations.facade import Operations
+from horarium.ports import PAGE_MAX, RunFilter
+
+TIMEFRAME = 60 * MINUTE
+"""How far ahead events are listed as pending."""
+AHEAD_MAX = 1_000
+EVENTS_MAX = 10_000
+"""How deep pages of events go."""
+LIMIT = 10
+FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+UNREADABLE = "Invalid request body"
+UNREADABLE_PATCH = "Invalid JSON body for updates"
+SCHEDULES = "/api/schedules"
+
+
+class RruleScheduler:
+    """See `web.Door`."""
+
+    name = NAME
+    prefixes: tuple[str, ...] = (SCHEDULES,)
+
+    def __init__(self, operations: Operations, entropy: Entropy, admit: KeyCheck) -> None:
+        self._operations = operations
+        self._entropy = entropy
+        self._admit = admit
+
+    def routes(self) -> Sequence[Route]:
+        one = SCHEDULES + "/{id}"
+        return [
+            Route("POST", SCHEDULES, self._answered(self.create), Scope.JOBS_WRITE),
+            Route("GET", one, self._answered(self.get), Scope.JOBS_READ),
+            Route("PUT", one, self._answered(self.update), Scope.JOBS_WRITE),
+            Route("DELETE", one, self._answered(self.delete), Scope.JOBS_WRITE),
+            Route("GET", f"{one}/events/pending", self._answered(self.pending), Scope.RUNS_READ),
+            Route("GET", f"{one}/events/history", self._answered(self.history), Scope.RUNS_READ),
+        ]
+
+    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+        return await self._admit(asked, scope)
+
+    def _answered(self, handle: Any) -> Any:
+        async def answered(asked: Asked) -> Answer:
+            try:
+                answer: Answer = await handle(asked)
+                return answer
+            except Refused as error:
+                text: Any = error.message
+                return value({"error": {"code": error.code, "message": text} if error.code else text}, error.status)
+
+        return answered
+
+    # ---- schedules
+
+    async def create(self, asked: Asked) -> Answer:
+        content = read_object(await asked.body())
+        if content is None:
+            raise Refused(UNREADABLE, 400, None)
+        if not isinstance(content.get("created_at") or "", str) or not _is_time(content.get("created_at")):
+            raise Refused(UNREADABLE, 400, None)
+        fields = read_fields(content, UNREADABLE)
+        now = self._operations.clock.now()
+        id = short_id(uuid7(now, self._entropy(10)))
+        try:
+            await self._operations.jobs.create_job(definition(id, fields, start_after(now)))
+        except CallerError as error:
+            raise refused(error) from None
+        return value({"id": id}, 201)
+
+    async def get(self, asked: Asked) -> Answer:
+        return value(shown(await self._job(asked)))
+
+    async def update(self, asked: Asked) -> Answer:
+        """A merge: what is not there stays, `null` removes."""
+        content = read_object(await asked.body())
+        if content is None:
+            raise Refused(UNREADABLE_PATCH, 400, None)
+        job = await self._job(asked)
+        for name, why in (("rrule", "Invalid RRULE format"), ("callback_url", "Invalid callback URL format")):
+            if name in content and not isinstance(content[name], str):
+                raise Refused(why)
+        changes = read_fields(content, UNREADABLE_PATCH)
+        if changes:
+            try:
+                merged = {**fields_of(job), **changes}
+                await self._operations.jobs.put_job(definition(job.name, merged, start_of(job)))
+            except CallerError as error:
+                raise refused(error) from None
+        return value({"message": "Schedule updated successfully."})
+
+    async def delete(self, asked: Asked) -> Answer:
+        job = await self._job(asked)
+        await self._operations.jobs.delete_job(job.name)
+        return value({"message": "Schedule and associated events deleted."})
+
+    async def _job(self, asked: Asked) -> Job:
+        id = asked.parts["id"]
+        if not is_short_id(id.lower()):
+            raise Refused("Invalid schedule ID format", 400, "invalid_request")
+        try:
+            job = await self._operations.jobs.get_job(id.lower())
+        except NotFound:
+            raise Refused("Schedule not found", 404, "not_found") from None
+        if job.labels.get(LABEL) != NAME:
+            raise Refused("Schedule not found", 404, "not_found")
+        return job
+
+    # ---- events
+
+    async def pending(self, asked: Asked) -> Answer:
+        """What is under way, and what falls due within the hour, newest first."""
+        job = await self._job(asked)
+        now = self._operations.clock.now()
+        begun = await self._runs(job.name, UNFINISHED)
+        fires, _ = await self._operations.jobs.fires(job.name, AHEAD_MAX)
+        ahead = [to_instant(fire) for fire in fires if now < to_instant(fire) < now + TIMEFRAME]
+        events = {event.id: event for event in (event_ahead(job, fire, TIMEFRAME) for fire in ahead)}
+        events |= {event.id: event for event in map(event_of, begun)}
+        return _page(asked, sorted(events.values(), key=lambda event: event.run_time, reverse=True))
+
+    async def history(self, asked: Asked) -> Answer:
+        """What is over. It stays for a while when its schedule is deleted."""
+        id = asked.parts["id"].lower()
+        runs = await self._runs(id, FINISHED) if is_short_id(id) else []
+        if not runs:
+            await self._job(asked)
+        return _page(asked, [event_of(run) for run in runs])
+
+    async def _runs(self, name: str, states: frozenset[State]) -> list[Run]:
+        found: list[Run] = []
+        after: str | None = None
+        while len(found) < EVENTS_MAX:
+            page = await self._operations.store.list_runs(RunFilter(job=name, states=states), after, PAGE_MAX)
+            found += page.items
+            after = page.next_after
+            if after is None:
+                break
+        return found
+
+
+def _page(asked: Asked, events: Sequence[Event]) -> Answer:
+    limit, page = min(_whole_number(asked, "limit", LIMIT), PAGE_MAX), _whole_number(asked, "page", 1)
+    chosen = events[(page - 1) * limit : page * limit]
+    return value({"events": chosen or None, "limit": limit, "page": page})
+
+
+def _whole_number(asked: Asked, name: str, default: int) -> int:
+    text = asked.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 else default
+
+
+def _is_time(given: Any) -> bool:
+    if not given:
+        return True
+    try:
+        msgspec.convert(given, datetime)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,0 +1,224 @@
+"""Schedules of rrule-scheduler as jobs, and back.
+
+A schedule's id is the job's name, its name the job's title. A rule without DTSTART is given the instant of its creation
+as one, so that it keeps its phase; how it was sent stands in a label, and it is shown as it was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant, to_text
+from horarium.doors.web import go_time, short_id
+from horarium.errors import CallerError, InvalidTrigger
+from horarium.model import Disposition, HttpTarget, Job, Run, State, shown_state
+from horarium.model import run_id as run_id_of
+from horarium.policies import Retry
+from horarium.wire.definitions import JobDefinition, read_definition
+from horarium.wire.masking import shown_target
+
+NAME = "rrule-scheduler"
+LABEL = "door"
+SENT = "door-sent"
+"""The label that says how it was sent: `start` (DTSTART is ours), `bare` (without RRULE:), `get` (no method)."""
+CALLS_MAX = 3
+"""Calls of one event in all, at once after each other."""
+LINE = re.compile(r"(DTSTART[:;]|RRULE:|FREQ=)\S+")
+FIELDS: Mapping[str, type] = {
+    "name": str,
+    "rrule": str,
+    "callback_url": str,
+    "method": str,
+    "headers": dict,
+    "body": str,
+}
+
+
+class Refused(Exception):
+    """A schedule that is not taken: status, code, message. Without a code: the body can't be read."""
+
+    def __init__(self, message: str, status: int = 422, code: str | None = "validation_failed") -> None:
+        super().__init__(message)
+        self.message, self.status, self.code = message, status, code
+
+
+class Schedule(Struct, omit_defaults=True):
+    """A schedule as it is shown, in this order."""
+
+    id: str
+    name: str
+    rrule: str
+    callback_url: str
+    method: str = ""
+    headers: dict[str, str] = {}
+    body: str = ""
+    created_at: str = ""
+
+
+class Step(Struct):
+    """One status of an event."""
+
+    message: str
+    status: str
+    time: str
+
+
+class Event(Struct):
+    """An occurrence, as it is shown: keys in alphabetical order."""
+
+    id: str = msgspec.field(name="_id")
+    created_at: str
+    run_time: str
+    schedule_id: str
+    status: list[Step]
+
+
+# ---- sent -------------------------------------------------------------------------------------------------------
+
+
+def read_fields(content: Mapping[str, Any], unreadable: str) -> dict[str, Any]:
+    """The fields of a schedule that are there, of the right types. Raises Refused."""
+    found = {name: content[name] for name in FIELDS if name in content}
+    for name, given in found.items():
+        wrong = given is not None and not isinstance(given, FIELDS[name])
+        if wrong or (name == "headers" and not all(isinstance(text, str) for text in (given or {}).values())):
+            raise Refused(unreadable, 400, None)
+    return found
+
+
+def check(fields: Mapping[str, Any]) -> None:
+    """Refuse what is missing, in the order in which clients expect it. Raises Refused."""
+    if not fields.get("name"):
+        raise Refused("Schedule name cannot be empty")
+    if not fields.get("rrule"):
+        raise Refused("RRULE cannot be empty")
+    lines = fields["rrule"].strip().splitlines()
+    if not all(LINE.fullmatch(line) for line in lines) or fields["rrule"].rstrip().endswith(";"):
+        raise Refused("Invalid RRULE format")
+    if any(_rule(line) != _rule(line).upper() for line in lines if not line.startswith("DTSTART")):
+        raise Refused("Invalid RRULE format")
+    if not any("FREQ=" in line for line in lines):
+        raise Refused("Invalid RRULE format")
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", fields.get("callback_url") or ""):
+        raise Refused("Invalid callback URL format")
+
+
+def _rule(line: str) -> str:
+    return re.sub(r"TZID=[^:;]*", "", line)
+
+
+def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
+    """The job of a schedule; `start`: the DTSTART of a rule that has none. Raises Refused."""
+    check(fields)
+    text, sent = fields["rrule"].strip(), []
+    if "DTSTART" not in text:
+        bare = not text.startswith("RRULE:")
+        sent += ["start", "bare"] if bare else ["start"]
+        text = f"{start}\n{'RRULE:' if bare else ''}{text}"
+    if not fields.get("method"):
+        sent.append("get")
+    method = fields.get("method") or "GET"
+    body = fields.get("body")
+    target = {
+        "type": "http",
+        "url": fields["callback_url"],
+        "method": method,
+        "headers": fields.get("headers") or {},
+        "body": body or (None if method in ("GET", "HEAD") else ""),
+    }
+    try:
+        return read_definition(
+            {
+                "name": id,
+                "title": fields["name"],
+                "trigger": {"type": "rrule", "rrule": text},
+                "target": target,
+                "labels": {LABEL: NAME, SENT: " ".join(sent)},
+                "retry": msgspec.to_builtins(Retry(attempts_max=CALLS_MAX, backoff_seconds=0)),
+            }
+        )
+    except CallerError as error:
+        raise refused(error) from None
+
+
+def refused(error: CallerError) -> Refused:
+    """Our error in the words that clients know."""
+    if isinstance(error, InvalidTrigger):
+        return Refused("Invalid RRULE format")
+    if (error.field or "").startswith("target.url"):
+        return Refused("Invalid callback URL format")
+    return Refused(error.message)
+
+
+def start_after(now: Instant) -> str:
+    """The next whole second as DTSTART."""
+    digits = re.sub(r"[-:]|\..*|\+.*|Z", "", to_text((now // SECOND + 1) * SECOND))
+    return f"DTSTART:{digits}Z"
+
+
+def start_of(job: Job) -> str:
+    """The DTSTART that the schedule was given at its creation."""
+    return str(job.trigger["rrule"]).partition("\n")[0] if "start" in job.labels[SENT] else start_after(job.created_at)
+
+
+# ---- shown ------------------------------------------------------------------------------------------------------
+
+
+def fields_of(job: Job) -> dict[str, Any]:
+    """The fields of a schedule as they are stored, secrets and all."""
+    target = job.target
+    assert isinstance(target, HttpTarget), "a schedule calls a URL"
+    sent = job.labels.get(SENT, "").split()
+    text = str(job.trigger.get("rrule", ""))
+    if "start" in sent:
+        text = text.partition("\n")[2].removeprefix("RRULE:" if "bare" in sent else "")
+    return {
+        "name": job.title or job.name,
+        "rrule": text,
+        "callback_url": target.url,
+        "method": "" if "get" in sent else target.method,
+        "headers": dict(target.headers),
+        "body": target.body if isinstance(target.body, str) else "",
+    }
+
+
+def shown(job: Job) -> Schedule:
+    """The schedule as anyone may see it."""
+    fields = fields_of(msgspec.structs.replace(job, target=shown_target(job.target)))
+    return Schedule(id=job.name, created_at=go_time(job.created_at // 1000 * 1000), **fields)
+
+
+def event_of(run: Run) -> Event:
+    """A run as an event."""
+    queued = Step("Event pre-queued for ready queue", "ready_queue", go_time(run.created_at))
+    steps = [queued]
+    if shown_state(run) is not State.PENDING:
+        began = run.started_at or run.due_at
+        steps.append(Step("Event dispatched to worker queue", "worker_queue", go_time(began)))
+    if run.state is State.COMPLETED:
+        steps.append(Step("Event successfully processed", "completed", go_time(run.finished_at)))
+    elif run.finished:
+        steps.append(Step(_failure(run), "error", go_time(run.finished_at)))
+    return Event(short_id(run.id), go_time(run.created_at), _whole(run.fire_at), run.job or "", steps)
+
+
+def _failure(run: Run) -> str:
+    if run.disposition is Disposition.RAN:
+        return f"Callback failed after max retries: {run.error}"
+    return f"Not called: {run.error or run.disposition}"
+
+
+def event_ahead(job: Job, fire_at: Instant, timeframe: int) -> Event:
+    """An occurrence that is no run yet, under the id that its run will have."""
+    queued_at = go_time(max(job.created_at, fire_at - timeframe))
+    steps = [Step("Event pre-queued for ready queue", "ready_queue", queued_at)]
+    return Event(short_id(run_id_of(job.id, fire_at)), queued_at, _whole(fire_at), job.name, steps)
+
+
+def _whole(instant: Instant) -> str:
+    return go_time(instant // SECOND * SECOND)

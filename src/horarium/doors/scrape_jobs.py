@@ -1,0 +1,86 @@
+"""Jobs of the scheduler for scrape jobs as ours, and back. Used by its door, its commands and its import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha1
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.errors import InvalidRequest
+from horarium.model import Job, QueueTarget
+
+NAME = "scrape-scheduler"
+LABEL = "door"
+QUEUE = "scrape"
+ID_CHARS = 12
+LEASE_SECONDS = 900
+"""How long a worker may take: it has no way to say that it is still at work."""
+
+
+class Listed(Struct):
+    """A job as it stands in a jobs.json."""
+
+    url: str
+    interval_s: float | None = None
+    meta: dict[str, str] = {}
+
+
+class Handed(Struct):
+    """A job as a worker gets it."""
+
+    id: str
+    url: str
+    interval_s: float
+    meta: dict[str, str]
+
+
+def job_id(url: str) -> str:
+    """The first 12 hexadecimal digits of the SHA-1 of its URL."""
+    return sha1(url.encode(), usedforsecurity=False).hexdigest()[:ID_CHARS]
+
+
+def definition(listed: Listed, default_interval: float, jitter: float) -> dict[str, Any]:
+    """The definition of the job, as JSON has it. Raises InvalidRequest."""
+    if not listed.url:
+        raise InvalidRequest("url: is empty; give the URL to scrape", field="url")
+    interval = listed.interval_s or default_interval
+    id = job_id(listed.url)
+    seconds: float = int(interval) if float(interval).is_integer() else interval
+    payload = {"id": id, "url": listed.url, "interval_s": seconds, "meta": listed.meta}
+    return {
+        "name": id,
+        "title": listed.url[:200],
+        "trigger": {"type": "interval", "every_seconds": seconds},
+        "target": {"type": "queue", "queue": QUEUE, "payload": payload},
+        "labels": {LABEL: NAME},
+        "overlap": "skip",
+        "jitter_seconds": jitter,
+        "retry": {"attempts_max": 1, "silences_max": "unlimited"},
+        "timeouts": {"heartbeat_seconds": LEASE_SECONDS},
+    }
+
+
+def read_listed(text: bytes) -> list[Listed]:
+    """The jobs of a jobs.json. Raises InvalidRequest."""
+    try:
+        return msgspec.json.decode(text, type=list[Listed])
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"not a list of jobs as in jobs.json: {error}") from None
+
+
+def handed(job: Job) -> Handed | None:
+    """What a worker is given; None: it is no job of this kind."""
+    return of_payload(job.target.payload) if isinstance(job.target, QueueTarget) else None
+
+
+def of_payload(payload: Any) -> Handed | None:
+    """The same, from the payload."""
+    if not isinstance(payload, Mapping):
+        return None
+    try:
+        return msgspec.convert(payload, Handed)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,153 @@
+"""The door for workers of the scheduler for scrape jobs: `/jobs/next`, `/jobs/{id}/complete`, `/jobs/{id}/error`.
+
+Its workers know neither a run nor a token: a report is matched to the one run of its job that is claimed. One that
+comes after its lease changes nothing, and is answered as all others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.api.work import claimed_queue
+from horarium.clock import to_datetime
+from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
+from horarium.doors.web import Answer, Asked, KeyCheck, Route, value
+from horarium.errors import Conflict, NotFound
+from horarium.model import CLAIMED, Failed, Job, Outcome, Run, Succeeded
+from horarium.operations.facade import Operations
+from horarium.operations.settling import Settlement
+from horarium.ports import Claimed
+from horarium.services.claims import LEFT, Claims
+
+REPORT_BYTES_MAX = 4_096
+WORKER = "scrape-worker"
+
+log = logging.getLogger("horarium")
+
+
+class Told(Struct):
+    """A report. Unix seconds; 0: not known."""
+
+    scheduled_at: float = 0
+    picked_up_at: float = 0
+    error: str = ""
+
+
+class ScrapeScheduler:
+    """See `web.Door`. `wait_seconds`: how long a worker waits for a job."""
+
+    name = NAME
+    prefixes: tuple[str, ...] = ("/jobs",)
+
+    def __init__(self, operations: Operations, claims: Claims, admit: KeyCheck, wait_seconds: float) -> None:
+        self._operations = operations
+        self._claims = claims
+        self._admit = admit
+        self._wait_seconds = wait_seconds
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route("GET", "/jobs/next", self.next, Scope.WORK),
+            Route("POST", "/jobs/{id}/complete", self.complete, Scope.WORK),
+            Route("POST", "/jobs/{id}/error", self.error, Scope.WORK),
+        ]
+
+    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+        return await self._admit(asked, scope)
+
+    async def next(self, asked: Asked) -> Answer:
+        """The next job that is due, as soon as there is one."""
+        if self._claims.closed:
+            return _stopping()
+        queues = [claimed_queue(QUEUE)]
+        claiming = asyncio.ensure_future(self._claims.claim(queues, 1, WORKER, self._wait_seconds))
+        claimed = await self._while_connected(asked, claiming)
+        for run in claimed.runs:
+            job = claimed.jobs.get(run.job_id or "")
+            given = None if job is None else handed(job)
+            if given is not None:
+                return value(given)
+            await self._settle(run, Failed("not a job of this door", retryable=False))
+        return _stopping() if self._claims.closed else Answer(204)
+
+    async def _while_connected(self, asked: Asked, claiming: asyncio.Future[Claimed]) -> Claimed:
+        """The claim, unless its worker leaves first: then nothing stays claimed."""
+        leaving = asyncio.ensure_future(_left(asked))
+        try:
+            either: set[asyncio.Future[Any]] = {claiming, leaving}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not leaving.done():
+                return await claiming
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            if not claiming.cancelled() and claiming.exception() is None:
+                await self._operations.claiming.release(claiming.result(), LEFT)
+            return Claimed()
+        finally:
+            leaving.cancel()
+            if not claiming.done():
+                claiming.cancel()
+
+    async def complete(self, asked: Asked) -> Answer:
+        return await self._report(asked, failed=False)
+
+    async def error(self, asked: Asked) -> Answer:
+        return await self._report(asked, failed=True)
+
+    async def _report(self, asked: Asked, *, failed: bool) -> Answer:
+        body = await asked.body(REPORT_BYTES_MAX)
+        if body is None:
+            return value({"error": f"a report has at most {REPORT_BYTES_MAX:,} bytes"}, 413)
+        try:
+            told = msgspec.json.decode(body, type=Told, strict=False) if body.strip() else Told()
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return value({"error": f"not a report: {error}"}, 400)
+        try:
+            job = await self._operations.jobs.get_job(asked.parts["id"])
+        except NotFound:
+            job = None
+        if job is None or job.labels.get(LABEL) != NAME:
+            return value({"error": f"there is no job {asked.parts['id']!r}"}, 404)
+        outcome = Failed(told.error or "the worker gave no reason", retryable=False) if failed else Succeeded()
+        unfinished = (await self._operations.store.unfinished_runs([job.id]))[job.id]
+        run = next((run for run in unfinished if run.state in CLAIMED), None)
+        if run is not None and await self._settle(run, outcome):
+            self._tell(job, run, told, failed)
+        return Answer(204)
+
+    async def _settle(self, run: Run, outcome: Outcome) -> bool:
+        """Whether it counted."""
+        try:
+            await self._operations.settling.settle_one(Settlement(run.id, run.token, outcome))
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    def _tell(self, job: Job, run: Run, told: Told, failed: bool) -> None:
+        """The line that those who run such a system look for."""
+        now = self._operations.clock.now()
+        duration = round(now / 1000 - told.picked_up_at * 1000) if told.picked_up_at else 0
+        waited = round((told.picked_up_at - told.scheduled_at) * 1000) if told.scheduled_at else 0
+        again = "-" if job.next_fire_at is None else to_datetime(job.next_fire_at).isoformat()
+        if failed:
+            said = "job_error job_id=%s error=%r duration_ms=%d wait_ms=%d will_retry_at=%s"
+            log.warning(said, job.name, told.error[:200], duration, waited, again)
+        else:
+            said = "job_complete job_id=%s duration_ms=%d wait_ms=%d next_run_at=%s"
+            log.info(said, job.name, duration, waited, again)
+
+
+async def _left(asked: Asked) -> None:
+    while (await asked.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _stopping() -> Answer:
+    return value({"error": "the server is stopping"}, 503)

@@ -1,0 +1,244 @@
+"""The door for clients of simple-scheduler: `/api/jobs`, `/api/runs`, `/api/status`. Its workers come over the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from horarium.access.roles import Principal, Scope
+from horarium.access.tokens import OtherIssuer, TokenRefused, Tokens
+from horarium.clock import Instant, to_datetime, to_instant
+from horarium.doors.simple_jobs import (
+    LABEL,
+    NAME,
+    Refused,
+    RunShown,
+    Sent,
+    check_new,
+    definition,
+    heard_at,
+    merged,
+    read_wanted,
+    run_shown,
+    sent_of,
+    shown,
+)
+from horarium.doors.web import Answer, Asked, Route, is_short_id, read_object, short_id, value
+from horarium.errors import AlreadyExists, CallerError, NotFound, StateConflict
+from horarium.model import Job, Run, State, name_for, text_of
+from horarium.operations.facade import Operations
+from horarium.ports import PAGE_MAX, JobFilter, RunFilter
+
+RUNS_MAX = 10_000
+"""Runs in one answer: its clients know no pages."""
+STATUSES = frozenset({"pending", "running", "cancelling", "completed", "failed", "cancelled"})
+BEARER = "Bearer "
+
+
+class SimpleScheduler:
+    """See `web.Door`. `bus`: on which bus its workers are. `enforce`: runs that must not be concurrent are not."""
+
+    name = NAME
+    prefixes: tuple[str, ...] = ("/api/jobs", "/api/runs", "/api/status")
+
+    def __init__(self, operations: Operations, tokens: Tokens, bus: str, enforce: bool) -> None:
+        self._operations = operations
+        self._tokens = tokens
+        self._bus = bus
+        self._enforce = enforce
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            Route("GET", "/api/status", self.status),
+            Route("GET", "/api/jobs", self.list_jobs, Scope.JOBS_READ),
+            Route("POST", "/api/jobs", _told(self.create), Scope.JOBS_WRITE),
+            Route("GET", "/api/jobs/{name}", self.get_job, Scope.JOBS_READ),
+            Route("PATCH", "/api/jobs/{name}", _told(self.patch), Scope.JOBS_WRITE),
+            Route("DELETE", "/api/jobs/{name}", self.delete, Scope.JOBS_WRITE),
+            Route("GET", "/api/runs", _told(self.list_runs), Scope.RUNS_READ),
+            Route("GET", "/api/runs/{id}", self.get_run, Scope.RUNS_READ),
+            Route("GET", "/api/runs/{id}/cancel", self.cancel, Scope.RUNS_WRITE),
+        ]
+
+    # ---- who asks
+
+    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+        if scope is None:
+            return None
+        given = asked.headers.get("authorization", "")
+        if not given:
+            return _unauthorized("Authorization header is missing")
+        if not given.startswith(BEARER):
+            return _unauthorized("Invalid authorization format")
+        try:
+            caller: Principal = await self._tokens.find(given.removeprefix(BEARER))
+        except OtherIssuer:
+            return _unauthorized("Invalid issuer")
+        except TokenRefused:
+            return _unauthorized("Invalid access token")
+        if missing := caller.missing(scope):
+            return value({"error": "Missing required scopes", "missing_scopes": missing}, 403)
+        return None
+
+    async def status(self, asked: Asked) -> Answer:
+        return value({"status": "OK"})
+
+    # ---- jobs
+
+    async def list_jobs(self, asked: Asked) -> Answer:
+        found: list[Job] = []
+        after: str | None = None
+        while True:
+            page = await self._operations.jobs.list_jobs(JobFilter(labels={LABEL: NAME}), after, PAGE_MAX)
+            found += page.items
+            after = page.next_after
+            if after is None:
+                break
+        found.sort(key=lambda job: (job.created_at, job.id))
+        return value([shown(job) for job in found] or None)
+
+    async def get_job(self, asked: Asked) -> Answer:
+        job = await self._job(asked)
+        return Answer(404) if job is None else value(shown(job))
+
+    async def create(self, asked: Asked) -> Answer:
+        wanted = read_wanted(read_object(await asked.body()))
+        check_new(wanted)
+        name, enabled = wanted.name or "", bool(wanted.enabled)
+        sent = merged(Sent(0), wanted)
+        now = self._operations.clock.now()
+        try:
+            await self._operations.jobs.create_job(definition(name, enabled, sent, self._bus, self._enforce, now))
+        except AlreadyExists:
+            return value({"error": f"job {name!r} exists already"}, 409)
+        await self._make_up(name, enabled, sent, now)
+        return value({"name": name}, 201)
+
+    async def patch(self, asked: Asked) -> Answer:
+        """Only what is there is changed."""
+        wanted = read_wanted(read_object(await asked.body()))
+        job = await self._job(asked)
+        if job is None:
+            return Answer(404)
+        sent = merged(sent_of(job), wanted)
+        enabled = job.enabled if wanted.enabled is None else wanted.enabled
+        if sent == sent_of(job) and enabled == job.enabled:
+            return Answer(204)
+        name, now = text_of(job.name), self._operations.clock.now()
+        await self._operations.jobs.put_job(definition(name, enabled, sent, self._bus, self._enforce, now))
+        if wanted.next_run_at is not None:
+            await self._make_up(name, enabled, sent, now)
+        return Answer(204)
+
+    async def _make_up(self, name: str, enabled: bool, sent: Sent, now: Instant) -> None:
+        """A next run that lies in the past is run once, at once."""
+        if enabled and sent.interval > 0 and sent.next_run_at <= now:
+            at = to_datetime(sent.next_run_at)
+            await self._operations.jobs.backfill_job(name_for(name), at, at + timedelta(milliseconds=1))
+
+    async def delete(self, asked: Asked) -> Answer:
+        job = await self._job(asked)
+        if job is not None:
+            await self._operations.jobs.delete_job(job.name)
+        return Answer(204)
+
+    async def _job(self, asked: Asked) -> Job | None:
+        try:
+            job = await self._operations.jobs.get_job(name_for(asked.parts["name"]))
+        except NotFound:
+            return None
+        return job if job.labels.get(LABEL) == NAME else None
+
+    # ---- runs
+
+    async def list_runs(self, asked: Asked) -> Answer:
+        """Runs of its bus, oldest first."""
+        given = {name.lower(): text for name, text in asked.query.items()}
+        status = given.get("status")
+        if status and status not in STATUSES:
+            return value({"status": "Invalid run status"}, 400)
+        before = {name: _instant(given.get(name)) for name in ("createdbefore", "startedbefore", "heartbeatbefore")}
+        job = given.get("jobname")
+        where = RunFilter(job=name_for(job) if job else None, queue=f"bus/{self._bus}")
+        runs = [
+            run
+            for run in await self._runs(where)
+            if _is_before(run.fire_at, before["createdbefore"])
+            and _is_before(run.started_at, before["startedbefore"])
+            and _is_before(heard_at(run), before["heartbeatbefore"])
+        ]
+        found: list[RunShown] = [run_shown(run) for run in reversed(runs)]
+        return value([run for run in found if "status" not in given or run.status == status] or None)
+
+    async def _runs(self, where: RunFilter) -> list[Run]:
+        found: list[Run] = []
+        after: str | None = None
+        while len(found) < RUNS_MAX:
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            found += (run for run in page.items if run.state is not State.SKIPPED)
+            after = page.next_after
+            if after is None:
+                break
+        return found
+
+    async def get_run(self, asked: Asked) -> Answer:
+        run = await self._run(asked.parts["id"])
+        return Answer(404) if run is None else value(run_shown(run))
+
+    async def cancel(self, asked: Asked) -> Answer:
+        """Yes, it is a GET."""
+        run = await self._run(asked.parts["id"])
+        if run is None:
+            return Answer(404)
+        try:
+            await self._operations.runs.cancel_run(run.id)
+        except StateConflict:
+            (run,) = await self._operations.store.get_runs([run.id])
+            if run is None or run.state is not State.CANCELLED:
+                return value({"error": "Run already finished"}, 400)
+        return Answer(204)
+
+    async def _run(self, id: str) -> Run | None:
+        """By the 24 digits that clients are shown, or by the id that workers get."""
+        text = id.lower()
+        if not is_short_id(text):
+            (run,) = await self._operations.store.get_runs([text]) if len(text) == 36 and text.isascii() else [None]
+            return run
+        above = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}ffffffff"
+        page = await self._operations.store.list_runs(RunFilter(), above, 1)
+        run = next(iter(page.items), None)
+        return run if run is not None and short_id(run.id) == text else None
+
+
+def _told(handle: Callable[[Asked], Any]) -> Any:
+    """With what was wrong told to the caller."""
+
+    async def told(asked: Asked) -> Answer:
+        try:
+            answer: Answer = await handle(asked)
+            return answer
+        except (Refused, CallerError) as error:
+            return value({"error": str(error)}, 400)
+
+    return told
+
+
+def _unauthorized(message: str) -> Answer:
+    return value({"error": message}, 401)
+
+
+def _instant(text: str | None) -> Instant | None:
+    if not text:
+        return None
+    try:
+        given = msgspec.convert(text.replace(" ", "+"), datetime)
+        return to_instant(given)
+    except (msgspec.ValidationError, ValueError):
+        raise Refused(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse') from None
+
+
+def _is_before(at: Instant | None, bound: Instant | None) -> bool:
+    return bound is None or (at is not None and at < bound)

@@ -1,0 +1,107 @@
+"""That something has changed: told to pages and programs that are open, so that they need not ask again and again.
+
+It says what kind of thing changed and nothing more; who listens then reads what it shows. In this process that is known
+at once; of other nodes' work it is seen by the counts of the store, looked at every few seconds. With no
+listener, nothing is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from horarium.errors import Outage
+from horarium.ports import JOBS, Signal, Stats
+
+LOOK_SECONDS = 1.0
+COUNTED_EVERY = 3
+"""Looks between two counts of the store."""
+SILENCE_SECONDS = 15.0
+"""After this long without news a listener hears that all is well with the line."""
+LISTENERS_MAX = 1_000
+
+Kinds = frozenset[str]
+QUIET: Kinds = frozenset()
+
+
+class News:
+    """What changed, for any number of listeners. `seen`: a number that grows with all that this process did."""
+
+    def __init__(self, count: Callable[[], Awaitable[Stats]], signal: Signal, seen: Callable[[], int]) -> None:
+        self._count = count
+        self._signal = signal
+        self._seen = seen
+        self._listeners: dict[asyncio.Event, set[str]] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._jobs_changed = False
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many listeners as there may be."""
+        return len(self._listeners) >= LISTENERS_MAX
+
+    async def listen(self) -> AsyncIterator[Kinds]:
+        """What changed, as it changes (`jobs`, `runs`); now and then nothing, to show that the line stands."""
+        waking, kinds = asyncio.Event(), set[str]()
+        self._listeners[waking] = kinds
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            while not self._closed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(waking.wait(), SILENCE_SECONDS)
+                waking.clear()
+                told = frozenset(kinds)
+                kinds.clear()
+                if not self._closed:
+                    yield told
+        finally:
+            del self._listeners[waking]
+
+    def close(self) -> None:
+        """Let every listener go."""
+        self._closed = True
+        for waking in self._listeners:
+            waking.set()
+
+    async def _watch(self) -> None:
+        stop = self._signal.subscribe(JOBS, self._note_jobs)
+        seen, counts, looks = self._seen(), await self._counts(None), 0
+        try:
+            while self._listeners and not self._closed:
+                await asyncio.sleep(LOOK_SECONDS)
+                looks += 1
+                changed: set[str] = set()
+                if self._jobs_changed:
+                    self._jobs_changed = False
+                    changed.add("jobs")
+                if self._seen() != seen:
+                    seen = self._seen()
+                    changed.add("runs")
+                if looks % COUNTED_EVERY == 0:
+                    before, counts = counts, await self._counts(counts)
+                    if counts != before:
+                        changed |= {"jobs", "runs"}
+                self._tell(changed)
+        finally:
+            stop()
+            self._watching = None
+
+    def _note_jobs(self) -> None:
+        self._jobs_changed = True
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed:
+            for waking, kinds in self._listeners.items():
+                kinds |= changed
+                waking.set()
+
+    async def _counts(self, before: Any) -> Any:
+        try:
+            stats = await self._count()
+        except Outage:
+            return before
+        return stats.jobs, stats.jobs_enabled, stats.queues

@@ -1,0 +1,159 @@
+"""How many runs ended, and how late they began, minute by minute: for pages that show the last hours.
+
+Counting finished runs in a store takes as long as there are many. So each node counts what it does itself, and writes a
+small record for each minute in which it did something; readers add up the records of all nodes. A process that is
+killed loses what it counted within the last minute; nothing is decided by these figures.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
+from horarium.model import Disposition, Run, State
+from horarium.model.records import Record, RecordChange, instant_key
+from horarium.ports import Store, Topic
+from horarium.services.service import Service, Wake
+
+PREFIX = "tally/"
+KEPT = 2 * DAY
+SETTLES = 5 * SECOND
+"""A minute is written this long after its end: outcomes are handed over in batches."""
+MINUTES_HELD_MAX = 2_000
+"""Minutes that wait for a store that is down. The oldest are given up."""
+PRUNED_EVERY = HOUR
+PRUNED_MAX = 1_000
+LATENESS_STEPS = (1, 1.6, 2.5, 4, 6.3)
+LATENESS_EDGES: tuple[int, ...] = tuple(
+    round(step * 10**power * 1_000) for power in range(6) for step in LATENESS_STEPS
+)
+"""Upper edges of the classes of lateness, in microseconds: five for each power of ten, from 1 ms to 630 s."""
+_MISSED = frozenset({Disposition.MISSED, Disposition.NOT_STARTED})
+
+
+class Minute(Struct, omit_defaults=True):
+    """What one node did within a minute. `lateness`: class -> how many attempts began with that much delay."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    missed: int = 0
+    skipped: int = 0
+    lateness: dict[int, int] = {}
+
+    def add(self, other: Minute) -> None:
+        """Count what another node did too."""
+        self.completed += other.completed
+        self.failed += other.failed
+        self.cancelled += other.cancelled
+        self.missed += other.missed
+        self.skipped += other.skipped
+        for place, count in other.lateness.items():
+            self.lateness[place] = self.lateness.get(place, 0) + count
+
+
+decode_minute = msgspec.json.Decoder(Minute).decode
+
+
+class Tally:
+    """What this process counted and has not written yet. `seen` grows with everything that is counted."""
+
+    def __init__(self) -> None:
+        self.minutes: dict[Instant, Minute] = {}
+        self.seen = 0
+
+    def skipped(self, run: Run) -> None:
+        """Fire times were passed over."""
+        minute = self._at(run.finished_at or run.created_at)
+        if run.disposition is Disposition.MISSED:
+            minute.missed += run.fires
+        else:
+            minute.skipped += run.fires
+
+    def claimed(self, run: Run) -> None:
+        """An attempt begins."""
+        if run.started_at is not None and run.attempt == 1:
+            place = bisect_left(LATENESS_EDGES, max(run.started_at - run.due_at, 0))
+            counts = self._at(run.started_at).lateness
+            counts[place] = counts.get(place, 0) + 1
+
+    def settled(self, run: Run) -> None:
+        """An attempt ended; the run may go on."""
+        if run.finished_at is None:
+            self.seen += 1
+            return
+        minute = self._at(run.finished_at)
+        if run.disposition in _MISSED:
+            minute.missed += 1
+        elif run.state is State.COMPLETED:
+            minute.completed += 1
+        elif run.state is State.FAILED:
+            minute.failed += 1
+        else:
+            minute.cancelled += 1
+
+    def _at(self, instant: Instant) -> Minute:
+        self.seen += 1
+        minute = instant - instant % MINUTE
+        found = self.minutes.get(minute)
+        if found is None:
+            found = self.minutes[minute] = Minute()
+            if len(self.minutes) > MINUTES_HELD_MAX:
+                del self.minutes[min(self.minutes)]
+        return found
+
+
+class Tallies(Service):
+    """Writes what was counted, a record for each minute that is over."""
+
+    name = "tallies"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, store: Store, tally: Tally, node: str) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._tally = tally
+        self._node = node
+        self._written = 0
+        self._pruned_at: Instant | None = None
+
+    async def step(self, now: Instant) -> Instant | None:
+        await self.write(now - SETTLES)
+        if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + PRUNED_EVERY:
+            await self._store.prune_records(PREFIX, instant_key(max(now - KEPT, 0)), PRUNED_MAX)
+            self._pruned_at = now
+        return now - now % MINUTE + MINUTE + SETTLES
+
+    async def write(self, until: Instant) -> None:
+        """Write the minutes that ended by `until`."""
+        over = sorted(minute for minute in self._tally.minutes if minute + MINUTE <= until)
+        for minute in over:
+            counted = self._tally.minutes.pop(minute)
+            try:
+                await self._store.put_records([RecordChange(self._record(minute, counted))])
+            except BaseException:
+                counted.add(self._tally.minutes.pop(minute, Minute()))
+                self._tally.minutes[minute] = counted
+                raise
+
+    def _record(self, minute: Instant, counted: Minute) -> Record:
+        self._written += 1
+        name = PREFIX + instant_key(minute, f"{self._node}/{self._written}")
+        return Record(name=name, body=msgspec.json.encode(counted))
+
+
+def lateness_at(share: float, counts: Sequence[int]) -> int | None:
+    """The lateness in microseconds that this share of all stays within; `counts`: by class. None: there were none."""
+    total = sum(counts)
+    if not total:
+        return None
+    passed = 0
+    for place, count in enumerate(counts):
+        passed += count
+        if passed >= share * total:
+            return LATENESS_EDGES[min(place, len(LATENESS_EDGES) - 1)]
+    return LATENESS_EDGES[-1]

@@ -1,0 +1,166 @@
+"""The nodes of a world, and its wall clock: what starts, dies, freezes and steps.
+
+The seed decides what all nodes have in common: their options, whether their clocks disagree, whether the clock steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from horarium.buses.memory import MemoryBus
+from horarium.clock import DAY, SECOND
+from horarium.errors import HorariumError
+from horarium.stores.memory import MemoryDatabase
+from horarium.testing.simulate.loop import NodeClock, Time
+from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
+from horarium.testing.simulate.trace import Trace
+from horarium.testing.simulate.workload import HANDLERS, Behaviour
+
+NODES_MAX = 3
+
+StoreFactory = Callable[[MemoryDatabase], Any]
+
+
+class Cluster:
+    """The nodes that there are. `make_store`: a node's view of the data; `called`: a call from outside comes in."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        time: Time,
+        chaos: Chaos,
+        database: MemoryDatabase,
+        make_store: StoreFactory,
+        called: Callable[[], None],
+        has_broker: bool = False,
+    ) -> None:
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.frozen: set[str] = set()
+        self.behaviour: Behaviour
+        self._trace = trace
+        self._time = time
+        self._chance = chaos.chance
+        self._chaos = chaos
+        self._database = database
+        self._make_store = make_store
+        self._called = called
+        self._has_broker = has_broker
+        self._count = 0
+        self._skewed = self._chance.random() < 0.2
+        self._steps_clock = self._chance.random() < 0.3
+        self._options = {
+            "plan_ahead_seconds": self._chance.choice((0.5, 1.0, 5.0)),
+            "execution_window_seconds": self._chance.choice((0.0, 0.0, 1.0)),
+            "handler_concurrency": self._chance.choice((1, 4, 4, 20)),
+        }
+
+    @property
+    def exact(self) -> bool:
+        """Whether all nodes agree on the time, which only goes on."""
+        return not (self._skewed or self._trace.clock_stepped)
+
+    def some_node(self) -> SimulatedNode | None:
+        """A node that answers."""
+        names = sorted(self.nodes.keys() - self.frozen)
+        return self.nodes[self._chance.choice(names)] if names else None
+
+    def adopt(self, task: asyncio.Task[Any], context: Any) -> None:
+        """A task was made: it belongs to the node in whose name it was made."""
+        node = NODE.get() if context is None else context.get(NODE)
+        if node is not None:
+            node.adopt(task)
+
+    def healthy_for(self, name: str) -> float:
+        """Seconds for which nothing has happened to this node that could cost it a lease."""
+        node = self.nodes.get(name)
+        if node is None or node.dead or name in self.frozen or self._skewed:
+            return 0.0
+        return node.clock.monotonic() - max(node.trouble_at, self._chaos.went_back_at)
+
+    async def strike(self) -> None:
+        """Something goes wrong, or a node comes."""
+        kind = self._chance.randrange(6)
+        names = sorted(self.nodes)
+        if kind <= 1 and len(names) < NODES_MAX:
+            await self.start()
+        elif kind == 2 and names:
+            self.kill(self._chance.choice(names))
+        elif kind == 3 and names:
+            await self._stop(self._chance.choice(names))
+        elif kind == 4 and names:
+            self._toggle_frozen(self._chance.choice(names))
+        elif kind == 5 and self._steps_clock:
+            self._step_clock()
+
+    async def start(self) -> None:
+        """One node more."""
+        self._count += 1
+        name = f"node-{self._count}"
+        skew = self._chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
+        clock = NodeClock(self._time, skew)
+        node = SimulatedNode(
+            name, self._make_store(self._database), clock, self._chaos, self._options, self._trace.note, self._called,
+            self._step_clock, {"default": MemoryBus(self.behaviour.broker)} if self._has_broker else None,
+        )  # fmt: skip
+        for handler in HANDLERS:
+            node.handle(handler, self.behaviour.handler(clock))
+        node.killed = lambda: self.kill(name)
+        self.nodes[name] = node
+        self._trace.note(f"start {name}")
+        await node.call(node.runtime.start())
+
+    def kill(self, name: str) -> None:
+        """This node is gone at once."""
+        self.frozen.discard(name)
+        if (node := self.nodes.pop(name, None)) is not None:
+            self._trace.note(f"kill {name}")
+            node.kill()
+            self._chaos.last_death = self._time.elapsed
+
+    async def _stop(self, name: str) -> None:
+        if name in self.frozen:
+            return
+        self._trace.note(f"stop {name}")
+        node = self.nodes.pop(name)
+        try:
+            await node.call(node.runtime.stop())
+        except HorariumError as error:
+            self._trace.note(f"stop failed: {type(error).__name__}")
+        node.kill()
+        self._chaos.last_death = self._time.elapsed
+
+    def _toggle_frozen(self, name: str) -> None:
+        node = self.nodes[name]
+        if name in self.frozen:
+            self._trace.note(f"thaw {name}")
+            self.frozen.discard(name)
+            node.thaw()
+        else:
+            self._trace.note(f"freeze {name}")
+            self.frozen.add(name)
+            node.freeze()
+
+    async def recover(self) -> None:
+        """All of them go on, and there is at least one."""
+        self._chaos.calm()
+        for name in sorted(self.frozen):
+            self.nodes[name].thaw()
+        self.frozen.clear()
+        if not self.nodes:
+            await self.start()
+
+    def _step_clock(self) -> None:
+        step = self._chance.choice((-300, -20, -3, 3, 20, 90)) * SECOND
+        now, start = self._time.wall, self._time.start
+        if self._chance.random() < 0.2:
+            step = 3_650 * DAY if now < start + DAY else -3_650 * DAY
+        if now + step < start - DAY:
+            return
+        self._trace.clock_stepped = True
+        self._trace.clock_went_back |= step < 0
+        if step < 0:
+            self._chaos.goes_back(self._time.elapsed / SECOND, -step // SECOND)
+        self._trace.note(f"the clock steps by {step // SECOND} s")
+        self._time.offset += step

@@ -1,0 +1,45 @@
+"""The trace of a world: every line of it, whether something happened that must never happen, and what its clock did."""
+
+from __future__ import annotations
+
+from collections import deque
+from hashlib import blake2b
+
+from horarium.testing.simulate.loop import Time
+
+TAIL_LINES = 60
+
+
+class Trace:
+    """What has happened so far. `writes`: how many there were, which is the order of everything."""
+
+    def __init__(self, time: Time) -> None:
+        self.lines = 0
+        self.violation: str | None = None
+        self.writes = 0
+        self.clock_stepped = False
+        self.clock_went_back = False
+        self._time = time
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._hash = blake2b(digest_size=8)
+
+    def fail(self, what: str) -> None:
+        """Something happened that must never happen."""
+        self.note(f"VIOLATION {what}")
+        if self.violation is None:
+            self.violation = what
+
+    def note(self, line: str) -> None:
+        """One line of the trace."""
+        text = f"{self._time.elapsed} {line}"
+        self.lines += 1
+        self._hash.update(text.encode())
+        self._tail.append(text)
+
+    def tail(self) -> str:
+        """Its last lines."""
+        return "\n".join(self._tail)
+
+    def digest(self) -> str:
+        """The hash of every line."""
+        return self._hash.hexdigest()

@@ -1,0 +1,353 @@
+"""The pages as a browser gets them: what they show, what they refuse, and that nothing of them can be turned."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from horarium.access.sessions import LASTS, ROTATED_AFTER
+from horarium.clock import SECOND
+from horarium.dashboard.app import pages_of
+from tests.api.conftest import Api, a_definition
+from tests.dashboard.visitor import Visitor
+
+KEY = "first-key-1234"
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
+GETS = ("/", "/?span=day", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month", "/queues",
+        "/nodes", "/channels", "/audit", "/new-job")  # fmt: skip
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def locked() -> Api:
+    return Api([KEY], pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)
+
+
+async def a_failed_run(api: Api, job: str = "job", error: str = "ValueError: no") -> str:
+    await api.post(f"/jobs/{job}/trigger")
+    (run,) = await api.claim()
+    await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": error, "retryable": False})
+    run_id: str = run["id"]
+    return run_id
+
+
+class _Refused(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {name for name, _ in attrs}
+        if tag == "style" or (tag == "script" and "src" not in names):
+            self.found.append(tag)
+        self.found += [f"{tag} {name}" for name in names if name == "style" or name.startswith("on")]
+
+
+def problems_of(page: str) -> list[str]:
+    """What a strict content policy would refuse: scripts and styles that stand in the page."""
+    reader = _Refused()
+    reader.feed(page)
+    return reader.found
+
+
+@pytest.mark.parametrize("path", GETS)
+async def test_every_page_answers_under_a_strict_policy(visitor: Visitor, path: str) -> None:
+    reply = await visitor.open(path)
+    assert reply.status == 200, reply.body
+    policy = reply.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert problems_of(visitor.page) == []
+
+
+async def test_pages_of_what_there_is_answer_too(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    run = await a_failed_run(api)
+    for path in ("/jobs/job", "/jobs/job?next=all", "/jobs/job/edit", f"/runs/{run}", *GETS):
+        reply = await visitor.open(path)
+        assert reply.status == 200, (path, visitor.text)
+        assert problems_of(visitor.page) == [], path
+
+
+async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> None:
+    opened = {path.partition("?")[0] for path in GETS}
+    opened |= {"/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/sign-in", "/events", "/dashboard/{stamp}/{file}"}
+    entrance: Any = type("Entrance", (), {
+        "operations": api.operations, "claims": api.claims, "keys": None, "news": None, "entropy": None,
+    })  # fmt: skip
+    table = pages_of(entrance, api.telemetry.tally, None)  # type: ignore[arg-type]
+    assert {page.path for page in table if page.method == "GET"} == opened
+    assert all(page.scope is not None for page in table if page.method == "POST" and page.name not in
+               ("sign-in-done", "sign-out"))  # fmt: skip
+
+
+async def test_what_is_wrong_comes_first(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/")
+    assert "All is well" in visitor.text
+    await api.add_job("aaa")
+    await api.add_job("nightly")
+    await a_failed_run(api, "nightly", "ValueError: no price")
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "One thing needs attention" in visitor.text, visitor.text
+    assert "nightly failed once" in visitor.text
+    assert "ValueError: no price" in visitor.text
+    await visitor.open("/jobs")
+    assert visitor.text.index("nightly") < visitor.text.index("aaa")
+
+
+async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: Api, visitor: Visitor) -> None:
+    await api.add_job("poll")
+    await api.post("/jobs/poll/trigger")
+    api.clock.advance(300)
+    await visitor.open("/")
+    assert "poll is 5 m late" in visitor.text
+    assert "Queue pull/work is served by no worker" in visitor.text
+    await visitor.open("/queues")
+    assert "By no worker" in visitor.text
+
+
+# ---- nothing that people write is taken for markup
+
+
+async def test_whatever_people_name_is_text(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job", labels={"team": HOSTILE}, target={"type": "queue", "queue": "work", "payload": HOSTILE})
+    await api.post("/jobs/job/pause", {"reason": HOSTILE})
+    await api.post("/jobs/job/resume")
+    run = await a_failed_run(api, "job", f"{HOSTILE}\n{HOSTILE}")
+    await api.post("/jobs/job/pause", {"reason": HOSTILE})
+    for path in ("/", "/jobs", "/jobs/job", "/jobs/job/edit", "/runs", f"/runs/{run}", "/audit", "/calendar", "/queues",
+                 f"/jobs?q={HOSTILE}", f"/runs?job={HOSTILE}&queue={HOSTILE}"):  # fmt: skip
+        reply = await visitor.open(path.replace("<", "%3C").replace("#", "%23").replace('"', "%22"))
+        assert reply.status in (200, 422), path
+        assert "<script>alert" not in visitor.page, path
+        assert "<img src=x" not in visitor.page, path
+        assert "49" not in re.findall(r"&amp;(\d+)", visitor.page), path
+        assert problems_of(visitor.page) == [], path
+
+
+# ---- what can be done
+
+
+async def test_a_job_is_paused_with_a_reason_and_goes_on(api: Api, visitor: Visitor) -> None:
+    await api.add_job("nightly")
+    await visitor.open("/jobs/nightly")
+    reply = await visitor.post("/jobs/nightly/pause", reason="migration")
+    assert (reply.status, reply.headers["location"]) == (303, "/jobs/nightly")
+    await visitor.open("/jobs/nightly")
+    assert "nightly is paused." in visitor.text
+    assert "Paused: migration" in visitor.text
+    await visitor.post("/jobs/nightly/resume")
+    assert (await api.get("/jobs/nightly")).json["enabled"] is True
+
+
+async def test_a_run_is_asked_for_with_a_payload_retried_and_cancelled(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await visitor.open("/jobs/job")
+    reply = await visitor.post("/jobs/job/run", payload='{"a": 1}')
+    run = reply.headers["location"].removeprefix("/runs/")
+    assert (await api.get(f"/runs/{run}")).json["payload"] == {"a": 1}
+    await visitor.open(f"/runs/{run}")
+    assert (await visitor.post(f"/runs/{run}/cancel", reason="not now")).status == 303
+    assert (await api.get(f"/runs/{run}")).json["state"] == "cancelled"
+    again = (await visitor.post(f"/runs/{run}/retry")).headers["location"].removeprefix("/runs/")
+    assert (await api.get(f"/runs/{again}")).json["state"] == "pending"
+
+
+async def test_a_payload_that_is_no_json_is_said_to_be_none(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await visitor.open("/jobs/job")
+    reply = await visitor.post("/jobs/job/run", payload="{a}")
+    assert reply.status == 422
+    assert "is not JSON" in visitor.text
+
+
+async def test_several_jobs_at_once(api: Api, visitor: Visitor) -> None:
+    for name in ("a", "b", "c"):
+        await api.add_job(name)
+    await visitor.open("/jobs")
+    await visitor.post("/jobs", action="pause", chosen=["a", "b", "gone"], back="/jobs?q=x")
+    await visitor.open("/jobs")
+    assert "2 jobs paused. 1 job could not be" in visitor.text
+    assert [(await api.get(f"/jobs/{name}")).json["enabled"] for name in ("a", "b", "c")] == [False, False, True]
+
+
+async def test_a_job_is_deleted_only_by_its_name(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await visitor.open("/jobs/job")
+    assert (await visitor.post("/jobs/job/delete", confirm="jo")).status == 422
+    await visitor.open("/jobs/job")
+    assert (await visitor.post("/jobs/job/delete", confirm="job")).status == 303
+    assert (await api.get("/jobs/job")).status == 404
+
+
+async def test_a_change_is_audited_and_can_be_gone_back_on(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job", priority=1)
+    await visitor.open("/jobs/job/edit")
+    fields = {
+        "kind": "interval",
+        "rule": "5m",
+        "target": "queue",
+        "queue": "work",
+        "attempts": "4",
+        "backoff": "5",
+        "overlap": "allow",
+    }
+    assert (await visitor.post("/jobs/job/edit", catch_up="latest", labels="team=ops", **fields)).status == 303
+    changed = (await api.get("/jobs/job")).json
+    assert (changed["trigger"]["every_seconds"], changed["retry"]["attempts_max"]) == (300, 4)
+    assert changed["priority"] == 1, "what the form does not show is kept"
+    await visitor.open("/jobs/job")
+    assert "retry.attempts_max: 4" in visitor.text
+    assert (await visitor.post("/jobs/job/revert", version="1")).status == 303
+    assert (await api.get("/jobs/job")).json["trigger"]["every_seconds"] == 60
+    await visitor.open("/audit")
+    assert "job.revert job/job" in visitor.text
+
+
+# ---- who may
+
+
+async def test_a_form_of_another_page_is_refused(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await visitor.open("/jobs/job")
+    assert (await visitor.post("/jobs/job/pause", csrf="")).status == 403
+    assert (await visitor.post("/jobs/job/pause", csrf="0" * 64)).status == 403
+    assert (await api.get("/jobs/job")).json["enabled"] is True
+
+
+async def test_who_is_not_signed_in_is_asked_to(locked: Api) -> None:
+    visitor = Visitor(locked)
+    reply = await visitor.open("/runs?state=failed")
+    assert (reply.status, reply.headers["location"]) == (303, "/sign-in?next=%2Fruns%3Fstate%3Dfailed")
+    await visitor.open("/sign-in?next=/runs")
+    assert (await visitor.post("/sign-in", key="wrong")).status == 401
+    assert "opens nothing here" in visitor.text
+    reply = await visitor.post("/sign-in", key=KEY, next="/runs")
+    assert (reply.status, reply.headers["location"]) == (303, "/runs")
+    cookie = reply.headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=Strict", "Path=/"))
+    assert KEY not in cookie
+    assert (await visitor.open("/runs")).status == 200
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+async def test_a_sign_in_leads_nowhere_else(locked: Api, to: str) -> None:
+    visitor = Visitor(locked)
+    await visitor.open("/sign-in")
+    assert (await visitor.post("/sign-in", key=KEY, next=to)).headers["location"] == "/"
+
+
+async def signed_in(api: Api, key: str) -> Visitor:
+    visitor = Visitor(api)
+    await visitor.open("/sign-in")
+    assert (await visitor.post("/sign-in", key=key)).status == 303
+    await visitor.open("/")
+    return visitor
+
+
+async def a_key(api: Api, name: str, *roles: str) -> str:
+    admin = {"authorization": f"Bearer {KEY}"}
+    made = await api.post("/keys", {"name": name, "roles": list(roles)}, headers=admin)
+    assert made.status == 201, made.body
+    key: str = made.json["key"]
+    return key
+
+
+async def test_what_one_may_not_do_is_not_offered_and_not_done(locked: Api) -> None:
+    admin = {"authorization": f"Bearer {KEY}"}
+    await locked.post("/jobs", a_definition("job"), headers=admin)
+    visitor = await signed_in(locked, await a_key(locked, "looker", "viewer"))
+    await visitor.open("/jobs/job")
+    for button in ("Run now", "Pause", "Edit"):
+        assert f">{button}<" not in visitor.page
+    for path in ("/jobs/job/run", "/jobs/job/pause", "/jobs/job/delete", "/jobs/job/edit", "/new-job"):
+        assert (await visitor.post(path, confirm="job")).status == 403, path
+        await visitor.open("/jobs/job")
+    assert (await visitor.open("/audit")).status == 403
+    assert (await visitor.open("/new-job")).status == 403
+
+
+async def test_an_operator_runs_and_does_not_edit(locked: Api) -> None:
+    admin = {"authorization": f"Bearer {KEY}"}
+    await locked.post("/jobs", a_definition("job"), headers=admin)
+    visitor = await signed_in(locked, await a_key(locked, "op", "operator"))
+    await visitor.open("/jobs/job")
+    assert ">Run now<" in visitor.page
+    assert ">Edit<" not in visitor.page
+    assert (await visitor.post("/jobs/job/run")).status == 303
+
+
+async def test_a_session_ends_with_its_key_with_sign_out_and_with_time(locked: Api) -> None:
+    visitor = await signed_in(locked, await a_key(locked, "gone", "viewer"))
+    assert (await visitor.open("/")).status == 200
+    await locked.send("DELETE", "/keys/gone", headers={"authorization": f"Bearer {KEY}"})
+    locked.clock.advance(5)
+    assert (await visitor.open("/")).status == 303
+
+    visitor = await signed_in(locked, KEY)
+    token = visitor.cookies["horarium_session"]
+    await visitor.post("/sign-out")
+    visitor.cookies["horarium_session"] = token
+    assert (await visitor.open("/")).status == 303
+
+    visitor = await signed_in(locked, KEY)
+    locked.clock.advance(LASTS / SECOND + 1)
+    assert (await visitor.open("/")).status == 303
+
+
+async def test_a_session_that_goes_on_gets_another_token(locked: Api) -> None:
+    visitor = await signed_in(locked, KEY)
+    before = visitor.cookies["horarium_session"]
+    locked.clock.advance(ROTATED_AFTER / SECOND + 1)
+    assert (await visitor.open("/")).status == 200
+    after = visitor.cookies["horarium_session"]
+    assert after != before
+    assert (await visitor.open("/")).status == 200
+    locked.clock.advance(120)
+    visitor.cookies["horarium_session"] = before
+    assert (await visitor.open("/")).status == 303
+
+
+async def test_the_api_takes_no_cookie(locked: Api) -> None:
+    visitor = await signed_in(locked, KEY)
+    assert (await visitor.open("/api/v1/jobs")).status == 401
+
+
+# ---- what is not there
+
+
+async def test_what_does_not_exist_is_said_not_to(visitor: Visitor) -> None:
+    for path in ("/jobs/nothing", "/runs/01a20183-762d-7e95-ae09-d0c20aceeb6f", "/runs/x!", "/dashboard/0/passwd"):
+        reply = await visitor.open(path)
+        assert reply.status == 404, path
+        assert "There is nothing here" in visitor.text
+
+
+async def test_a_store_that_is_down_is_said_to_be(api: Api, visitor: Visitor) -> None:
+    api.failing = {"stats"}
+    reply = await visitor.open("/")
+    assert reply.status == 503
+    assert "The store does not answer" in visitor.text
+
+
+async def test_files_are_kept_by_browsers_and_compressed(visitor: Visitor) -> None:
+    await visitor.open("/")
+    (style,) = re.findall(r'href="(/dashboard/[0-9a-f]+/style.css)"', visitor.page)
+    reply = await visitor.open(style, accept_encoding="gzip")
+    assert reply.headers["content-encoding"] == "gzip"
+    assert "immutable" in reply.headers["cache-control"]
+    assert len(reply.body) < 20_000

@@ -1,0 +1,73 @@
+"""Workers of the scheduler for scrape jobs, as it documents them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horarium.doors.scrape_jobs import Listed, definition, job_id
+from horarium.model import State
+from horarium.ports import RunFilter
+from horarium.wire.definitions import read_definition
+from tests.doors.conftest import House
+from tests.waiting import until
+
+URL = "https://example.com/page"
+ID = job_id(URL)
+
+
+async def add(house: House, interval: float = 3600) -> None:
+    fields: dict[str, Any] = definition(Listed(URL, interval, {"site": "a"}), 300, 0)
+    await house.runtime.operations.jobs.put_job(read_definition(fields))
+    await house.runtime.operations.jobs.trigger_job(ID)
+
+
+async def ended(house: House, state: State) -> None:
+    async def is_so() -> bool:
+        page = await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)
+        return any(run.state is state for run in page.items)
+
+    await until(is_so)
+
+
+def test_the_id_is_the_head_of_the_sha_1_of_the_url() -> None:
+    assert job_id("https://example.com") == "327c3fda87ce"
+
+
+async def test_a_job_is_handed_out_once_and_completed(house: House) -> None:
+    await add(house)
+    reply = await house.ask("GET", "/jobs/next")
+    assert reply.said == (200, {"id": ID, "url": URL, "interval_s": 3600, "meta": {"site": "a"}})
+    assert (await house.ask("POST", f"/jobs/{ID}/complete", {"scheduled_at": 1, "picked_up_at": 2})).said == (204, None)
+    await ended(house, State.COMPLETED)
+    assert (await house.ask("POST", f"/jobs/{ID}/complete")).said == (204, None), "a second report changes nothing"
+
+
+async def test_an_error_ends_the_run(house: House) -> None:
+    await add(house)
+    assert (await house.ask("GET", "/jobs/next")).status == 200
+    assert (await house.ask("POST", f"/jobs/{ID}/error", {"error": "403"})).said == (204, None)
+    await ended(house, State.FAILED)
+
+
+@pytest.mark.parametrize("settings", [{"scrape_ready_pop_seconds": 0.05}])
+async def test_nothing_to_do_is_204_after_the_wait(house: House) -> None:
+    assert (await house.ask("GET", "/jobs/next")).said == (204, None)
+
+
+async def test_reports_that_are_refused(house: House) -> None:
+    await add(house)
+    assert (await house.ask("POST", f"/jobs/{ID}/complete", b"x" * 4097)).status == 413
+    assert (await house.ask("POST", f"/jobs/{ID}/complete", b"nonsense")).status == 400
+    assert (await house.ask("POST", "/jobs/unknown/complete")).status == 404
+
+
+async def test_a_server_that_stops_says_so(house: House) -> None:
+    house.runtime.claims.close()
+    assert (await house.ask("GET", "/jobs/next")).status == 503
+
+
+@pytest.mark.parametrize("settings", [{"door_open": False, "api_keys": ("k" * 20,)}])
+async def test_a_key_is_asked_for_unless_the_door_is_open(house: House) -> None:
+    assert (await house.ask("GET", "/jobs/next")).status == 401

@@ -1,0 +1,94 @@
+"""A clock that was wrong in the future: what ended there is brought back, and nothing right is forgotten for it."""
+
+from __future__ import annotations
+
+from horarium.clock import DAY, SECOND
+from horarium.model import Run, State, Succeeded
+from horarium.operations.settling import Settlement
+from horarium.ports import RunFilter
+from horarium.services.planner import Planner
+from horarium.services.pruner import Pruner
+from tests.services.conftest import Setting
+
+WEEK = 7 * DAY
+WRONG_SECONDS = 8 * DAY / SECOND
+
+
+class World:
+    """A planner, a pruner and a worker that is always there."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.store = setting, setting.store
+        operations = setting.operations
+        self.planner = Planner(
+            setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry
+        )
+        self.pruner = Pruner(setting.store, setting.telemetry, setting.clock)
+
+    async def live(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.setting.clock.advance(1)
+            await self.planner.step(self.setting.now)
+            await self.perform()
+            await self.pruner.step(self.setting.now)
+
+    async def perform(self) -> None:
+        now = self.setting.now
+        claimed = await self.store.claim_runs(["pull/q"], 100, "w", now, now)
+        for run in claimed.runs:
+            self.pruner.note(run, claimed.jobs.get(run.job_id or ""))
+            await self.setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
+
+    async def runs(self) -> list[Run]:
+        page = await self.store.list_runs(RunFilter(states=frozenset({State.COMPLETED})), None, 200)
+        return list(page.items)
+
+
+async def test_runs_that_ended_in_a_wrong_future_ended_when_the_clock_was_set_back(setting: Setting) -> None:
+    await setting.add_job(every=10)
+    world = World(setting)
+    await world.live(30)
+    before = {run.id for run in await world.runs()}
+    setting.clock.step(WRONG_SECONDS)
+    await setting.add_run("one-off")
+    await world.live(30)
+    setting.clock.step(-WRONG_SECONDS)
+    set_back_at = setting.now
+    await world.live(200)
+    runs = await world.runs()
+    assert before < {run.id for run in runs}
+    assert all((run.finished_at or 0) <= setting.now for run in runs)
+    assert all((run.prune_at or 0) <= setting.now + WEEK for run in runs)
+    (one_off,) = await setting.store.get_runs(["one-off"])
+    assert one_off is not None
+    assert (one_off.finished_at or 0) in range(set_back_at, setting.now)
+    assert all(event.at <= setting.now for event in one_off.history)
+
+
+async def test_runs_of_a_wrong_future_do_not_push_out_the_real_ones(setting: Setting) -> None:
+    await setting.add_job(every=10)
+    await setting.operations.jobs.patch_job("job", {"retention": {"runs_max": 5}})
+    world = World(setting)
+    await world.live(50)
+    setting.clock.step(WRONG_SECONDS)
+    await world.live(30)
+    setting.clock.step(-WRONG_SECONDS)
+    await world.live(200)
+    assert [run.fire_at <= setting.now for run in await world.runs()] == [True] * 5
+
+
+async def test_a_key_makes_no_second_run_across_steps_of_the_clock(setting: Setting) -> None:
+    await setting.add_job(every=3600)
+    world = World(setting)
+    trigger = setting.operations.jobs.trigger_job
+    first = await trigger("job", unique_key="job/once")
+    await world.live(5)
+    setting.clock.step(WRONG_SECONDS)
+    await world.live(60)
+    assert (await trigger("job", unique_key="job/once")).id == first.id
+    second = await trigger("job", unique_key="job/wrong")
+    await world.live(5)
+    setting.clock.step(-WRONG_SECONDS)
+    await world.live(100)
+    assert (await trigger("job", unique_key="job/once")).id == first.id
+    assert (await trigger("job", unique_key="job/wrong")).id == second.id

@@ -376,10 +376,8 @@ class Client(Watching, ManyRuns):
         limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Who changed what, the newest first."""
-        query = {
-            "actor": actor,
-            "action": action,
-            "object": object,
+        named = {"actor": actor, "action": action, "object": object}
+        query = named | {
             "since": None if since is None else since.isoformat(),
             "until": None if until is None else until.isoformat(),
         }

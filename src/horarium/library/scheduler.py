@@ -32,6 +32,7 @@ from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking
 from horarium.library.many_runs import ManyRuns
+from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
@@ -53,7 +54,8 @@ log = logging.getLogger("horarium")
 
 class Scheduler(ChannelMethods, Looking, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
-    `job` make: programs that share a namespace give a name each. Raises UnknownArgument or InvalidSetting."""
+    `job` make: programs that share a namespace give a name each. `actor`: in whose name it
+    changes jobs and runs; the audit then has an entry of each. Raises UnknownArgument or InvalidSetting."""
 
     def __init__(
         self,
@@ -62,8 +64,10 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         namespace: str = "default",
         program: str = "main",
         clock: Clock | None = None,
+        actor: str | None = None,
         **options: Unpack[SchedulerOptions],
     ) -> None:
+        self.actor = actor
         check_options(options)
         options.setdefault("roles", LIBRARY_ROLES)
         backend = make_backend(store, namespace) if isinstance(store, str) else backend_of(store)
@@ -198,6 +202,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
 
     # ---- jobs
 
+    @in_name_of_actor
     async def add_job(
         self,
         /,
@@ -235,6 +240,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
 
         return register
 
+    @in_name_of_actor
     async def declare(
         self,
         jobs: Iterable[JobSpec | Mapping[str, Any]] = (),
@@ -276,6 +282,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         where = JobFilter(labels or {}, enabled, prefix, finished)
         return jobs_page(await self._operations.jobs.list_jobs(where, after, limit))
 
+    @in_name_of_actor
     async def delete_job(self, name: str) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
         await self._operations.jobs.delete_job(name)
@@ -284,10 +291,12 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         """End every job that has all of these labels. How many."""
         return await each_labelled(self._operations, labels, self.delete_job)
 
+    @in_name_of_actor
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed."""
         return Job(await self._operations.jobs.pause_job(name, reason))
 
+    @in_name_of_actor
     async def resume_job(self, name: str) -> Job:
         """Go on with the fire times from now on."""
         return Job(await self._operations.jobs.resume_job(name))
@@ -300,11 +309,13 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         """Resume every job that has all of these labels. How many they are."""
         return await each_labelled(self._operations, labels, self.resume_job)
 
+    @in_name_of_actor
     async def trigger_job(self, name: str, payload: Any = None, *, unique_key: str | None = None) -> Run:
         """A run now, under the job's overlap policy."""
         encoded = None if payload is None else encode("payload", payload)
         return Run(await self._operations.jobs.trigger_job(name, encoded, unique_key))
 
+    @in_name_of_actor
     async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
         """Runs for the fire times in [start, end), at most 1,000."""
         return [Run(run) for run in (await self._operations.jobs.backfill_job(name, start, end)).runs]
@@ -315,6 +326,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
 
     # ---- runs
 
+    @in_name_of_actor
     async def enqueue(
         self,
         name: str | HandlerFunction,
@@ -346,6 +358,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
             "not committed, yours perhaps"
         )
 
+    @in_name_of_actor
     async def enqueue_many(
         self,
         name: str | HandlerFunction,
@@ -424,10 +437,12 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         )
         return runs_page(await self._operations.runs.list_runs(where, after, limit))
 
+    @in_name_of_actor
     async def cancel_run(self, run_id: str, reason: str = "cancelled by request") -> Run:
         """Cancel a pending run at once; ask a running one to stop."""
         return Run(await self._operations.runs.cancel_run(run_id, reason))
 
+    @in_name_of_actor
     async def retry_run(self, run_id: str) -> Run:
         """A new run for the work of one that failed or was cancelled."""
         return Run(await self._operations.runs.retry_run(run_id))

@@ -103,6 +103,7 @@ class SyncScheduler:
         namespace: str = "default",
         program: str = "main",
         clock: Clock | None = None,
+        actor: str | None = None,
         **options: Unpack[SchedulerOptions],
     ) -> None:
         if isinstance(store, Scheduler):
@@ -110,7 +111,9 @@ class SyncScheduler:
                 raise InvalidRequest(f"{', '.join(options)}: give options to the Scheduler itself")
             self._scheduler = store
         else:
-            self._scheduler = Scheduler(store, namespace=namespace, program=program, clock=clock, **options)
+            self._scheduler = Scheduler(
+                store, namespace=namespace, program=program, clock=clock, actor=actor, **options
+            )
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._pid = 0

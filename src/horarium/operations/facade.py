@@ -58,19 +58,24 @@ class Operations:
         self.reconciler = Reconciler(store, clock, signal, self.following)
         self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
         self.claiming = Claiming(store, self.settling)
-        self.versions = Versions(store)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
+        versions = Versions(store)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, versions, self.following)
         self.tracing = Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, self.tracing)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
-        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
-        self.explaining = Explaining(store, clock, self.jobs, self.versions)
+        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, versions)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, self.following)
+        self.explaining = Explaining(store, clock, self.jobs, versions)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, self.tracing)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
+
+    @property
+    def versions(self) -> Versions:
+        """What jobs were."""
+        return self.jobs.versions
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

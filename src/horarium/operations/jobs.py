@@ -66,7 +66,7 @@ class JobOperations:
         self._check_target = check_target
         self._changes = changes
         self._triggering = triggering
-        self._versions = versions
+        self.versions = versions
         self._listing = Listing()
 
     # ---- defined
@@ -118,7 +118,7 @@ class JobOperations:
     async def revert_job(self, name: str, version: int) -> Job:
         """Bring the job back to the content that it had at this version. Raises NotFound."""
         job = await self.get_job(name)
-        kept = await self._versions.get(job, version)
+        kept = await self.versions.get(job, version)
 
         def content(now_stored: Job) -> JobDefinition:
             if now_stored.id != job.id:

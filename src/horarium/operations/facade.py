@@ -52,21 +52,26 @@ class Operations:
         self.store = store
         self.clock = clock
         self.signal = signal
-        self.following = Following(store)
-        self.reconciler = Reconciler(store, clock, signal, self.following)
-        self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
+        following = Following(store)
+        self.reconciler = Reconciler(store, clock, signal, following)
+        self.settling = Settling(store, clock, signal, self.reconciler, following, settled)
         self.claiming = Claiming(store, self.settling)
         self.versions = Versions(store)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, following)
         self.explaining = Explaining(store, clock, self.jobs, self.versions)
         self.logs = Logs(store, clock, entropy)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+
+    @property
+    def following(self) -> Following:
+        """What adds to changes what follows from them."""
+        return self.reconciler.following
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

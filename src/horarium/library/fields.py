@@ -42,6 +42,7 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    audit_retention_seconds: float | None
     metrics_jobs_max: int
     run_log_seconds: float
     run_log_bytes_max: int
@@ -108,11 +109,17 @@ def check_options(given: Mapping[str, Any]) -> None:
 def job_fields(name: str, trigger: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """The plain fields of a job's definition, from what `add_job` was given. Raises InvalidJob or InvalidTrigger."""
     check_names(given, list(JobArguments.__annotations__), InvalidJob)
+    target = one_target(given, InvalidJob)
+    fields = {field: value for field, value in given.items() if field not in TargetFields.__annotations__}
+    return {"name": name, "trigger": trigger_spec(trigger), "target": target, **plain_fields(fields)}
+
+
+def one_target(given: Mapping[str, Any], error: type[HorariumError]) -> dict[str, Any]:
+    """The target that was named. Raises `error` unless it is exactly one."""
     targets = _targets(given)
     if len(targets) != 1:
-        raise InvalidJob("target: give exactly one of handler, http, queue, bus and target", field="target")
-    fields = {field: value for field, value in given.items() if field not in TargetFields.__annotations__}
-    return {"name": name, "trigger": trigger_spec(trigger), "target": targets[0], **_plain_fields(fields)}
+        raise error("target: give exactly one of handler, http, queue, bus and target", field="target")
+    return targets[0]
 
 
 def _targets(given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -138,7 +145,8 @@ def _plain_args(args: Any) -> Any:
     return {} if encoded is None else msgspec.json.decode(encoded)
 
 
-def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON holds them; a bare word as the policy that it means."""
     plain: dict[str, Any] = {name: _plain(name, value) for name, value in fields.items()}
     if isinstance(plain.get("catch_up"), str):
         plain["catch_up"] = {"policy": plain["catch_up"]}

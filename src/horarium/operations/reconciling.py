@@ -20,7 +20,8 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.operations.following import Following
 from horarium.operations.signalling import announce
 from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
-from horarium.rules.reconciling import ENDS_OTHERS, look_from, reconcile
+from horarium.rules.planning import ENDS_OTHERS
+from horarium.rules.reconciling import look_from, reconcile
 
 ROUNDS_MAX = 50
 """How often one batch is read and written, where claims and changes meet it all the time."""

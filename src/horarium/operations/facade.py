@@ -54,17 +54,17 @@ class Operations:
         self.store = store
         self.clock = clock
         self.signal = signal
-        self.following = Following(store)
-        self.reconciler = Reconciler(store, clock, signal, self.following)
-        self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
+        following = Following(store)
+        self.reconciler = Reconciler(store, clock, signal, following)
+        self.settling = Settling(store, clock, signal, self.reconciler, following, settled)
         self.claiming = Claiming(store, self.settling)
         versions = Versions(store)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, versions, self.following)
+        changes = Changes(store, clock, signal, entropy, self.reconciler, versions, following)
         self.tracing = Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, self.tracing)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, versions)
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, self.following)
+        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, following)
         self.explaining = Explaining(store, clock, self.jobs, versions)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
@@ -76,6 +76,11 @@ class Operations:
     def versions(self) -> Versions:
         """What jobs were."""
         return self.jobs.versions
+
+    @property
+    def following(self) -> Following:
+        """What adds to changes what follows from them."""
+        return self.reconciler.following
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

@@ -38,7 +38,7 @@ class Reconciler:
         self._store = store
         self._clock = clock
         self._signal = signal
-        self._following = following
+        self.following = following
         self._left: dict[str, None] = {}
 
     async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
@@ -100,7 +100,7 @@ class Reconciler:
             if not plans:
                 return
             now = self._clock.now()
-            plans = await self._following.plans(await self._without_gone(plans), now)
+            plans = await self.following.plans(await self._without_gone(plans), now)
             await self._store.commit_plans(plans, now)
             announce(self._signal, plans)
             ids = [run.id for planned in plans for run in (*planned.runs, *(change.run for change in planned.changes))]

@@ -22,6 +22,7 @@ from horarium.model import Node, Run
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
+from horarium.operations.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
 from horarium.rules.following import FOLLOW_QUEUE
 from horarium.services.beat import NodeBeat
@@ -147,7 +148,7 @@ class Assembly:
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
-                tracing=shared.operations.tracing,
+                tracing=Tracing(shared.telemetry.spans is not None),
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -48,6 +48,7 @@ class Operations:
         check_target: TargetCheck,
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -58,16 +59,20 @@ class Operations:
         self.claiming = Claiming(store, self.settling)
         self.versions = Versions(store)
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
-        self.tracing = Tracing()
-        triggering = Triggering(store, clock, signal, entropy, self.reconciler, self.tracing)
+        tracing = tracing or Tracing()
+        triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
-        self.explaining = Explaining(store, clock, self.jobs, self.versions)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
-        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, self.tracing)
+        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, tracing)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+
+    @property
+    def explaining(self) -> Explaining:
+        """Why jobs ran, or did not."""
+        return Explaining(self.store, self.clock, self.jobs, self.versions)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

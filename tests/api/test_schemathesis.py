@@ -12,6 +12,7 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
+from horarium.operations import logs
 from horarium.services import claims
 
 from .conftest import Api
@@ -77,6 +78,7 @@ def test_the_server_does_what_its_document_says(
     monkeypatch: pytest.MonkeyPatch, operations: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(claims, "WAIT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(logs, "WAIT_SECONDS_MAX", 0.01)
     api = Api()
     asyncio.run(api.add_job("nightly-report"))
     with warnings.catch_warnings():

@@ -22,7 +22,7 @@ from horarium.testing.contract.base import take, take_one
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import execute, new_database
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +105,34 @@ async def test_an_edited_migration_is_refused(url: str, connection: asyncpg.Conn
     await connection.execute("UPDATE horarium.migrations SET checksum = 'another' WHERE number = 1")
     with pytest.raises(BrokenInvariant, match="must never be edited"):
         await opened(url)
+
+
+async def test_a_migration_may_take_longer_than_a_query(url: str, connection: asyncpg.Connection) -> None:
+    async with connection.transaction():
+        await migrate(connection, KNOWN[:1], "db")
+    impatient = await asyncpg.connect(url, command_timeout=2, server_settings={"statement_timeout": "2000"})
+    holding = connection.transaction()
+    await holding.start()
+    await connection.execute("LOCK TABLE horarium.jobs IN ROW EXCLUSIVE MODE")
+
+    async def upgrade() -> int:
+        async with impatient.transaction():
+            return await migrate(impatient, KNOWN, "db")
+
+    upgrading = asyncio.ensure_future(upgrade())
+    await until(lambda: _waits_for_a_lock(connection))
+    await asyncio.wait([upgrading], timeout=2.4)
+    await holding.rollback()
+    assert await upgrading == len(KNOWN) - 1
+    await impatient.close()
+
+
+async def _waits_for_a_lock(connection: asyncpg.Connection) -> bool:
+    waiting = (
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    found: bool = await connection.fetchval(waiting)
+    return found
 
 
 async def test_a_migration_that_fails_leaves_nothing(connection: asyncpg.Connection) -> None:

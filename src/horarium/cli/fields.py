@@ -112,6 +112,8 @@ def trigger_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     """The trigger that the flags give; None if they give none. Raises UsageError for more than one."""
     given = [name for name in TRIGGER_FLAGS if flags.get(name) is not None]
     timezone = flags.get("timezone")
+    if flags.get("from_end") and given != ["every"]:
+        raise click.UsageError("--from-end belongs to --every")
     if not given:
         if timezone is not None:
             raise click.UsageError("--timezone belongs to a trigger; give --cron, --when, --rrule or --at too")
@@ -129,7 +131,8 @@ def trigger_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
         case "rrule":
             return {"type": "rrule", "rrule": rule_text(text), **zone}
         case "every":
-            return _interval(text, timezone)
+            interval = _interval(text, timezone)
+            return {**interval, "from": "end"} if flags.get("from_end") else interval
         case _:
             return {"type": "once", "at": _at(text, timezone)}
 
@@ -389,3 +392,9 @@ def since_moment(text: str, now: datetime) -> datetime:
             f"{text!r} is neither an instant such as 2026-12-24T18:00:00Z nor a time ago such as 30m or 2d"
         )
     return moment
+
+
+def until_moment(text: str, now: datetime) -> datetime:
+    """An instant, or a duration that lies after `now`."""
+    seconds = duration_seconds(text)
+    return since_moment(text, now) if seconds is None else now + timedelta(seconds=seconds)

@@ -268,13 +268,13 @@ def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("give --trigger or one of the other trigger flags, not both")
     if text is not None or trigger is not None:
         fields["trigger"] = trigger if text is None else trigger_json(text)
-    target = target_of(_with_command(flags))
+    target = target_of(with_command(flags))
     if target:
         fields["target"] = target
     return fields
 
 
-def _with_command(flags: dict[str, Any]) -> dict[str, Any]:
+def with_command(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags, with the payload and the queue that a command after `--` means."""
     given: list[str] = click.get_current_context().meta["command"]
     more = {name: flags[name] for name in ("env", "cwd", "stdin") if flags.get(name)}

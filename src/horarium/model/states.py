@@ -31,6 +31,7 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
         State.COMPLETED: "reported done by a ping",
         State.CANCELLED: "cancelled before it was claimed",
         State.FAILED: "not started in time, or reported so by a ping",
+        State.COMPLETED: "a notification, told together with another",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",

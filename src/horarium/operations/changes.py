@@ -8,7 +8,7 @@ hundred thousand of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant
 from horarium.errors import NotFound
-from horarium.model import UNFINISHED, Job, Plan, Run
+from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
@@ -26,7 +26,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
-from horarium.rules.planning import fires_in_window, needs_unfinished, plan
+from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
 
 PROBED_FIRES = 16
@@ -41,6 +41,8 @@ class Reach(Enum):
     """Those of fire times that lie ahead."""
     SOME = "some"
     """Those ahead, and the newest of the rest, as one page has them; what is left follows after the change."""
+    COUNTED = "counted"
+    """As many as the overlap policy counts."""
     ALL = "all"
 
 
@@ -57,6 +59,13 @@ class Seen(NamedTuple):
 Decide = Callable[[Seen], Awaitable[Plan | None]]
 """The plan of a change; None: there is nothing to change."""
 ReachOf = Callable[[Job], Reach]
+
+
+async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
+    """The runs from whose end those of these jobs count that count from one, by the job's id; as far as they exist."""
+    wanted = {job.id: run_id for job in jobs if (run_id := last_run_id(job)) is not None}
+    found = await store.get_runs(list(wanted.values())) if wanted else []
+    return {job_id: run for job_id, run in zip(wanted, found, strict=True) if run is not None}
 
 
 class Changes:
@@ -124,7 +133,8 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = await self._following.plan(plan(job, unfinished, now), now)
+            last = (await last_runs(self._store, [job])).get(job.id)
+            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])
@@ -142,7 +152,9 @@ class Changes:
         match reach:
             case Reach.NONE:
                 return []
-            case Reach.ALL:
+            case Reach.COUNTED if (numbers := counted_runs(job)) is not None:
+                return await self._counted(job, *numbers)
+            case Reach.ALL | Reach.COUNTED:
                 return (await self._store.unfinished_runs([job.id]))[job.id]
         where = RunFilter(job=job.name, states=UNFINISHED, since=now + 1 if reach is Reach.AHEAD else None)
         found: list[Run] = []
@@ -154,6 +166,22 @@ class Changes:
             enough = reach is Reach.SOME and found and found[-1].fire_at <= now
             if after is None or enough:
                 return found
+
+    async def _counted(self, job: Job, unfinished: int, pending: int) -> list[Run]:
+        """That many of each, as far as there are any."""
+        found: dict[str, Run] = {}
+        for states, number in ((UNFINISHED, unfinished), (frozenset({State.PENDING}), pending)):
+            after: str | None = None
+            while number > 0:
+                page = await self._store.list_runs(
+                    RunFilter(job=job.name, states=states), after, min(number, BATCH_MAX)
+                )
+                runs = [run for run in page.items if run.job_id == job.id]
+                found.update((run.id, run) for run in runs)
+                number, after = number - len(runs), page.next_after
+                if after is None:
+                    break
+        return list(found.values())
 
     async def _ran(self, job: Job, now: Instant) -> list[Instant]:
         """Fire times of a paused job beyond its cursor that have a run, ascending."""

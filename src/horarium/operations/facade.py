@@ -13,6 +13,7 @@ from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
 from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
+from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.explaining import Explaining
@@ -48,6 +49,7 @@ class Operations:
         check_target: TargetCheck,
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        check_channel: ChannelCheck = lambda channel: None,
         tracing: Tracing | None = None,
     ) -> None:
         self.store = store
@@ -61,13 +63,14 @@ class Operations:
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
         tracing = tracing or Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
+        self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, tracing)
-        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
 
     @property
     def explaining(self) -> Explaining:

@@ -27,6 +27,7 @@ from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -248,7 +249,7 @@ class JobOperations:
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 
-        await self._changes.change(name, decide, lambda job: Reach.ALL)
+        await self._changes.change(name, decide, lambda job: Reach.COUNTED)
         (stored,) = await self._store.get_runs([made[0].id])
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)
@@ -276,6 +277,8 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan:
             nonlocal job_id
+            if after_end(seen.job) is not None:
+                raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
             end = min(last, seen.now)
             asked[:] = backfill_fires(seen.job, first, end)
             job_id = seen.job.id

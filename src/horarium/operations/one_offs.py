@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from horarium.access.acting import who_acts
 from horarium.clock import Clock
 from horarium.errors import CallerError, Conflict
 from horarium.model import Run, uuid7
+from horarium.operations.auditing import out_of_reach, require_reach
 from horarium.operations.contention import Entropy
 from horarium.operations.runs import RunOperations
 from horarium.operations.tracing import Tracing, asked_trace
@@ -59,7 +61,9 @@ class OneOffs:
         runs: dict[int, Run] = {}
         for index, definition in enumerate(definitions):
             try:
-                runs[index] = self._run(definition)
+                run = self._run(definition)
+                require_reach(run)
+                runs[index] = run
                 answers.append(None)
             except CallerError as error:
                 answers.append(error)
@@ -92,8 +96,8 @@ class OneOffs:
             if holder is None:
                 left[index] = run
             else:
-                answers[index] = Added(holder, False)
+                answers[index] = out_of_reach(who_acts(), holder) or Added(holder, False)
         return left
 
 
-__all__ = ["Added", "OneOffs"]
+__all__ = ["HOLDER_RACES_MAX", "Added", "OneOffs"]

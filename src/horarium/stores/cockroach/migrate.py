@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from horarium.stores.cockroach.connect import PAUSES
 from horarium.stores.migrations import Migration, missing_migrations
 from horarium.stores.postgres.connect import Connection, driver, first_value
-from horarium.stores.postgres.migrate import applied
+from horarium.stores.postgres.migrate import SECONDS_MAX, applied
 
 PACKAGE = "horarium.stores.cockroach"
 
@@ -59,6 +59,6 @@ async def _once(connection: Connection, migrations: Sequence[Migration], shown: 
     missing = missing_migrations(await applied(connection), migrations, shown)
     for migration in missing:
         for statement in statements_of(migration):
-            await connection.execute(statement)
+            await connection.execute(statement, timeout=SECONDS_MAX)
         await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)
     return len(missing)

@@ -2,7 +2,8 @@
 
 All that are missing are applied in one transaction under one advisory lock: of several nodes that open a new database
 at once, one does it and the others wait and find it done. A column that is added to `runs` is added to `finished` too,
-in the same place.
+in the same place. However much history there is, an index over it is made once: neither the server nor the driver ends
+a migration because it takes long.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from horarium.stores.postgres.connect import Connection, first_value
 
 PACKAGE = "horarium.stores.postgres"
 
+SECONDS_MAX = 24 * 3600.0
+"""How long one statement of a migration may take. (A server that is gone is noticed by its connection long before.)"""
+
+_UNLIMITED = "SET LOCAL statement_timeout = 0"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(1752134257, 0)"
 _EXISTS = "SELECT pg_catalog.to_regclass('horarium.migrations') IS NOT NULL"
 _TABLE = """
@@ -31,11 +36,12 @@ async def migrate(connection: Connection, migrations: Sequence[Migration], shown
     exists = await first_value(connection, _EXISTS)
     if exists and not missing_migrations(await applied(connection), migrations, shown):
         return 0
-    await connection.execute(_LOCK)
+    await connection.execute(_UNLIMITED)
+    await connection.execute(_LOCK, timeout=SECONDS_MAX)
     await connection.execute(_TABLE)
     missing = missing_migrations(await applied(connection), migrations, shown)
     for migration in missing:
-        await connection.execute(migration.sql)
+        await connection.execute(migration.sql, timeout=SECONDS_MAX)
         await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)
     return len(missing)
 

@@ -200,6 +200,8 @@ class World:
         ]
 
     async def _pause_all(self) -> None:
+        if self.cluster.some_node() is None:  # the last one died of what had been under way
+            await self.cluster.start()
         node = self.cluster.some_node()
         assert node is not None, "in the calm there is a node"
         for name in NAMES:

@@ -58,7 +58,6 @@ class Operations:
         self.following = Following(store)
         self.reconciler = Reconciler(store, clock, signal, self.following)
         self.settling = Settling(store, clock, signal, self.reconciler, self.following, settled)
-        self.claiming = Claiming(store, self.settling)
         self.versions = Versions(store)
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
         tracing = tracing or Tracing()
@@ -71,6 +70,11 @@ class Operations:
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
         self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, tracing)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
+
+    @property
+    def claiming(self) -> Claiming:
+        """Claims, without what must not be handed out."""
+        return Claiming(self.store, self.settling)
 
     @property
     def explaining(self) -> Explaining:

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
-from horarium.api.pings import ping_url
+from horarium.api.pings import Shown
 from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
@@ -50,7 +50,7 @@ from horarium.ports import JobFilter
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
 from horarium.wire.patches import patch_definition
-from horarium.wire.views import JobView, RunView, job_view, run_view
+from horarium.wire.views import JobView, RunView, run_view
 
 INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 
@@ -60,15 +60,7 @@ class Jobs:
 
     def __init__(self, operations: Operations, public_url: str | None = None) -> None:
         self._operations = operations
-        self._public_url = public_url
-
-    async def _shown(self, call: Call, job: Job) -> JobView:
-        """The job as it is shown, with its address for pings."""
-        view = job_view(job)
-        key = await self._operations.pings.key_of(job)
-        if key is not None:
-            view.ping_url = ping_url(self._public_url, call.request, key)
-        return view
+        self._shown = Shown(operations, public_url)
 
     async def create(self, call: Call) -> Answer:
         definition, key = to_definition(call.body), idempotency_key(call.request)

@@ -16,6 +16,7 @@ from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
 from horarium.rules.pinging import Ping, Sign
+from horarium.wire.views import JobView, job_view
 
 PING_BODY_BYTES_MAX = 100_000
 """How much of a ping's body is kept."""
@@ -30,6 +31,21 @@ def ping_url(public_url: str | None, request: AnyRequest, key: str) -> str:
     """Where a job's pings go: under the address that is known to be ours, or under which this request came."""
     base = public_url or f"{request.url.scheme}://{request.headers.get('host') or request.url.netloc}"
     return f"{base.rstrip('/')}/ping/{key}"
+
+
+class Shown:
+    """Shows a job, with its address for pings."""
+
+    def __init__(self, operations: Operations, public_url: str | None) -> None:
+        self._pings = operations.pings
+        self._public_url = public_url
+
+    async def __call__(self, call: Call, job: Job) -> JobView:
+        view = job_view(job)
+        key = await self._pings.key_of(job)
+        if key is not None:
+            view.ping_url = ping_url(self._public_url, call.request, key)
+        return view
 
 
 class Pings:

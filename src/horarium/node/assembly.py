@@ -23,6 +23,7 @@ from horarium.model import Node, Run, fraction
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
+from horarium.operations.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
 from horarium.rules.following import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.services.beat import NodeBeat
@@ -152,7 +153,7 @@ class Assembly:
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
                 lead=0.25 + fraction(options.name, "planner") / 2,
-                tracing=shared.operations.tracing,
+                tracing=Tracing(shared.telemetry.spans is not None),
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -21,6 +21,7 @@ from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
 from horarium.node.options import ROLES, Options, default_node_name
 from horarium.operations.facade import Operations
+from horarium.operations.tracing import Tracing
 from horarium.ports import Bus, Signal, Store
 from horarium.services.claims import Claims
 from horarium.services.collector import Collector
@@ -74,6 +75,7 @@ class Runtime:
 
     def _make_shared(self) -> Shared:
         pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
+        self.telemetry.spans = make_spans()
         operations = Operations(
             self.store,
             self.clock,
@@ -82,10 +84,9 @@ class Runtime:
             _TargetCheck(self),
             settled=_Settled(self.telemetry, pruner, self.clock),
             cancel_asked=self._cancel_asked,
+            tracing=Tracing(self.telemetry.spans is not None),
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
         )
-        self.telemetry.spans = make_spans()
-        operations.tracing.recording = self.telemetry.spans is not None
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         leases = Leases(self.store, self.clock)
         collector = Collector(operations.settling, leases, self.clock, self.telemetry)

@@ -50,26 +50,24 @@ class Operations:
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
         check_channel: ChannelCheck = lambda channel: None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.signal = signal
-        following = Following(store)
+        following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(store, clock, signal, following)
         self.settling = Settling(store, clock, signal, self.reconciler, following, settled)
-        self.claiming = Claiming(store, self.settling)
-        versions = Versions(store)
         changes = Changes(store, clock, signal, entropy, self.reconciler, versions, following)
-        self.tracing = Tracing()
-        triggering = Triggering(store, clock, signal, entropy, self.reconciler, self.tracing)
+        tracing = tracing or Tracing()
+        triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, following)
-        self.explaining = Explaining(store, clock, self.jobs, versions)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
-        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, self.tracing)
+        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, tracing)
         self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
 
     @property
@@ -81,6 +79,16 @@ class Operations:
     def following(self) -> Following:
         """What adds to changes what follows from them."""
         return self.reconciler.following
+
+    @property
+    def claiming(self) -> Claiming:
+        """Claims, without what must not be handed out."""
+        return Claiming(self.store, self.settling)
+
+    @property
+    def explaining(self) -> Explaining:
+        """Why jobs ran, or did not."""
+        return Explaining(self.store, self.clock, self.jobs, self.versions)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

@@ -99,6 +99,8 @@ class JobMeters:
     def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT) -> None:
         self._jobs_max = jobs_max
         self._meters: dict[str, JobMeter] = {}
+        self.scraped = False
+        """Whether anyone has read them yet."""
 
     @property
     def full(self) -> bool:

@@ -26,14 +26,13 @@ class JobRecall(Service):
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self._store = store
-        self._telemetry = telemetry
         self._jobs = telemetry.jobs
         self.wake = Wake()
         self._after: str | None = ""
         self._looked_at: Instant = 0
 
     async def step(self, now: Instant) -> Instant | None:
-        if not self._telemetry.scraped:
+        if not self._jobs.scraped:
             return None
         if self._after is not None:
             return await self._recall(now)

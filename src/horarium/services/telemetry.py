@@ -21,15 +21,13 @@ QUEUES_SHOWN_MAX = 100
 
 
 class Telemetry:
-    """Counters of one process. Methods take batches; none of them can fail. `scraped`: whether anyone has
-    read them yet."""
+    """Counters of one process. Methods take batches; none of them can fail."""
 
     def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT, version: str = "0") -> None:
         self.registry = CollectorRegistry()
         self.tally = Tally()
         ProcessCollector(registry=self.registry)
         self.jobs = JobMeters(jobs_max)
-        self.scraped = False
         self.spans: Spans | None = None
         build = Gauge("horarium_build_info", "1, with the version.", ["version", "python"], registry=self.registry)
         build.labels(version, platform.python_version()).set(1)
@@ -124,7 +122,7 @@ class Telemetry:
 
     def render(self, stats: Stats | None = None, now: int = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""
-        self.scraped = True
+        self.jobs.scraped = True
         if stats is not None:
             self._show(stats, now)
         return generate_latest(self.registry) + self.jobs.render(), CONTENT_TYPE_LATEST

@@ -30,6 +30,7 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
         State.RUNNING: "claimed",
         State.CANCELLED: "cancelled before it was claimed",
         State.FAILED: "not started in time",
+        State.COMPLETED: "a notification, told together with another",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",

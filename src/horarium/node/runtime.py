@@ -12,6 +12,7 @@ from typing import Any
 
 from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
+from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
 from horarium.model import BusTarget, HttpTarget, Job, Run, Target
@@ -71,7 +72,7 @@ class Runtime:
         self._hurried = asyncio.Event()
 
     def _make_shared(self) -> Shared:
-        pruner = Pruner(self.store, self.telemetry, self.clock)
+        pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         operations = Operations(
             self.store,
             self.clock,
@@ -80,6 +81,7 @@ class Runtime:
             _TargetCheck(self),
             settled=_Settled(self.telemetry, pruner, self.clock),
             cancel_asked=self._cancel_asked,
+            check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         leases = Leases(self.store, self.clock)

@@ -13,6 +13,7 @@ from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
 from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
+from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.explaining import Explaining
@@ -46,6 +47,7 @@ class Operations:
         check_target: TargetCheck,
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        check_channel: ChannelCheck = lambda channel: None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -57,6 +59,7 @@ class Operations:
         self.versions = Versions(store)
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
         triggering = Triggering(store, clock, signal, entropy, self.reconciler)
+        self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
         self.explaining = Explaining(store, clock, self.jobs, self.versions)

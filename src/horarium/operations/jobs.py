@@ -247,7 +247,7 @@ class JobOperations:
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 
-        await self._changes.change(name, decide, lambda job: Reach.ALL)
+        await self._changes.change(name, decide, lambda job: Reach.COUNTED)
         (stored,) = await self._store.get_runs([made[0].id])
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)

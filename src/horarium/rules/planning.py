@@ -58,6 +58,7 @@ LISTED_STEPS = 20_000
 
 PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
+ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 """Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
 moment, and the next one waits for it."""
@@ -85,6 +86,14 @@ class Dropped(NamedTuple):
 def needs_unfinished(job: Job) -> bool:
     """Whether planning this job depends on its unfinished runs."""
     return job.overlap is not Overlap.ALLOW or job.buffer_max is not None
+
+
+def counted_runs(job: Job) -> tuple[int, int] | None:
+    """How many of its unfinished runs, and how many of its pending ones, the overlap policy counts: beyond these
+    numbers more make no difference. None: it needs them all."""
+    if job.overlap in ENDS_OTHERS:
+        return None
+    return _UNFINISHED_MAX.get(job.overlap, 0), job.buffer_max or 0
 
 
 def plans_when_due(job: Job) -> bool:
@@ -345,7 +354,7 @@ def apply_overlap(
     runs: list[Run] = []
     skipped: list[Dropped] = []
     owed = list(owed)
-    if job.overlap in (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER):
+    if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         owed = owed[-1:]
         changes = _end_others(job, unfinished, now) if owed else []

@@ -152,6 +152,7 @@ class Assembly:
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
                 lead=0.25 + fraction(options.name, "planner") / 2,
+                tracing=shared.operations.tracing,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -30,6 +30,7 @@ from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
+from horarium.services.spans import make_spans
 from horarium.services.telemetry import Telemetry
 
 __all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
@@ -83,6 +84,8 @@ class Runtime:
             cancel_asked=self._cancel_asked,
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
         )
+        self.telemetry.spans = make_spans()
+        operations.tracing.recording = self.telemetry.spans is not None
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         leases = Leases(self.store, self.clock)
         collector = Collector(operations.settling, leases, self.clock, self.telemetry)
@@ -142,6 +145,8 @@ class Runtime:
         for part in reversed(self._parts):
             await part.stop()
         await self.store.close()
+        if self.telemetry.spans is not None:
+            await asyncio.to_thread(self.telemetry.spans.close)
 
     @property
     def running(self) -> bool:

@@ -23,6 +23,7 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    ExternalTarget,
     Job,
     Plan,
     Run,
@@ -55,6 +56,11 @@ CURSOR_AHEAD = 60 * SECOND
 """A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
 LISTED_STEPS = 20_000
 """Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
+
+GRACE_SECONDS = 3600.0
+"""How long work that is done elsewhere is waited for, where its job does not say."""
+SILENCE_SECONDS = 24 * 3600.0
+"""How long it may take once it has begun, where its job does not say."""
 
 PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
@@ -410,6 +416,11 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     elif cause is Cause.MANUAL:
         due_at = now
     timeouts = job.timeouts
+    elsewhere = isinstance(job.target, ExternalTarget)
+    start_seconds = GRACE_SECONDS if elsewhere and timeouts.start_seconds is None else timeouts.start_seconds
+    lease_seconds = timeouts.heartbeat_seconds
+    if elsewhere:
+        lease_seconds = timeouts.execution_seconds or SILENCE_SECONDS
     return Run(
         id=run_id(job.id, fire_at),
         queue=job.queue,
@@ -421,12 +432,12 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
         priority=job.priority,
         cause=cause,
         payload=payload,
-        concurrency_key=job.concurrency.key if job.concurrency else None,
-        concurrency_max=job.concurrency.max if job.concurrency else 0,
-        serial=job.overlap in _SERIAL,
-        lease_seconds=timeouts.heartbeat_seconds,
+        concurrency_key=job.concurrency.key if job.concurrency and not elsewhere else None,
+        concurrency_max=job.concurrency.max if job.concurrency and not elsewhere else 0,
+        serial=job.overlap in _SERIAL and not elsewhere,
+        lease_seconds=lease_seconds,
         execution_seconds=timeouts.execution_seconds,
-        start_by=None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds),
+        start_by=None if start_seconds is None else due_at + to_micros(start_seconds),
     )
 
 

@@ -223,6 +223,7 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
         client_id=settings.oidc_client_id,
+        public_url=settings.public_url,
         news=runtime.news,
         pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
         documented=_documented(settings),

@@ -20,6 +20,7 @@ from horarium.operations.changes import last_runs
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
 from horarium.rules.planning import needs_unfinished, plan, plans_when_due
 from horarium.services.clock_steps import ClockSteps
@@ -58,7 +59,9 @@ class Planner(Service):
         catch_up_per_second: float = 100.0,
         jobs_max: int = JOBS_MAX,
         lead: float = 0.5,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing or Tracing()
         self.wake = Wake()
         self._store = store
         self._signal = signal
@@ -165,7 +168,13 @@ class Planner(Service):
             carried_out += await self._commit_batch(batch, now)
         return carried_out
 
+    def _traced(self, planned: Plan) -> Plan:
+        if not self._tracing.recording:
+            return planned
+        return replace(planned, runs=tuple(self._tracing.mark(run) for run in planned.runs))
+
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
+        batch = [self._traced(planned) for planned in batch]
         followed = await self._following.plans(batch, now)
         committed = await self._store.commit_plans(followed, now)
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]

@@ -77,7 +77,8 @@ def _gates(text: str) -> str:
     if "busy (key, held)" not in text:
         return text
     if "counted" in text:
-        text = "WITH looked_at AS (" + text[text.index("SELECT this.due_at") :]
+        rest = text[text.index("SELECT this.due_at") :]
+        text = f"WITH looked_at AS ({rest}" if "looked_at AS" in text else rest
         counted = "(SELECT {0}held FROM {1} WHERE {0}key = this.concurrency_key)"
         given = counted.format("c.", "unnest($9::bytea[], $10::int8[]) AS c (key, held)")
         text = text.replace(counted.format("", "counted"), given)
@@ -128,11 +129,11 @@ class OldConnection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    async def fetch(self, query: str, *values: Any) -> Any:
-        return await self._connection.fetch(translated(query), *values)
+    async def fetch(self, query: str, *values: Any, **how: Any) -> Any:
+        return await self._connection.fetch(translated(query), *values, **how)
 
-    async def execute(self, query: str, *values: Any) -> Any:
-        return await self._connection.execute(translated(query), *values)
+    async def execute(self, query: str, *values: Any, **how: Any) -> Any:
+        return await self._connection.execute(translated(query), *values, **how)
 
 
 class OldPool(Pool):

@@ -19,7 +19,7 @@ from horarium.stores.cockroach.session import CockroachSession
 from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, runs
 from horarium.stores.postgres.claim import Level
-from horarium.stores.postgres.connect import Connection, Location
+from horarium.stores.postgres.connect import Connection, Location, teach_arrays
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import PostgresStore
@@ -60,6 +60,7 @@ class CockroachStore(PostgresStore):
         if not hasattr(connection, "fetch"):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
+        teach_arrays(connection)
         return await runs.add_runs(self._session(connection), runs_) if runs_ else []
 
     def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:

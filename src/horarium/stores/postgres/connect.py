@@ -162,7 +162,7 @@ async def connect(location: Location) -> Connection:
                 max_cached_statement_lifetime=0,
                 server_settings=settings_of(location),
             )
-    _teach(connection)
+    teach_arrays(connection)
     _keep_alive(connection)
     return connection
 
@@ -174,7 +174,7 @@ async def first_value(connection: Connection, query: str, *values: Any) -> Any:
     return rows[0][0] if rows else None
 
 
-def _teach(connection: Connection) -> None:
+def teach_arrays(connection: Connection) -> None:
     """What arrays there are. The driver would ask each server for itself, on each connection, by a query that takes
     CockroachDB many seconds."""
     rows = [

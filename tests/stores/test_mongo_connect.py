@@ -144,16 +144,25 @@ def test_anything_else_is_a_bug() -> None:
 
 
 @pytest.mark.slow
-async def test_a_standalone_server_is_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], r"standalone.*--replSet rs0 .*mongosh 'mongodb://127.0.0.1:\d+/\?directConnection=true' --eval"),
+        (["--replSet", "rs0"], r"never initiated; run once: mongosh .* --eval 'rs.initiate\(\)'"),
+    ],
+)
+async def test_a_server_that_is_no_set_is_refused_with_what_to_do(options: list[str], said: str) -> None:
     def command(folder: Path, port: int) -> list[str]:
         program = str(Path(sys.prefix) / "bin" / "mongod")
-        return [program, "--dbpath", str(folder), "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket"]
+        return [
+            program, "--dbpath", str(folder), "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket", *options
+        ]  # fmt: skip
 
     server = ServerProcess("mongo-alone", command)
     server.start()
     try:
-        with pytest.raises(InvalidSetting, match=r"standalone.*--replSet"):
-            await MongoStore(f"mongodb://127.0.0.1:{server.port}/horarium").open()
+        with pytest.raises(InvalidSetting, match=said):
+            await MongoStore(f"mongodb://127.0.0.1:{server.port}/horarium?directConnection=true").open()
     finally:
         server.stop()
 

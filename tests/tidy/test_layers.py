@@ -7,7 +7,7 @@ import tomllib
 
 from tests.tidy.source import PACKAGE, ROOT
 
-LAYERS_MAX = 11
+LAYERS_MAX = 12
 
 
 def declared() -> list[set[str]]:

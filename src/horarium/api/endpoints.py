@@ -24,10 +24,17 @@ from horarium.access.roles import Principal, Scope
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
+from horarium.operations.tracing import asked_under
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
 REQUEST_ID_BYTES = 16
+
+
+def origin_of(scope: Any, caller: Principal) -> Origin:
+    """This caller, in a new request from the address that the ASGI scope names."""
+    client = scope.get("client")
+    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=client[0] if client else "")
 
 
 class Call(Struct):
@@ -46,9 +53,7 @@ class Call(Struct):
     @property
     def origin(self) -> Origin:
         """Who changes something, by which request, from where; each time that it is asked for, of a new name."""
-        client = self.request.scope.get("client")
-        address = client[0] if client else ""
-        return Origin(principal=self.principal, request_id=urandom(REQUEST_ID_BYTES).hex(), address=address)
+        return origin_of(self.request.scope, self.principal)
 
 
 class Example(Struct, frozen=True):
@@ -112,7 +117,7 @@ def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
         query = None if endpoint.query is None else read_query(request, endpoint.query)
         body = await _body(request, endpoint)
         call = Call(request, query, body)
-        with acting(call.origin if changes else None):
+        with acting(call.origin if changes else None), asked_under(request.headers.get("traceparent")):
             return await endpoint.handle(call)
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}

@@ -18,10 +18,17 @@ COMMANDS = {
     "pruner": "horarium.cli.serve:pruner",
     "job": "horarium.cli.job:job",
     "run": "horarium.cli.run:run",
+    "channel": "horarium.cli.channel:channel",
     "preview": "horarium.cli.preview:preview",
     "status": "horarium.cli.status:status",
+    "login": "horarium.cli.login:login",
+    "logout": "horarium.cli.login:logout",
+    "whoami": "horarium.cli.login:whoami",
+    "key": "horarium.cli.key:key",
+    "audit": "horarium.cli.audit:audit",
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
+    "door": "horarium.cli.door:door",
     "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
@@ -33,10 +40,17 @@ SUMMARIES = {
     "pruner": "Run only the pruner, which forgets old runs.",
     "job": "Define, show, pause, trigger, import and export jobs.",
     "run": "List, show, cancel and retry runs.",
+    "channel": "Define and try where notifications go.",
     "preview": "Show when a trigger would fire.",
     "status": "Is all well? Nodes, queues, failures.",
+    "login": "Sign in, to act in your own name.",
+    "logout": "Forget a sign-in.",
+    "whoami": "Show as whom the server knows you.",
+    "key": "Make, list and revoke named keys.",
+    "audit": "Who changed what, when, and what it was before.",
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
+    "door": "Take over from another scheduler.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -45,9 +59,10 @@ cli = Lazy(
     commands=COMMANDS,
     summaries=SUMMARIES,
     sections={
-        "Jobs and runs": ("job", "run", "preview", "status"),
-        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store"),
+        "Jobs and runs": ("job", "run", "channel", "preview", "status"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
         "Workers": ("worker",),
+        "Access": ("login", "logout", "whoami", "key", "audit"),
         "This command": ("completion",),
     },
     help="""Horarium, a durable job scheduler.

@@ -26,7 +26,7 @@ else:
 
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
-TARGET_FLAGS = ("http", "queue", "handler", "bus")
+TARGET_FLAGS = ("http", "queue", "handler", "bus", "external")
 HTTP_FLAGS = (
     "method", "header", "body", "body_file", "http_timeout", "expected_status", "signing_secret", "callback",
 )  # fmt: skip
@@ -232,7 +232,7 @@ def is_cron(text: str) -> bool:
 
 def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the target that the flags give, with its type if they say it. Raises UsageError for two."""
-    given = [name for name in TARGET_FLAGS if flags.get(name) is not None]
+    given = [name for name in TARGET_FLAGS if flags.get(name) not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"give one target, not {' and '.join('--' + name for name in given)}")
     fields = _http_fields(flags)
@@ -244,6 +244,8 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         return fields
     if given[0] != "http" and (strange := [name for name in HTTP_FLAGS if flags.get(name)]):
         raise click.UsageError(f"--{strange[0].replace('_', '-')} belongs to --http; a target of --{given[0]} has none")
+    if given[0] == "external":
+        return {"type": "external", **fields}
     key = {"http": "url", "queue": "queue", "handler": "name", "bus": "bus"}[given[0]]
     return {"type": given[0], key: flags[given[0]], **fields}
 
@@ -390,3 +392,9 @@ def since_moment(text: str, now: datetime) -> datetime:
             f"{text!r} is neither an instant such as 2026-12-24T18:00:00Z nor a time ago such as 30m or 2d"
         )
     return moment
+
+
+def until_moment(text: str, now: datetime) -> datetime:
+    """An instant, or a duration that lies after `now`."""
+    seconds = duration_seconds(text)
+    return since_moment(text, now) if seconds is None else now + timedelta(seconds=seconds)

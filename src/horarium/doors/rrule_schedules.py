@@ -1,7 +1,7 @@
 """Schedules of rrule-scheduler as jobs, and back.
 
 A schedule's id is the job's name, its name the job's title. A rule without DTSTART is given the instant of its creation
-as one, so that it keeps its phase; how it was sent stands in a label, and it is shown as it was sent.
+as one, so that it keeps its phase; how it was sent is in a label, and it is shown as it was sent.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LEASE_SECONDS = 900
 
 
 class Listed(Struct):
-    """A job as it stands in a jobs.json."""
+    """A job as a jobs.json has it."""
 
     url: str
     interval_s: float | None = None
@@ -53,7 +53,7 @@ def definition(listed: Listed, default_interval: float, jitter: float) -> dict[s
     return {
         "name": id,
         "title": listed.url[:200],
-        "trigger": {"type": "interval", "every_seconds": seconds},
+        "trigger": {"type": "interval", "every_seconds": seconds, "from": "end"},
         "target": {"type": "queue", "queue": QUEUE, "payload": payload},
         "labels": {LABEL: NAME},
         "overlap": "skip",

@@ -1,6 +1,6 @@
 """Jobs and runs of simple-scheduler as ours, and back.
 
-What can't be read from a job of ours (durations of 0, the next run as it was sent) stands in a label. Its names may be
+What can't be read from a job of ours (durations of 0, the next run as it was sent) is in a label. Its names may be
 any text: those that are no names here are spelt out (`model.name_for`), and go to the broker as they were.
 """
 

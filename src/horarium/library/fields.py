@@ -22,9 +22,6 @@ from horarium.wire.faults import find_faults, say_faults, unknown_names
 
 Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
 CatchUpWord = Literal["none", "latest", "all"]
-OccasionWord = Literal[
-    "completed", "failed", "attempt_failed", "cancelled", "missed", "not_started", "late", "overdue", "recovered"
-]  # fmt: skip
 OverlapWord = Literal["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]
 
 
@@ -35,6 +32,7 @@ class SchedulerOptions(TypedDict, total=False):
     node_name: str | None
     allow_private_targets: bool
     signing_secret: str | None
+    smtp_url: str | None
     report_url: str | None
     report_secret: str | None
     plan_ahead_seconds: float
@@ -44,6 +42,7 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    audit_retention_seconds: float | None
     metrics_jobs_max: int
     run_log_seconds: float
     run_log_bytes_max: int
@@ -70,7 +69,7 @@ class JobFields(TypedDict, total=False):
     retention: Retention | Mapping[str, Any]
     title: str | None
     buffer_max: int | None
-    on: Mapping[OccasionWord, Sequence[Follow | Mapping[str, Any]]]
+    on: Mapping[str, Sequence[Follow | Mapping[str, Any]]]
 
 
 class TargetFields(TypedDict, total=False):

@@ -9,8 +9,7 @@
         await scheduler.add_job("nightly", cron("0 3 * * *", timezone="Europe/Berlin"), handler="report")
         await scheduler.run_forever()
 
-`async with` opens the store; `start` sets the services going in the background; `run_forever` does so and waits for a
-signal. Everything that the server does can be done from here, on the same store, at the same time.
+`async with` opens the store; `start` sets the services going; `run_forever` does so and waits for a signal.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidJob, InvalidRequest
 from horarium.interrupts import on_signals
+from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
@@ -51,7 +51,7 @@ LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 log = logging.getLogger("horarium")
 
 
-class Scheduler(Looking, ManyRuns):
+class Scheduler(ChannelMethods, Looking, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
     `job` make: programs that share a namespace give a name each. Raises UnknownArgument or InvalidSetting."""
 

@@ -197,6 +197,14 @@ class SyncScheduler:
     retry_runs = blocking(Scheduler.retry_runs)
     stats = blocking(Scheduler.stats)
 
+    # ---- channels
+
+    put_channel = blocking(Scheduler.put_channel)
+    get_channel = blocking(Scheduler.get_channel)
+    list_channels = blocking(Scheduler.list_channels)
+    delete_channel = blocking(Scheduler.delete_channel)
+    test_channel = blocking(Scheduler.test_channel)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -136,6 +136,24 @@ def _unknown(scheme: str, url: str) -> InvalidSetting:
 def make_store(url: str, namespace: str = "default") -> Store:
     """Only the store of a URL, not opened yet. Raises InvalidSetting."""
     return make_backend(url, namespace).store
+
+
+async def read_collection(url: str, collection: str, database: str) -> list[dict[str, Any]]:
+    """What another system keeps in a collection of a MongoDB. Raises InvalidSetting or StoreUnavailable."""
+    if urlsplit(url).scheme not in ("mongodb", "mongodb+srv"):
+        raise InvalidSetting(f"{url!r} is no MongoDB; give mongodb://HOST/DATABASE", field="url")
+    need_driver("mongodb", STORE_DRIVERS, "url")
+    from horarium.stores.mongo.elsewhere import read_collection as read
+
+    return await read(url, collection, database)
+
+
+async def read_hash(url: str, key: str) -> list[bytes]:
+    """The values of a hash that another system keeps in a Redis. Raises InvalidSetting or StoreUnavailable."""
+    need_driver("redis", STORE_DRIVERS, "url")
+    from horarium.stores.redis.elsewhere import read_hash as read
+
+    return await read(url, key)
 
 
 def make_bus(url: str) -> Bus:

@@ -23,7 +23,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import Forbidden, NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
-from horarium.operations.auditing import out_of_reach, summary, told_asked, told_run
+from horarium.operations.auditing import told_asked, told_cancel, told_runs, within_reach
 from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, pause_after
 from horarium.operations.runs import RETRIED, fresh_run
@@ -156,11 +156,8 @@ class Bulk:
             _keyed(put_off(fresh_run(run, id=id, now=now), asked[run.id]), run)
             for run, id in zip(reversed(runs), ids, strict=True)
         ]
-        entries = {
-            new.id: told_run("run.retry", run, now, after=summary(new))
-            for new, run in zip(again, reversed(runs), strict=True)
-        }
-        added = sum(await self._store.add_runs(again, entries))
+        told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
+        added = sum(await self._store.add_runs(again, told_runs(again, now, told)))
         announce_runs(self._signal, again)
         left[RETRIED_BEFORE] += len(runs) - added
         return added
@@ -265,9 +262,7 @@ class Bulk:
 
     def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:
         after = cancel(run, retention_of(run, job), now, reason)
-        shown = {"state": after.state, "reason": reason}
-        entry = told_run("run.cancel", run, now, before={"state": run.state}, after=shown)
-        return RunChange(after, run.token, run.state, records=entry)
+        return RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now))
 
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
@@ -277,8 +272,7 @@ class Bulk:
 
 def _reached(runs: Sequence[Run], states: frozenset[State]) -> list[Run]:
     """Those in these states that the caller may touch."""
-    origin = who_acts()
-    return [run for run in runs if run.state in states and out_of_reach(origin, run) is None]
+    return [run for run in runs if run.state in states and within_reach(run)]
 
 
 def _has_error(run: Run, text: str | None) -> bool:

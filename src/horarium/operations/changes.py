@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant
 from horarium.errors import NotFound
-from horarium.model import UNFINISHED, Job, Plan, Run
+from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
@@ -26,7 +26,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
-from horarium.rules.planning import fires_in_window, last_run_id, needs_unfinished, plan
+from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
 
 PROBED_FIRES = 16
@@ -41,6 +41,8 @@ class Reach(Enum):
     """Those of fire times that lie ahead."""
     SOME = "some"
     """Those ahead, and the newest of the rest, as one page has them; what is left follows after the change."""
+    COUNTED = "counted"
+    """As many as the overlap policy counts."""
     ALL = "all"
 
 
@@ -150,7 +152,9 @@ class Changes:
         match reach:
             case Reach.NONE:
                 return []
-            case Reach.ALL:
+            case Reach.COUNTED if (numbers := counted_runs(job)) is not None:
+                return await self._counted(job, *numbers)
+            case Reach.ALL | Reach.COUNTED:
                 return (await self._store.unfinished_runs([job.id]))[job.id]
         where = RunFilter(job=job.name, states=UNFINISHED, since=now + 1 if reach is Reach.AHEAD else None)
         found: list[Run] = []
@@ -162,6 +166,22 @@ class Changes:
             enough = reach is Reach.SOME and found and found[-1].fire_at <= now
             if after is None or enough:
                 return found
+
+    async def _counted(self, job: Job, unfinished: int, pending: int) -> list[Run]:
+        """That many of each, as far as there are any."""
+        found: dict[str, Run] = {}
+        for states, number in ((UNFINISHED, unfinished), (frozenset({State.PENDING}), pending)):
+            after: str | None = None
+            while number > 0:
+                page = await self._store.list_runs(
+                    RunFilter(job=job.name, states=states), after, min(number, BATCH_MAX)
+                )
+                runs = [run for run in page.items if run.job_id == job.id]
+                found.update((run.id, run) for run in runs)
+                number, after = number - len(runs), page.next_after
+                if after is None:
+                    break
+        return list(found.values())
 
     async def _ran(self, job: Job, now: Instant) -> list[Instant]:
         """Fire times of a paused job beyond its cursor that have a run, ascending."""

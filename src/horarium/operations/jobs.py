@@ -23,6 +23,7 @@ from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
+from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
@@ -243,11 +244,12 @@ class JobOperations:
                 return None
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
-            made[:] = [replace(run, unique_key=unique_key, cause=cause)]
+            asked_for = replace(run, unique_key=unique_key, cause=cause)
+            made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 
-        await self._changes.change(name, decide, lambda job: Reach.ALL)
+        await self._changes.change(name, decide, lambda job: Reach.COUNTED)
         (stored,) = await self._store.get_runs([made[0].id])
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)

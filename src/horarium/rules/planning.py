@@ -23,6 +23,7 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    ExternalTarget,
     Job,
     Plan,
     Run,
@@ -56,8 +57,14 @@ CURSOR_AHEAD = 60 * SECOND
 LISTED_STEPS = 20_000
 """Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
 
+GRACE_SECONDS = 3600.0
+"""How long work that is done elsewhere is waited for, where its job does not say."""
+SILENCE_SECONDS = 24 * 3600.0
+"""How long it may take once it has begun, where its job does not say."""
+
 PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
+ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 """Claimed one at a time. `terminate_other` too: a run that was claimed just before its end was decided goes on for a
 moment, and the next one waits for it."""
@@ -85,6 +92,14 @@ class Dropped(NamedTuple):
 def needs_unfinished(job: Job) -> bool:
     """Whether planning this job depends on its unfinished runs."""
     return job.overlap is not Overlap.ALLOW or job.buffer_max is not None
+
+
+def counted_runs(job: Job) -> tuple[int, int] | None:
+    """How many of its unfinished runs, and how many of its pending ones, the overlap policy counts: beyond these
+    numbers more make no difference. None: it needs them all."""
+    if job.overlap in ENDS_OTHERS:
+        return None
+    return _UNFINISHED_MAX.get(job.overlap, 0), job.buffer_max or 0
 
 
 def plans_when_due(job: Job) -> bool:
@@ -345,7 +360,7 @@ def apply_overlap(
     runs: list[Run] = []
     skipped: list[Dropped] = []
     owed = list(owed)
-    if job.overlap in (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER):
+    if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         owed = owed[-1:]
         changes = _end_others(job, unfinished, now) if owed else []
@@ -401,6 +416,11 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     elif cause is Cause.MANUAL:
         due_at = now
     timeouts = job.timeouts
+    elsewhere = isinstance(job.target, ExternalTarget)
+    start_seconds = GRACE_SECONDS if elsewhere and timeouts.start_seconds is None else timeouts.start_seconds
+    lease_seconds = timeouts.heartbeat_seconds
+    if elsewhere:
+        lease_seconds = timeouts.execution_seconds or SILENCE_SECONDS
     return Run(
         id=run_id(job.id, fire_at),
         queue=job.queue,
@@ -412,12 +432,12 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
         priority=job.priority,
         cause=cause,
         payload=payload,
-        concurrency_key=job.concurrency.key if job.concurrency else None,
-        concurrency_max=job.concurrency.max if job.concurrency else 0,
-        serial=job.overlap in _SERIAL,
-        lease_seconds=timeouts.heartbeat_seconds,
+        concurrency_key=job.concurrency.key if job.concurrency and not elsewhere else None,
+        concurrency_max=job.concurrency.max if job.concurrency and not elsewhere else 0,
+        serial=job.overlap in _SERIAL and not elsewhere,
+        lease_seconds=lease_seconds,
         execution_seconds=timeouts.execution_seconds,
-        start_by=None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds),
+        start_by=None if start_seconds is None else due_at + to_micros(start_seconds),
     )
 
 

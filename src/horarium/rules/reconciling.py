@@ -21,10 +21,8 @@ from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import CLAIMED, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.planning import PLANNED_CAUSES
+from horarium.rules.planning import ENDS_OTHERS, PLANNED_CAUSES
 from horarium.rules.settling import cancel, noted, terminate
-
-ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 
 
 def reconcile(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:

@@ -27,6 +27,7 @@ from horarium.model import (
     Disposition,
     Event,
     EventKind,
+    ExternalTarget,
     Failed,
     Job,
     Outcome,
@@ -64,7 +65,9 @@ _DEFAULT = RunPolicy()
 
 
 def retry_of(run: Run, job: Job | None) -> Retry:
-    """The retry policy in force: the job's, or a one-off run's own."""
+    """The retry policy in force: the job's, or a one-off run's own. Work that is done elsewhere has one attempt."""
+    if job is not None and isinstance(job.target, ExternalTarget):
+        return replace(job.retry, attempts_max=1)
     return job.retry if job is not None else (run.policy or _DEFAULT).retry
 
 

@@ -90,6 +90,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={"secret": "all", "expected": "whsec_ followed by base64"},
         ),
     ] = None
+    smtp_url: Annotated[
+        Annotated[str, Meta(pattern=r"^smtps?://[^\s]+$", max_length=2_048)] | None,
+        Meta(
+            description="Mail server for channels of type email; `?from=ADDRESS` says who writes.",
+            extra={"secret": "password", "expected": "a URL such as smtps://USER:PASSWORD@mail.example.org"},
+        ),
+    ] = None
     allow_private_targets: Annotated[bool, Meta(description="Let HTTP targets be private or loopback addresses.")] = (
         False
     )
@@ -122,6 +129,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     oidc_audience: Annotated[
         Text | None,
         Meta(description="What `aud` of an access token must hold; `any`: it is not checked."),
+    ] = None
+    oidc_client_id: Annotated[
+        Text | None,
+        Meta(description="Client at the issuer for the sign-in of people, in the dashboard and with `horarium login`."),
+    ] = None
+    oidc_client_secret: Annotated[
+        Text | None,
+        Meta(
+            description="Secret of that client, if it has one; it stays in the server.",
+            extra={"secret": "all", "expected": "the secret as the issuer shows it"},
+        ),
     ] = None
     oidc_roles_claim: Annotated[
         Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
@@ -172,6 +190,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
         30.0
     )
+    audit_retention_seconds: Annotated[
+        float,
+        Meta(
+            ge=3_600,
+            le=3_155_760_000,
+            description="How long audit entries are kept, and the versions of jobs that were deleted.",
+        ),
+    ] = 31_536_000.0
     run_log_seconds: Annotated[
         float, Meta(ge=0, le=316_224_000, description="How long the log of a run is kept, from when the run was made.")
     ] = 604_800.0
@@ -216,10 +242,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=60, description="How long a scrape worker waits for a job.")
     ] = 30.0
     scrape_jitter_seconds: Annotated[
-        float, Meta(ge=0, le=86_400, description="Scrape jobs are spread over this many seconds after their fire time.")
+        float,
+        Meta(ge=0, le=86_400, description="How far `door scrape-scheduler job` spreads runs after their fire time."),
     ] = 30.0
     scrape_default_interval_seconds: Annotated[
-        float, Meta(ge=1, le=315_619_200, description="The interval of scrape jobs that have none.")
+        float,
+        Meta(
+            ge=1, le=315_619_200, description="The interval that `door scrape-scheduler job` gives to jobs without one."
+        ),
     ] = 300.0
     uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
         "auto"

@@ -133,13 +133,22 @@ async def verify(client: Any, location: Location) -> None:
     with translated(location):
         hello = await client.admin.command("hello")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
-        raise InvalidSetting(
-            f"{location.shown} is a standalone server, which has no transactions; make it a replica set (one node is "
-            "enough): start mongod with --replSet rs0 and run rs.initiate() once",
-            field="store",
-        )
+        raise InvalidSetting(f"{location.shown} {_not_a_set(hello, location)}", field="store")
     if hello.get("maxWireVersion", 0) < WIRE_VERSION_MIN:
         raise InvalidSetting(f"{location.shown} is too old; MongoDB {SERVER_MIN} or later is needed", field="store")
+
+
+def _not_a_set(hello: dict[str, Any], location: Location) -> str:
+    """What to type to make a replica set of a lone server; its data stays."""
+    host = location.shown.partition("://")[2].partition("/")[0]
+    initiate = f"mongosh 'mongodb://{host}/?directConnection=true' --eval 'rs.initiate()'"
+    if hello.get("isreplicaset"):
+        return f"was started as a replica set and never initiated; run once: {initiate}"
+    return (
+        "is a standalone server, which has no transactions; make it a replica set (one node is enough, its data "
+        "stays): start it again with --replSet rs0 beside its other options (or replication.replSetName: rs0 in "
+        f"mongod.conf), and run once: {initiate}"
+    )
 
 
 def concerns() -> tuple[Any, Any]:

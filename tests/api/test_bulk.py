@@ -93,7 +93,8 @@ async def test_a_unique_key_is_held_by_one_run(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "target"), ({"target": {"type": "queue"}}, "target.queue"), ({"target": {"type": "x"}}, "target.type"),
+        ({}, "target"), ({"target": {"type": "external"}}, "target"),
+        ({"target": {"type": "queue"}}, "target.queue"), ({"target": {"type": "x"}}, "target.type"),
         ({"target": QUEUE, "at": "2027-01-15T08:00:00Z", "delay_seconds": 1}, "delay_seconds"),
         ({"target": QUEUE, "at": "2027-01-15T08:00:00"}, "at"), ({"target": QUEUE, "at": "1960-01-15T08:00:00Z"}, "at"),
         ({"target": QUEUE, "delay_seconds": -1}, "delay_seconds"),

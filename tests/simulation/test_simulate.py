@@ -185,7 +185,14 @@ def test_a_keeper_that_is_not_woken_for_short_leases_is_caught(monkeypatch: pyte
     assert_caught(MemoryStore)
 
 
+def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.7, "buffer_max": 0.3})
+    assert sum(simulate(seed).runs for seed in SEEDS_QUICK) > 200
+
+
 def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.7, "buffer_max": 0.3})
+
     async def nothing(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
         return {}
 

@@ -28,7 +28,7 @@ from horarium.wire.one_offs import RunDefinition
 from horarium.wire.one_offs import read_run as read_fields
 from horarium.wire.views import RunView, run_view
 
-PACE_WAIT_SECONDS_MAX = 10.0
+PACE_WAIT_SECONDS_MAX = 2.0
 """How long a request waits for the instant from which its cursor holds. One that came earlier still does nothing."""
 FILTERS = ("job", "state", "queue", "since", "until", "error_contains")
 

@@ -19,6 +19,7 @@ from horarium.model import (
     PAYLOAD_BYTES_MAX,
     BusTarget,
     Cause,
+    ExternalTarget,
     HandlerTarget,
     HttpTarget,
     QueueTarget,
@@ -74,6 +75,10 @@ def read_run(fields: Mapping[str, Any]) -> RunDefinition:
 
 def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Run:
     """The pending run of a definition. Raises InvalidRequest, or InvalidJob for a target that may not be used."""
+    if isinstance(definition.target, ExternalTarget):
+        raise InvalidRequest(
+            "target: work that is done elsewhere pings the address of a job; define one", field="target"
+        )
     target = keep_secrets(definition.target, None)
     check_target(target)
     policy = RunPolicy(definition.retry, definition.timeouts, definition.retention)

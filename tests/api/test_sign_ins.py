@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from horarium.api.problems import TooManyFailures
+from horarium.api.refused import AGAIN_SECONDS, ALL_MAX, Refused
 from horarium.api.sign_ins import (
     ADDRESSES_MAX,
     FREE_FAILURES,
@@ -16,8 +19,10 @@ from horarium.api.sign_ins import (
     SignIns,
     origin_of,
 )
+from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
+from tests.waiting import until
 
 from .conftest import Api
 
@@ -143,3 +148,56 @@ async def test_the_reason_of_an_outage_is_for_those_with_a_key(locked_api: Api, 
     known = await locked_api.get("//readyz", headers={"authorization": "Bearer first-key-1234"})
     assert "db.internal" in known.body.decode()
     assert "db.internal" in (await api.get("//readyz")).body.decode()
+
+
+async def test_failed_sign_ins_are_in_the_audit_and_bounded(locked_api: Api) -> None:
+    api = locked_api
+    admin = {"authorization": "Bearer first-key-1234"}
+    for _ in range(5):
+        await api.get("/jobs", headers={"authorization": "Bearer wrong-key-secret"})
+        await api.get("/jobs")
+
+    async def told() -> list[Any]:
+        return list((await api.get("/audit", headers=admin)).json["items"])
+
+    await until(told)
+    (line,) = await told()
+    assert (line["action"], line["outcome"], line["actor"]) == ("sign-in", "refused", "unknown")
+    assert (line["address"], line["after"]["request"]) == ("127.0.0.1", "GET /api/v1/jobs")
+    assert "wrong-key-secret" not in str(line)
+    api.clock.advance(AGAIN_SECONDS)
+    await api.get("/jobs", headers={"authorization": "Bearer wrong"})
+    await until(lambda: _has_two(told))
+
+
+async def _has_two(told: Callable[[], Awaitable[list[Any]]]) -> bool:
+    return len(await told()) == 2
+
+
+async def test_a_change_that_was_refused_is_in_the_audit(locked_api: Api) -> None:
+    api = locked_api
+    admin = {"authorization": "Bearer first-key-1234"}
+    key = (await api.post("/keys", {"name": "low", "roles": ["viewer"]}, headers=admin)).json["key"]
+    for method in ("GET", "DELETE", "DELETE"):
+        await api.send(method, "/keys/x", headers={"authorization": f"Bearer {key}"})
+
+    async def told() -> list[Any]:
+        return list((await api.get("/audit?actor=low", headers=admin)).json["items"])
+
+    await until(told)
+    (line,) = await told()
+    assert (line["action"], line["object"], line["outcome"]) == ("access", "DELETE /api/v1/keys/x", "refused")
+    assert line["after"] == {"missing_scopes": ["admin"]}
+
+
+async def test_an_outage_costs_no_refusal(locked_api: Api) -> None:
+    locked_api.failing.add("put_records")
+    assert (await locked_api.get("/jobs", headers={"authorization": "Bearer wrong"})).status == 401
+
+
+def test_all_addresses_together_are_bounded() -> None:
+    clock = ManualClock(NOW)
+    refused = Refused(MemoryStore(), clock)
+    assert sum(refused._may_tell(f"address/{number}") for number in range(2 * ALL_MAX)) == ALL_MAX
+    clock.advance(AGAIN_SECONDS)
+    assert refused._may_tell("address/0")

@@ -259,6 +259,7 @@ SECRETS = {
     "store": "postgresql://me:hunter2@db/x",
     "api_keys": "first-key-1234\nsecond-key-5678\n",
     "signing_secret": "whsec_aHVudGVyMg==\n",
+    "oidc_client_secret": "hunter2-of-the-issuer\n",
     "bus_urls": "amqp://me:hunter2@rabbit/\norders=nats://nats:4222",
 }
 

@@ -7,10 +7,14 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 
+from horarium.access.issuer import Issuer
+from horarium.access.tokens import TokenPolicy, Tokens
 from horarium.api.app import create_app
+from horarium.dashboard.app import dashboard
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
 from tests.waiting import PATIENCE
@@ -19,8 +23,18 @@ from tests.waiting import PATIENCE
 class LiveServer:
     """Started and stopped as a whole; may be started again on the same port, with an empty store."""
 
-    def __init__(self, api_keys: Sequence[str] = (), store: str = "memory://") -> None:
+    def __init__(
+        self,
+        api_keys: Sequence[str] = (),
+        store: str = "memory://",
+        *,
+        issuer: str | None = None,
+        audience: str = "",
+        pages: bool = False,
+    ) -> None:
+        self._pages = pages
         self._api_keys = api_keys
+        self._issuer, self._audience = issuer, audience
         self._store = store
         self._socket = _listen(0)
         self.port: int = self._socket.getsockname()[1]
@@ -67,6 +81,10 @@ class LiveServer:
             health=runtime.health,
             telemetry=runtime.telemetry,
             api_keys=self._api_keys,
+            news=runtime.news,
+            pages=partial(dashboard, tally=runtime.telemetry.tally) if self._pages else None,
+            tokens=self._tokens(runtime),
+            client_id="horarium",
         )
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
         server = uvicorn.Server(config)
@@ -77,9 +95,15 @@ class LiveServer:
         self._ready.set()
         await self._stopping.wait()
         runtime.claims.close()
+        runtime.news.close()
         ticks.cancel()
         await server.shutdown(sockets=[self._socket])
         await runtime.close()
+
+    def _tokens(self, runtime: Runtime) -> Tokens | None:
+        if self._issuer is None:
+            return None
+        return Tokens(Issuer(self._issuer, runtime.clock), TokenPolicy(audience=self._audience), runtime.clock)
 
 
 async def _tick(server: uvicorn.Server) -> None:
@@ -97,9 +121,11 @@ def _listen(port: int) -> socket.socket:
 
 
 @contextmanager
-def live_server(api_keys: Sequence[str] = ()) -> Iterator[LiveServer]:
+def live_server(
+    api_keys: Sequence[str] = (), *, issuer: str | None = None, audience: str = "", pages: bool = False
+) -> Iterator[LiveServer]:
     """A server for the length of the `with`."""
-    server = LiveServer(api_keys)
+    server = LiveServer(api_keys, issuer=issuer, audience=audience, pages=pages)
     server.start()
     try:
         yield server

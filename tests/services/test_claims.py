@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from horarium.model import State
 from horarium.ports import Claimed, Store, Topic
 from horarium.services import claims as module
 from horarium.services.claims import Claims
+from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting
 from tests.waiting import PATIENCE, until
 
@@ -281,3 +283,51 @@ async def test_no_waiter_leaves_anything_behind(crowd: Waiting) -> None:
         task.cancel()
     await asyncio.wait(crowd.tasks)
     assert (crowd.claims.waiting, crowd.claims._lines, crowd.setting.signal._wakes) == (0, {}, {})
+
+
+@pytest.mark.parametrize("faults", [1, 3])
+async def test_what_was_claimed_for_one_who_leaves_in_an_outage_is_given_back_after_it(
+    setting: Setting, faults: int
+) -> None:
+    store = FaultyStore(setting.store, by_script(*[("settle_runs", Fault.BEFORE)] * faults))
+    claims = Claims(setting.operations_on(store).claiming, setting.clock, setting.signal)
+    poll = asyncio.create_task(claims.claim(["pull/q"], 1, "w", 60))
+    await until(lambda: claims.waiting == 1)
+    await setting.add_run()
+    await claims.step(setting.now)
+    poll.cancel()
+    await asyncio.wait([poll])
+    assert await setting.state() is State.RUNNING
+    for _ in range(faults + 1):
+        with suppress(StoreUnavailable):
+            await claims.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.attempt) == (State.PENDING, 0)
+
+
+async def test_one_who_is_sent_away_twice_while_the_store_claims_takes_nothing_with_him(setting: Setting) -> None:
+    """As where a server ends a request whose client has gone already."""
+    await setting.add_run()
+    claiming, goes_on = asyncio.Event(), asyncio.Event()
+    claim_runs = setting.store.claim_runs
+
+    async def slow(*given: Any) -> Claimed:
+        claimed = await claim_runs(*given)
+        claiming.set()
+        await goes_on.wait()
+        return claimed
+
+    setting.store.claim_runs = slow  # type: ignore[assignment]
+    claims = Claims(setting.operations.claiming, setting.clock, setting.signal)
+    poll = asyncio.create_task(claims.claim(["pull/q"], 1, "w", 60))
+    await claiming.wait()
+    for _ in range(2):
+        poll.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([poll])
+    goes_on.set()
+    await until(lambda: claims.wake.is_set)
+    setting.store.claim_runs = claim_runs  # type: ignore[method-assign]
+    await claims.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.attempt) == (State.PENDING, 0)

@@ -188,3 +188,34 @@ async def test_after_a_step_back_catching_up_is_not_put_off_to_the_future(settin
     await planner.step(START + 50 * SECOND)
     late = [run.due_at for run in await runs(setting) if run.job == "later" and run.cause is Cause.CATCH_UP]
     assert late[0] == START + 50 * SECOND
+
+
+async def test_planners_come_one_after_another_and_the_later_finds_nothing_to_do(setting: Setting) -> None:
+    await setting.add_job()
+    early, late = a_planner(setting, lead=0.75), a_planner(setting, lead=0.25)
+    wakes = [await planner.step(START + 8 * SECOND) or 0 for planner in (early, late)]
+    assert wakes == [START + 9_250_000, START + 9_750_000]
+    await early.step(wakes[0])
+    commit_plans = setting.store.commit_plans
+    written: list[Plan] = []
+
+    async def counted(plans: Sequence[Plan], now: Instant) -> list[bool]:
+        written.extend(plans)
+        return await commit_plans(plans, now)
+
+    setting.store.commit_plans = counted  # type: ignore[method-assign]
+    await late.step(wakes[1])
+    assert ([run.fire_at for run in await runs(setting)], written) == ([START + 10 * SECOND], [])
+
+
+async def test_a_job_that_missed_little_does_not_wait_behind_one_that_missed_much(setting: Setting) -> None:
+    await setting.add_job("often", every=10, catch_up=CatchUp(CatchUpPolicy.ALL))
+    await setting.add_job("seldom", every=900, catch_up=CatchUp(CatchUpPolicy.ALL))
+    setting.clock.advance(1_000)
+    await a_planner(setting, catch_up_per_second=10.0).step(setting.now)
+    caught_up = sorted((run for run in await runs(setting) if run.cause is Cause.CATCH_UP), key=lambda run: run.due_at)
+    jobs = [run.job for run in caught_up]
+    assert (len(jobs), jobs.count("seldom")) == (100, 1)
+    assert "seldom" in jobs[:2]
+    often = [run.fire_at for run in caught_up if run.job == "often"]
+    assert often == sorted(often)

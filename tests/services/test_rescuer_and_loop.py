@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin, entry
+from horarium.access.roles import LOCAL
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
+from horarium.model.records import RecordChange, RecordFilter
 from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Topic
 from horarium.services.pruner import CALM_SECONDS, SWEEP, Pruner
@@ -24,6 +28,7 @@ from horarium.services.service import (
 )
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
+from horarium.wire.definitions import read_definition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.waiting import until
 
@@ -136,6 +141,36 @@ async def test_the_pruner_finds_by_itself_what_another_process_settled(setting: 
         setting.clock.advance(SWEEP / SECOND)
         kept = await setting.store.get_runs([f"run-{round_}-{index}" for index in range(3)])
         assert [run is None for run in kept] == [True, True, False]
+
+
+async def test_the_pruner_forgets_old_audit_entries_and_versions_of_jobs_that_are_gone(setting: Setting) -> None:
+    operations = setting.operations
+    with acting(Origin(principal=LOCAL, request_id="r")):
+        for name in ("stays", "goes"):
+            trigger = {"type": "interval", "every_seconds": 60}
+            await operations.jobs.create_job(
+                read_definition({"name": name, "trigger": trigger, "target": {"type": "queue", "queue": "q"}})
+            )
+        await operations.jobs.delete_job("goes")
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock, DAY / SECOND)
+
+    async def names() -> list[str]:
+        records = (await setting.store.list_records(RecordFilter(), None, 100)).items
+        return sorted(record.name.partition("/")[0] for record in records)
+
+    await pruner.step(setting.now)
+    assert await names() == ["audit"] * 3 + ["ended-job"] + ["version"] * 2
+    setting.clock.advance(DAY / SECOND + 1)
+    await pruner.step(setting.now)
+    assert await names() == ["version"]
+
+
+async def test_without_a_time_to_keep_it_the_audit_stays(setting: Setting) -> None:
+    line = entry(Origin(principal=LOCAL, request_id="r"), "job.update", "job/x", START)
+    await setting.store.put_records([RecordChange(line)])
+    setting.clock.advance(10_000 * DAY / SECOND)
+    await Pruner(setting.store, setting.telemetry, setting.clock).step(setting.now)
+    assert (await setting.store.list_records(RecordFilter(), None, 9)).items == (line,)
 
 
 async def test_the_pruner_goes_on_after_a_clock_that_was_ahead(setting: Setting) -> None:

@@ -174,9 +174,9 @@ async def test_a_trigger_that_meets_a_delete_leaves_nothing_behind(nodes: tuple[
     job = await one.operations.jobs.get_job("job")
 
     class Deleted(Through):
-        async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
+        async def add_runs(self, runs: Sequence[Run], *along: Any) -> list[bool]:
             await other.operations.jobs.delete_job("job")
-            return await self._store.add_runs(runs)
+            return await self._store.add_runs(runs, *along)
 
     with pytest.raises(NotFound):
         await Node(Deleted(one.store)).operations.jobs.trigger_job("job")

@@ -70,6 +70,16 @@ class Tokens:
         self._issuer, self._policy, self._clock = issuer, policy, clock
         self._known: OrderedDict[bytes, tuple[float, Instant, int, Principal]] = OrderedDict()
 
+    @property
+    def issuer(self) -> str:
+        """Whose tokens these are."""
+        return self._issuer.url
+
+    @property
+    def audience(self) -> str | None:
+        """What they must be for; None: that is not looked at."""
+        return None if self._policy.audience == ANY_AUDIENCE else self._policy.audience
+
     async def find(self, token: str) -> Principal:
         """Who bears this token. Raises TokenRefused, IssuerUnavailable."""
         if len(token) > TOKEN_BYTES_MAX:
@@ -183,7 +193,7 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
 def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
     """Who a token speaks for, and what it allows here."""
     subject: str = claims["sub"]
-    names = (claims.get(name) for name in ("preferred_username", "name", "email", "client_id"))
+    names = (claims.get(name) for name in ("preferred_username", "name", "email"))
     name = next((name for name in names if isinstance(name, str) and name), subject)
     scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]
     roles = [] if policy.scopes_only else _roles(claims, policy)

@@ -16,7 +16,17 @@ from horarium.access.audit import AuditFilter, Entry
 from horarium.access.keys import ENTROPY_BYTES, TOKEN_PREFIX, Key, Keys, digest_of, new_token
 from horarium.access.roles import Principal, Role, Scope, principal
 from horarium.access.tokens import TokenRefused, Tokens
-from horarium.api.access_schemas import AuditEntry, AuditPage, AuditQuery, KeyMade, KeyPage, KeyRequest, KeyView, Me
+from horarium.api.access_schemas import (
+    AuditEntry,
+    AuditPage,
+    AuditQuery,
+    KeyMade,
+    KeyPage,
+    KeyRequest,
+    KeyView,
+    Me,
+    ProtectedResource,
+)
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
@@ -157,6 +167,39 @@ class AccessApi:
                 scope=Scope.ADMIN, summary="What was changed, by whom; the newest first",
                 answers={200: (AuditPage, "One page")}, problems=("invalid_cursor",),
             ),
+        ]  # fmt: skip
+
+
+class SignInPlace:
+    """Where callers get their tokens (RFC 9728), for clients that know nothing but this server's address."""
+
+    def __init__(self, tokens: Tokens | None, client_id: str | None) -> None:
+        self._tokens, self._client_id = tokens, client_id
+
+    async def show(self, call: Call) -> Answer:
+        tokens = self._tokens
+        if tokens is None:
+            raise NotFound("this server trusts no issuer of tokens; it takes keys")
+        place = ProtectedResource(
+            resource=str(call.request.base_url).rstrip("/"),
+            authorization_servers=[tokens.issuer],
+            bearer_methods_supported=["header"],
+            scopes_supported=[scope.value for scope in Scope],
+            horarium_client_id=self._client_id,
+            horarium_audience=tokens.audience,
+        )
+        return answer(place)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table, outside of /api."""
+        return [
+            Endpoint(
+                method="GET", path="/.well-known/oauth-protected-resource", name="getSignInPlace", tag="access",
+                handle=self.show, open=True,
+                summary="Where callers of this server get their tokens (RFC 9728)",
+                answers={200: (ProtectedResource, "The issuer, and the client to sign in with")},
+                problems=("not_found",),
+            )
         ]  # fmt: skip
 
 

@@ -32,6 +32,18 @@ class Me(Struct):
     queues: list[str] | None
 
 
+class ProtectedResource(Struct):
+    """Where callers of this server get their tokens, as RFC 9728 says; `horarium_client_id` and `horarium_audience`:
+    with which client people sign in, and what their tokens must be for (null: not set)."""
+
+    resource: str
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    scopes_supported: list[str]
+    horarium_client_id: str | None
+    horarium_audience: str | None
+
+
 class KeyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A key to make. `queues` bind it to the jobs and runs of these; an admin is not bound."""
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
-from horarium.api.access import AccessApi, Callers
+from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
@@ -30,6 +30,7 @@ from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
 from horarium.api.problems import exception_handlers
 from horarium.api.reach import Reach
+from horarium.api.refused import Refused
 from horarium.api.runs import Runs
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
@@ -70,17 +71,20 @@ def create_app(
     api_keys: Sequence[str] = (),
     hosts: Hosts = LOOPBACK,
     tokens: Tokens | None = None,
+    client_id: str | None = None,
     entropy: Entropy = urandom,
     news: News | None = None,
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
-    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer. `news`:
-    what changed, for those who listen; closed before the server stops. `pages`: those of the dashboard; without them
-    `/` leads to the documentation. `documented`: further paths of the document."""
+    documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
+    `client_id`: with which client people sign in there. `news`: what changed, for those who listen; closed before the
+    server stops. `pages`: those of the dashboard; without them `/` leads to the documentation. `documented`: further
+    paths of the document."""
     named = NamedKeys(operations.store, operations.clock)
-    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), telemetry.refused)
+    refused = Refused(operations.store, operations.clock)
+    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard)
     work = Work(operations, claims)
@@ -89,7 +93,7 @@ def create_app(
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
     ]  # fmt: skip
-    unguarded = system.open_endpoints()
+    unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints()]
 
     def document() -> dict[str, Any]:
         made = build_document(

@@ -30,6 +30,12 @@ AnyRequest = Request[Any, Any, Any]
 REQUEST_ID_BYTES = 16
 
 
+def origin_of(scope: Any, caller: Principal) -> Origin:
+    """This caller, in a new request from the address that the ASGI scope names."""
+    client = scope.get("client")
+    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=client[0] if client else "")
+
+
 class Call(Struct):
     """One request, read and checked."""
 
@@ -46,9 +52,7 @@ class Call(Struct):
     @property
     def origin(self) -> Origin:
         """Who changes something, by which request, from where; each time that it is asked for, of a new name."""
-        client = self.request.scope.get("client")
-        address = client[0] if client else ""
-        return Origin(principal=self.principal, request_id=urandom(REQUEST_ID_BYTES).hex(), address=address)
+        return origin_of(self.request.scope, self.principal)
 
 
 class Example(Struct, frozen=True):

@@ -16,13 +16,16 @@ from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
 
+from horarium.access.audit import Origin
 from horarium.access.keys import TOKEN_PREFIX
 from horarium.access.roles import LOCAL, Principal
 from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.sign_ins import SignIns
+from horarium.api.refused import Refused
+from horarium.api.sign_ins import SignIns, origin_of
+from horarium.errors import Forbidden
 from horarium.operations.report_keys import PREFIX, key_digest, report_key
 
 Connection = ASGIConnection[Any, Any, Any, Any]
@@ -30,6 +33,7 @@ Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 Count = Callable[[str], None]
 """Takes the reason of a refusal."""
 
+PATH_CHARS_SHOWN = 500
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
 WORK = ("api/", "metrics")
@@ -51,10 +55,13 @@ REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
 class Keys:
     """The server's API keys, as hashes."""
 
-    def __init__(self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, count: Count) -> None:
+    def __init__(
+        self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, refused: Refused, count: Count
+    ) -> None:
         self._known = [key_digest(key) for key in api_keys]
         self._callers = callers
         self._sign_ins = sign_ins
+        self._refused = refused
         self._count = count
 
     def open(self, connection: Connection) -> bool:
@@ -87,7 +94,14 @@ class Keys:
             raise self._refusal(connection, address, wrong=bool(given))
         self._sign_ins.succeeded(address, digest)
         connection.scope["user"] = caller
-        require_scope(caller, handler)
+        try:
+            require_scope(caller, handler)
+        except Forbidden as refusal:
+            self._count("forbidden")
+            if connection.scope.get("method") not in SAFE_METHODS:
+                origin = Origin(principal=caller, request_id="", address=address)
+                self._refused.change(origin, _request(connection), refusal.missing_scopes)
+            raise
 
     # ---- people in a browser
 
@@ -141,8 +155,10 @@ class Keys:
     def _refusal(self, connection: Connection, address: str, *, wrong: bool) -> Unauthorized:
         self._count("unauthorized")
         why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
-        request = f"{connection.scope.get('method')} {connection.scope['path']}"
+        request = _request(connection)
         self._sign_ins.failed(address, request, why, guess=wrong)
+        if wrong:
+            self._refused.sign_in(origin_of(address), request, why)
         return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)
 
 
@@ -152,6 +168,10 @@ def _bearer(connection: Connection) -> bytes:
     scheme, _, given = text.partition(" ")
     key = given.strip() if scheme.lower() == "bearer" else text and f" {text}"
     return key.encode("latin-1", "replace")
+
+
+def _request(connection: Connection) -> str:
+    return f"{connection.scope.get('method')} {connection.scope['path'][:PATH_CHARS_SHOWN]}"
 
 
 def _address(connection: Connection) -> str:

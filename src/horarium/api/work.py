@@ -39,7 +39,7 @@ from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.ports import Claimed
-from horarium.services.claims import LEFT, Claims
+from horarium.services.claims import Claims
 from horarium.wire.views import RunView, claimed_view, run_view
 
 STOPPING = "this server is about to stop; claim from another, or again when it is back"
@@ -121,7 +121,7 @@ class Work:
             if not leaving.done():
                 return await claiming
             if claiming.done():
-                await self._give_back(claiming.result())
+                await self._claims.give_back(claiming.result())
             return Claimed()
         finally:
             leaving.cancel()
@@ -131,9 +131,6 @@ class Work:
                 if not claiming.cancelled():
                     # An outage, after the client has left: read, so that asyncio does not complain of it.
                     claiming.exception()
-
-    async def _give_back(self, claimed: Claimed) -> None:
-        await self._operations.settling.settle([Settlement(run.id, run.token, Released(LEFT)) for run in claimed.runs])
 
     async def heartbeat(self, call: Call) -> Answer:
         beat: HeartbeatRequest = call.body

@@ -387,3 +387,9 @@ def since_moment(text: str, now: datetime) -> datetime:
             f"{text!r} is neither an instant such as 2026-12-24T18:00:00Z nor a time ago such as 30m or 2d"
         )
     return moment
+
+
+def until_moment(text: str, now: datetime) -> datetime:
+    """An instant, or a duration that lies after `now`."""
+    seconds = duration_seconds(text)
+    return since_moment(text, now) if seconds is None else now + timedelta(seconds=seconds)

@@ -20,7 +20,7 @@ HELP_COLUMNS_MAX = 110
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-KEY_HINT = " Here: --api-key KEY, or HORARIUM_API_KEY"
+KEY_HINT = " Here: --api-key KEY, HORARIUM_API_KEY, or `horarium login`"
 
 
 class Lazy(click.Group):
@@ -164,6 +164,11 @@ def server_options(command: Function) -> Function:
     command = click.option(
         "--api-key", envvar="HORARIUM_API_KEY", metavar="KEY", help="Key of the API (HORARIUM_API_KEY)."
     )(command)
+    return url_option(command)
+
+
+def url_option(command: Function) -> Function:
+    """`--url`."""
     return click.option(
         "--url",
         envvar="HORARIUM_URL",
@@ -174,8 +179,17 @@ def server_options(command: Function) -> Function:
     )(command)
 
 
+def tokens_file() -> str:
+    """Where the tokens of who is signed in lie."""
+    return os.path.join(click.get_app_dir("horarium"), "tokens.json")
+
+
 def connect(url: str, api_key: str | None) -> Any:
-    """A client of that server."""
+    """A client of that server: with this key, or in the name of who is signed in there."""
     from horarium.client.api import Client
 
+    if not api_key and os.path.exists(tokens_file()):
+        from horarium.cli.signed_in import access_token
+
+        api_key = access_token(url)
     return Client(url, api_key or None, attempts_max=3)

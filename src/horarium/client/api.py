@@ -231,6 +231,14 @@ class Client(Watching):
         path = f"/jobs/{segment(name)}/trigger"
         return _decode(self._call("POST", path, body=body, headers=headers), RunView)
 
+    def versions(self, name: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """What the job was, and who changed it; the newest first."""
+        return self._pages(f"/jobs/{segment(name)}/versions", {}, _AnyPage, limit)
+
+    def revert_job(self, name: str, version: int) -> JobView:
+        """Bring the job back to what it was at this version."""
+        return _decode(self._post(f"/jobs/{segment(name)}/revert", {"version": version}), JobView)
+
     def backfill_job(self, name: str, start: datetime, end: datetime) -> list[RunView]:
         """Runs for the fire times in [start, end), at most 1,000. Those that have a run keep theirs."""
         return self.backfill(name, start, end).runs
@@ -349,6 +357,10 @@ class Client(Watching):
     def revoke_key(self, name: str) -> None:
         """The key opens nothing any more, on every node within five seconds."""
         self._call("DELETE", f"/keys/{segment(name)}")
+
+    def sign_in(self) -> dict[str, Any]:
+        """Where callers of this server sign in: RFC 9728, and `horarium_client_id`. Raises NotFound: nowhere."""
+        return _decode(self._transport.request("GET", "/.well-known/oauth-protected-resource"), dict[str, Any])
 
     def audit(
         self,

@@ -17,7 +17,10 @@ import msgspec
 from litestar.connection import ASGIConnection
 from msgspec import Struct
 
-from horarium.access.roles import Scope
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.api.endpoints import origin_of
 from horarium.api.guards import Keys
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.clock import MICROSECOND, SECOND, Instant, to_text
@@ -115,7 +118,18 @@ class Routes:
             return NOT_FOUND
         route, parts = found
         asked.parts = {name: unquote(part) for name, part in parts.items()}
-        return await self._door.admit(asked, route.scope) or await route.handle(asked)
+        refusal = await self._door.admit(asked, route.scope)
+        if refusal is not None:
+            return refusal
+        changes = asked.method != "GET" and route.scope is not Scope.WORK
+        with acting(self._origin(asked) if changes else None):
+            return await route.handle(asked)
+
+    def _origin(self, asked: Asked) -> Origin:
+        """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""
+        name = f"door:{self._door.name}"
+        caller: Principal = asked.scope.get("user") or principal(name, name, "local", [Role.ADMIN])
+        return origin_of(asked.scope, caller)
 
     def _find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]] | None:
         for route, pattern in self._routes:

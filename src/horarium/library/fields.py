@@ -44,6 +44,7 @@ class SchedulerOptions(TypedDict, total=False):
     http_concurrency: int
     handler_concurrency: int
     grace_seconds: float
+    audit_retention_seconds: float | None
     metrics_jobs_max: int
     run_log_seconds: float
     run_log_bytes_max: int

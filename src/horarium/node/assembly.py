@@ -18,7 +18,7 @@ from msgspec import Struct
 from horarium.clock import Clock
 from horarium.delivery.bus import BusDelivery
 from horarium.delivery.handler import Handler, HandlerDelivery
-from horarium.model import Node, Run
+from horarium.model import Node, Run, fraction
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
@@ -147,6 +147,7 @@ class Assembly:
                 ahead_seconds=options.plan_ahead_seconds,
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
+                lead=0.25 + fraction(options.name, "planner") / 2,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -38,6 +38,7 @@ class Options:
     http_concurrency: int = 100
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
+    audit_retention_seconds: float | None = None
     metrics_jobs_max: int = JOBS_MAX_DEFAULT
     run_log_seconds: float = LOG_SECONDS_DEFAULT
     run_log_bytes_max: int = LOG_BYTES_TOTAL_DEFAULT

@@ -71,7 +71,7 @@ class Runtime:
         self._hurried = asyncio.Event()
 
     def _make_shared(self) -> Shared:
-        pruner = Pruner(self.store, self.telemetry, self.clock)
+        pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         operations = Operations(
             self.store,
             self.clock,

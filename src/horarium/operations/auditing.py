@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from horarium.model.records import Record
 from horarium.wire.views import job_view, moment
 
 Records = tuple[Record, ...]
+NOT_SAID: Mapping[str, str] = MappingProxyType({})
 
 
 def told(action: str, object: str, now: Instant, *, before: Any = None, after: Any = None) -> Records:
@@ -49,16 +51,19 @@ def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -
     )
 
 
-def told_run(action: str, run: Run, now: Instant, *, before: Any = None, after: Any = None) -> Records:
-    """The same for a run."""
-    return told(action, f"run/{run.id}", now, before=before, after=after)
+def told_cancel(run: Run, cancelled: Run, reason: str, now: Instant) -> Records:
+    """The entry of a run that is cancelled, or asked to stop."""
+    after = {"state": cancelled.state, "reason": reason}
+    return told("run.cancel", f"run/{run.id}", now, before={"state": run.state}, after=after)
 
 
-def told_runs(runs: Iterable[Run], now: Instant) -> Mapping[str, Records]:
-    """Entries to go along with one-off runs that are added, by their ids."""
-    if who_acts() is None:
+def told_runs(runs: Iterable[Run], now: Instant, asked: Mapping[str, str] = NOT_SAID) -> Mapping[str, Records]:
+    """Entries to go along with one-off runs that are added, by their ids. `asked`: as in `told_asked`, by id too; left
+    out: that the run was made."""
+    origin = who_acts()
+    if origin is None:
         return {}
-    return {run.id: told_run("run.create", run, now, after=summary(run)) for run in runs}
+    return {run.id: told_asked(origin, asked.get(run.id, f"run.create run/{run.id}"), run, now) for run in runs}
 
 
 def told_asked(origin: Origin | None, asked: str, run: Run, now: Instant) -> Records:
@@ -95,6 +100,11 @@ def require_reach(*touched: Job | Run) -> None:
     refusal = out_of_reach(who_acts(), *touched)
     if refusal is not None:
         raise refusal
+
+
+def within_reach(run: Run) -> bool:
+    """Whether who acts may see and touch this run."""
+    return out_of_reach(who_acts(), run) is None
 
 
 def out_of_reach(origin: Origin | None, *touched: Job | Run) -> Forbidden | None:

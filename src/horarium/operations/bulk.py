@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
+from horarium.operations.auditing import told_asked, told_cancel, within_reach
 from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, pause_after
 from horarium.operations.runs import RETRIED, RunOperations, fresh_run
@@ -106,7 +108,7 @@ class Bulk:
             after = page.next_after
             if after is None or len(found) >= limit:
                 break
-        return found, after
+        return [run for run in found if within_reach(run)], after
 
     async def _named(
         self, ids: Sequence[str], states: frozenset[State], after: str | None, limit: int
@@ -114,6 +116,7 @@ class Bulk:
         ids = sorted({given for given in ids if after is None or given < after}, reverse=True)
         taken = ids[:limit]
         runs = [run for run in await self._store.get_runs(taken) if run is not None and run.state in states]
+        runs = [run for run in runs if within_reach(run)]
         return runs, taken[-1] if len(ids) > limit else None
 
     # ---- retry
@@ -156,7 +159,8 @@ class Bulk:
             _keyed(put_off(fresh_run(run, id=id, now=now), asked[run.id]), run)
             for run, id in zip(reversed(runs), ids, strict=True)
         ]
-        added = sum(await self._runs.add_runs(again))
+        told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
+        added = sum(await self._runs.add_runs(again, told))
         left[RETRIED_BEFORE] += len(runs) - added
         return added
 
@@ -171,7 +175,7 @@ class Bulk:
                 run.job or "",
                 run.payload,
                 _key(run),
-                f"run.retry run/{run.id}",
+                _told(run),
                 origin,
                 loop.create_future(),
                 asked[run.id],
@@ -198,6 +202,7 @@ class Bulk:
         """Runs of one job whose policy asks for a look at its other runs."""
         wanted = [AskedRun(run.payload, _key(run), asked[run.id]) for run in runs if not await self._was_retried(run)]
         left[RETRIED_BEFORE] += len(runs) - len(wanted)
+        told = {_key(run): _told(run) for run in runs}
         made = 0
 
         async def decide(seen: Seen) -> Plan | None:
@@ -207,6 +212,12 @@ class Bulk:
             taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
             planned = plan_many_now(seen.job, seen.unfinished, seen.now, wanted, taken)
             made = len(planned.runs)
+            records = (
+                told_asked(who_acts(), told[run.unique_key], run, seen.now)
+                for run in planned.runs
+                if run.unique_key in told
+            )
+            planned = replace(planned, records=(*planned.records, *chain.from_iterable(records)))
             return planned if planned.runs else None
 
         if wanted:
@@ -254,10 +265,10 @@ class Bulk:
         """Cancel these in one write. Those that were claimed, put back or settled meanwhile."""
         jobs = await self._jobs_of(runs)
         now = self._clock.now()
-        changes = [
-            RunChange(cancel(run, retention_of(run, jobs.get(run.job_id or "")), now, reason), run.token, run.state)
-            for run in runs
-        ]
+        changes: list[RunChange] = []
+        for run in runs:
+            after = cancel(run, retention_of(run, jobs.get(run.job_id or "")), now, reason)
+            changes.append(RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now)))
         written = await self._settling.write(changes, jobs, now)
         asked = [change.run for change, done in zip(changes, written, strict=True) if done and change.state in CLAIMED]
         for run in asked:
@@ -279,6 +290,11 @@ def _has_error(run: Run, text: str | None) -> bool:
 def _key(run: Run) -> str:
     """The unique key of the run that repeats this one."""
     return f"retry/{run.id}"
+
+
+def _told(run: Run) -> str:
+    """What the audit says of the run that repeats this one: action and object."""
+    return f"run.retry run/{run.id}"
 
 
 def _keyed(again: Run, run: Run) -> Run:

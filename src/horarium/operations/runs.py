@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from horarium.model import (
     shown_state,
     uuid7,
 )
-from horarium.operations.auditing import require_reach, summary, told_run, told_runs
+from horarium.operations.auditing import NOT_SAID, require_reach, told_cancel, told_runs
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
@@ -62,15 +62,16 @@ class RunOperations:
         self._settling = settling
         self._cancel_asked = cancel_asked
 
-    async def add_runs(self, runs: Sequence[Run]) -> list[bool]:
-        """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken."""
+    async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
+        """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
+        the audit says of them, by id; left out: that they were made."""
         require_reach(*runs)
         added: list[bool] = []
         for start in range(0, len(runs), BATCH_MAX * BATCHES_AT_ONCE):
             stop = min(start + BATCH_MAX * BATCHES_AT_ONCE, len(runs))
             batches = [runs[first : min(first + BATCH_MAX, stop)] for first in range(start, stop, BATCH_MAX)]
             now = self._clock.now()
-            adding = (self._store.add_runs(batch, told_runs(batch, now)) for batch in batches)
+            adding = (self._store.add_runs(batch, told_runs(batch, now, asked)) for batch in batches)
             for answer in await asyncio.gather(*adding):
                 added += answer
             announce_runs(self._signal, runs[start:stop])
@@ -112,8 +113,7 @@ class RunOperations:
                 return run
             now, job = self._clock.now(), await self._job_of(run)
             changed = cancel(run, retention_of(run, job), now, reason)
-            told = told_run("run.cancel", run, now, before={"state": run.state}, after=_cancelled(changed, reason))
-            change = RunChange(changed, run.token, run.state, records=told)
+            change = RunChange(changed, run.token, run.state, records=told_cancel(run, changed, reason, now))
             if (await self._settling.write([change], {} if job is None else {job.id: job}, now))[0]:
                 if run.state in CLAIMED:
                     self._cancel_asked(changed)
@@ -135,8 +135,7 @@ class RunOperations:
             return await self._jobs.trigger_job(run.job, run.payload, retry_of=run_id)
         now = self._clock.now()
         again = fresh_run(run, id=uuid7(now, self._entropy(10)), now=now)
-        await self._store.add_runs([again], {again.id: told_run("run.retry", run, now, after=summary(again))})
-        announce_runs(self._signal, [again])
+        await self.add_runs([again], {again.id: f"run.retry run/{run_id}"})
         return again
 
     async def _job_of(self, run: Run) -> Job | None:
@@ -153,11 +152,6 @@ class RunOperations:
     async def _lease_lost(self, run_id: str, token: int) -> HorariumError:
         run = (await self._store.get_runs([run_id]))[0]
         return NotFound(f"there is no run {run_id!r}") if run is None else lease_lost(run, token)
-
-
-def _cancelled(run: Run, reason: str) -> dict[str, str]:
-    """What the audit says of a run that was cancelled, or asked to stop."""
-    return {"state": run.state, "reason": reason}
 
 
 def fresh_run(run: Run, *, id: str, now: Instant) -> Run:

@@ -123,6 +123,17 @@ class Settings(Struct, frozen=True, kw_only=True):
         Text | None,
         Meta(description="What `aud` of an access token must hold; `any`: it is not checked."),
     ] = None
+    oidc_client_id: Annotated[
+        Text | None,
+        Meta(description="Client at the issuer for the sign-in of people, in the dashboard and with `horarium login`."),
+    ] = None
+    oidc_client_secret: Annotated[
+        Text | None,
+        Meta(
+            description="Secret of that client, if it has one; it stays in the server.",
+            extra={"secret": "all", "expected": "the secret as the issuer shows it"},
+        ),
+    ] = None
     oidc_roles_claim: Annotated[
         Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
     ] = "roles"
@@ -172,6 +183,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
         30.0
     )
+    audit_retention_seconds: Annotated[
+        float,
+        Meta(
+            ge=3_600,
+            le=3_155_760_000,
+            description="How long audit entries are kept, and the versions of jobs that were deleted.",
+        ),
+    ] = 31_536_000.0
     run_log_seconds: Annotated[
         float, Meta(ge=0, le=316_224_000, description="How long the log of a run is kept, from when the run was made.")
     ] = 604_800.0

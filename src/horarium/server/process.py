@@ -201,6 +201,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         http_concurrency=settings.http_concurrency,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
+        audit_retention_seconds=settings.audit_retention_seconds,
         metrics_jobs_max=settings.metrics_jobs_max,
         run_log_seconds=settings.run_log_seconds,
         run_log_bytes_max=settings.run_log_bytes_max,
@@ -220,6 +221,7 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
+        client_id=settings.oidc_client_id,
         news=runtime.news,
         pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
         documented=_documented(settings),
@@ -244,12 +246,15 @@ def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
     from horarium.access.keys import Keys as NamedKeys
     from horarium.api.access import Callers
     from horarium.api.guards import Keys
+    from horarium.api.refused import Refused
     from horarium.api.sign_ins import SignIns
     from horarium.doors.web import KeyCheck
 
     operations, count = runtime.operations, runtime.telemetry.refused
     callers = Callers(NamedKeys(operations.store, operations.clock), _tokens(runtime, settings))
-    keys = Keys(settings.api_keys, callers, SignIns(operations.clock), count)
+    keys = Keys(
+        settings.api_keys, callers, SignIns(operations.clock), Refused(operations.store, operations.clock), count
+    )
     admit = KeyCheck(keys, settings.door_open)
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler

@@ -5,7 +5,8 @@ store, so a thousand idle workers cost no more queries than one, and a line is l
 signalled, when its next run falls due, or after a pause. As long as runs come, more waiters are served at once, each
 with a claim of its own: a store that shares one wait for the disk among concurrent writes then does so.
 
-The hard case is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released.
+The hard case is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released, and
+where an outage keeps that from being written, the service goes on trying.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from horarium.clock import SECOND, Clock, Instant
+from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
@@ -84,6 +87,7 @@ class Claims(Service):
         self._clock = clock
         self._signal = signal
         self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
+        self._left: list[Claimed] = []
         self._waiting = 0
         self._closed = False
         self.wake = Wake()
@@ -114,9 +118,12 @@ class Claims(Service):
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            claimed = await taking
-            if claimed.runs:
-                await self._claiming.release(claimed, LEFT)
+            if not taking.done():
+                taking.add_done_callback(self._unclaimed)
+                await asyncio.wait({taking})
+            else:
+                self._unclaimed(taking)
+            await self._try_release()
             raise
 
     async def _take(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
@@ -136,16 +143,43 @@ class Claims(Service):
         try:
             return await waiter.answer
         except asyncio.CancelledError:
-            await asyncio.shield(self._give_back(waiter))
+            self._unclaimed(waiter.answer)
+            await self._try_release()
             raise
         finally:
             timer.cancel()
             self._leave(line, waiter)
 
-    async def _give_back(self, waiter: Waiter) -> None:
-        """Release what was handed to a waiter that has just left."""
-        if waiter.answer.done() and not waiter.answer.cancelled():
-            await self._claiming.release(waiter.answer.result(), LEFT)
+    # ---- what was claimed for a worker that left
+
+    async def give_back(self, claimed: Claimed) -> None:
+        """Release what was claimed for a worker that left before it was handed over; in an outage, after it."""
+        self._keep(claimed)
+        await self._try_release()
+
+    def _keep(self, claimed: Claimed) -> None:
+        if claimed.runs:
+            self._left.append(claimed)
+            self.wake()
+
+    def _unclaimed(self, answer: asyncio.Future[Claimed]) -> None:
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            self._keep(answer.result())
+
+    async def _try_release(self) -> None:
+        """Release it at once, if the store answers: this node may be about to stop."""
+        with suppress(Outage):
+            await self._release_left()
+
+    async def _release_left(self) -> None:
+        """Release it all. What an outage keeps from being written is kept, for the next try."""
+        while self._left:
+            claimed = self._left.pop()
+            try:
+                await self._claiming.release(claimed, LEFT)
+            except BaseException:
+                self._keep(claimed)
+                raise
 
     def _join(self, queues: tuple[str, ...], waiter: Waiter) -> Line:
         """Join the line. A new line is looked at once: a run may have come since the waiter asked by itself."""
@@ -178,6 +212,7 @@ class Claims(Service):
     async def step(self, now: Instant) -> Instant | None:
         """Serve the lines as far as runs are due: some of each, then some more of those that got some. One that got
         something comes last the next time. When the next run of a line falls due, or None."""
+        await self._release_left()
         pause = max(len(self._lines) * SECOND // LINES_PER_SECOND, SECOND)
         lines = [line for line in self._lines.values() if line.wants_look(now, pause)]
         for number in range(ROUNDS_MAX):
@@ -208,7 +243,6 @@ class Claims(Service):
         answers = await asyncio.gather(*claims, return_exceptions=True)
         hungry: set[Line] = set()
         failures: list[BaseException] = []
-        left: list[Claimed] = []
         for (line, waiter), claimed in zip(asks, answers, strict=True):
             if isinstance(claimed, BaseException):
                 failures.append(claimed)
@@ -217,13 +251,12 @@ class Claims(Service):
                 hungry.add(line)
                 line.due_at = claimed.next_due_at
             elif waiter.answer.done():
-                left.append(claimed)
+                self._keep(claimed)
             else:
                 self._hand_over(line, waiter, claimed)
-        for claimed in left:
-            await self._claiming.release(claimed, LEFT)
         if failures:
             raise failures[0]
+        await self._release_left()
         return hungry
 
     def _hand_over(self, line: Line, waiter: Waiter, claimed: Claimed) -> None:

@@ -39,7 +39,8 @@ log = logging.getLogger("horarium")
 
 
 class Planner(Service):
-    """Plans what is due, and what falls due within `ahead_seconds`."""
+    """Plans what is due, and what falls due within `ahead_seconds`. `lead`: which part of that it looks at a job before
+    it falls due. Each planner has another, so that one of them comes first, and the others find nothing left to do."""
 
     name = "planner"
     topics: tuple[Topic, ...] = (JOBS,)
@@ -55,6 +56,7 @@ class Planner(Service):
         ahead_seconds: float = 1.0,
         catch_up_per_second: float = 100.0,
         jobs_max: int = JOBS_MAX,
+        lead: float = 0.5,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -64,6 +66,7 @@ class Planner(Service):
         self._telemetry = telemetry
         self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
+        self._lead = round(self._ahead * lead)
         self._pace = round(SECOND / catch_up_per_second)
         self._catch_up_at: Instant = 0
         self._last: Instant = 0
@@ -93,18 +96,18 @@ class Planner(Service):
             planned = self._plan(job, unfinished.get(job.id, []), now)
             if planned is not None:
                 plans.append(planned)
-        carried_out = await self._commit(plans, now)
+        carried_out = await self._commit(self._paced(plans, now), now)
         if len(jobs) == self._jobs_max and plans:
             # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
         wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]
         if next_at is not None:
-            wakes.append(next_at - self._ahead // 2)
+            wakes.append(next_at - self._lead)
         return min(wakes, default=None)
 
     def _plan_at(self, job: Job) -> Instant:
-        """When to plan this job next: half of the look-ahead before it falls due, when others do not run."""
-        return _fire(job) if needs_unfinished(job) else _fire(job) - self._ahead // 2
+        """When to plan this job next: some part of the look-ahead before it falls due, when others do not run."""
+        return _fire(job) if needs_unfinished(job) else _fire(job) - self._lead
 
     async def _unfinished(self, jobs: Sequence[Job]) -> dict[str, list[Run]]:
         ids = [job.id for job in jobs if needs_unfinished(job)]
@@ -115,7 +118,7 @@ class Planner(Service):
         if self.costly.holds(job, now):
             return None
         try:
-            return self._paced(plan(job, unfinished, now, self._ahead), now)
+            return plan(job, unfinished, now, self._ahead)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:
@@ -124,16 +127,23 @@ class Planner(Service):
         return None
 
     async def _commit_one(self, planned: Plan, now: Instant) -> None:
-        await self._commit([self._paced(planned, now)], now)
+        await self._commit(self._paced([planned], now), now)
 
-    def _paced(self, planned: Plan, now: Instant) -> Plan:
-        if not any(run.cause is Cause.CATCH_UP and run.state is State.PENDING for run in planned.runs):
-            return planned
-        return replace(planned, runs=tuple(self._slot(run, now) for run in planned.runs))
+    def _paced(self, plans: list[Plan], now: Instant) -> list[Plan]:
+        """With what is caught up at the measured pace: one run of each job in turn, so that a job which missed one fire
+        time does not wait behind one that missed a thousand."""
+        late = [(index, [run for run in planned.runs if _is_late(run)]) for index, planned in enumerate(plans)]
+        turns = sorted((turn, index) for index, runs in late for turn in range(len(runs)))
+        slots: dict[str, Run] = {}
+        runs_of = dict(late)
+        for turn, index in turns:
+            run = runs_of[index][turn]
+            slots[run.id] = self._slot(run, now)
+        if not slots:
+            return plans
+        return [replace(planned, runs=tuple(slots.get(run.id, run) for run in planned.runs)) for planned in plans]
 
     def _slot(self, run: Run, now: Instant) -> Run:
-        if run.cause is not Cause.CATCH_UP or run.state is not State.PENDING:
-            return run
         due_at = max(run.due_at, self._catch_up_at)
         self._catch_up_at = max(now, due_at) + self._pace
         start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
@@ -164,6 +174,10 @@ class Planner(Service):
         for planned in done:
             await self._reconciler.after_change(planned.job, planned.job, planned)
         return len(done)
+
+
+def _is_late(run: Run) -> bool:
+    return run.cause is Cause.CATCH_UP and run.state is State.PENDING
 
 
 def _fire(job: Job) -> Instant:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.access import audit
+from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import Job, Run
+from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
@@ -13,6 +15,8 @@ BATCH = 500
 PAUSE = SECOND // 20
 """Between two batches: what else waits for the store goes first."""
 IDLE = 30 * SECOND
+AUDIT_AGAIN = 3_600 * SECOND
+"""How often the audit is looked at for what is too old."""
 STEP_STANDS_SECONDS = 3600.0
 """After a step forward of the wall clock no run is deleted for this long: the new time may be wrong."""
 CALM_SECONDS = 60.0
@@ -29,7 +33,9 @@ class Pruner(Service):
     name = "pruner"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, telemetry: Telemetry, clock: Clock, audit_retention_seconds: float | None = None
+    ) -> None:
         self.wake = Wake()
         self._store = store
         self._telemetry = telemetry
@@ -40,6 +46,8 @@ class Pruner(Service):
         self._idle_until: Instant = 0
         self._swept_at: Instant | None = None
         self._sweep_after: str | None = None
+        self._audit_seconds = audit_retention_seconds
+        self._audit_due_at: Instant | None = None
 
     def note(self, run: Run, job: Job | None) -> None:
         """A run of this job was settled: it may have one more than it keeps."""
@@ -55,6 +63,7 @@ class Pruner(Service):
             self._calm_at = self._clock.monotonic() + CALM_SECONDS
         if self._clock.monotonic() < self._calm_at or not self._watch.stood_for(STEP_STANDS_SECONDS):
             return None
+        await self._prune_audit(now)
         idle = self._idle_until - IDLE <= now < self._idle_until
         if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
@@ -65,6 +74,17 @@ class Pruner(Service):
         if not idle and pruned < BATCH:
             self._idle_until = now + IDLE
         return now + PAUSE if pruned == BATCH or self._trim or self._sweep_after else self._idle_until
+
+    async def _prune_audit(self, now: Instant) -> None:
+        """Entries, and the versions of jobs that were deleted, beyond their time: one batch where there are more."""
+        if self._audit_seconds is None:
+            return
+        due_at = self._audit_due_at
+        if due_at is not None and due_at - AUDIT_AGAIN <= now < due_at:
+            return
+        until = now - to_micros(self._audit_seconds)
+        gone = await audit.prune(self._store, until, BATCH) + await Versions(self._store).prune(until, BATCH)
+        self._audit_due_at = now + (PAUSE if gone >= BATCH else AUDIT_AGAIN)
 
     async def _sweep(self, now: Instant) -> None:
         """One page of the jobs that keep a number of runs, where it is time to look for them."""

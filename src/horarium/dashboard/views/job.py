@@ -15,9 +15,11 @@ from horarium.dashboard.differences import changes
 from horarium.dashboard.marks import mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
+from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, encode_payload
 from horarium.operations.facade import Operations
+from horarium.rules.explaining import Explanation
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import job_view
 
@@ -67,6 +69,7 @@ class JobPages:
         zone = zone_of_job(job) or visit.zone
         fires = ahead_of(job, visit.now, NEXT_ALL if visit.text("next") == "all" else NEXT_SHOWN)
         view = job_view(job)
+        explained = await self._explained(visit, job.name, zone)
         versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
         return Shown(
             "job.html",
@@ -81,10 +84,17 @@ class JobPages:
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
                 "chart": dot_chart(runs),
                 "facts": policies_in_words(job),
+                "explained": explained,
+                "asked_at": visit.text("at"),
                 "changes": changes(list(versions.items)),
                 "definition": msgspec.json.format(msgspec.json.encode(view), indent=2).decode(),
             },
         )
+
+    async def _explained(self, visit: Visit, name: str, zone: str) -> Explanation | None:
+        """Why it ran or did not at the time that was asked for, on the clocks of its zone."""
+        at = instant_of(visit.text("at").strip(), "at", zone)
+        return None if at is None else await self._operations.explaining.at(name, at)
 
     # ---- what can be done
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,9 +12,9 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, is_run_id, read_cursor, write_cursor
 from horarium.api.runs import shown_queue
-from horarium.clock import Instant, to_instant
+from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
-from horarium.dashboard.formats import counted, zone_of
+from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import (
     CANCELLED,
     CANCELLING,
@@ -30,6 +29,7 @@ from horarium.dashboard.marks import (
     why,
 )
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.job import run_row
 from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import Event, Job, Run, State, timeline
@@ -81,8 +81,8 @@ class Runs:
             job=job or None,
             states=states,
             queue=shown_queue(chosen["queue"]) if chosen["queue"] else None,
-            since=_instant(chosen["since"], "since", visit.zone),
-            until=_instant(chosen["until"], "until", visit.zone),
+            since=instant_of(chosen["since"], "since", visit.zone),
+            until=instant_of(chosen["until"], "until", visit.zone),
         )
         cursor = visit.text("cursor")
         after = read_cursor("runs", cursor, is_run_id) if cursor else None
@@ -180,19 +180,6 @@ def _run_id(visit: Visit) -> str:
     if not is_run_id(given):
         raise NotFound(f"there is no run {given[:200]!r}")
     return given
-
-
-def _instant(text: str, field: str, zone: str) -> Instant | None:
-    """A bound as a browser's field gives it: local time without a zone, or RFC 3339."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequest(
-            f"{field}: {text[:50]!r} is no date and time, such as 2026-12-24T18:00", field=field
-        ) from None
-    return max(to_instant(moment if moment.tzinfo else moment.replace(tzinfo=zone_of(zone))), 0)
 
 
 def _chips(states: frozenset[State], kept: list[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -1,0 +1,99 @@
+"""`horarium audit`: who changed what, when, and what it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from horarium.cli.fields import since_moment
+from horarium.cli.output import Column, json_text, print_json_list, print_table
+from horarium.cli.shell import Lazy, connect, server_options
+from horarium.clock import SystemClock, to_datetime
+
+LIST_DEFAULT = 50
+COLUMNS = (
+    Column("at", when=True, title="when"), Column("actor", whole=True), Column("action", whole=True),
+    Column("object", whole=True), Column("outcome"), Column("change"), Column("address", wide=True),
+)  # fmt: skip
+PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "words", "paused_at", "fires_count"})
+"""Fields of a job that change with any change: they say nothing of what was done."""
+
+audit = Lazy(
+    name="audit",
+    commands={"list": "horarium.cli.audit:list_audit"},
+    summaries={"list": "List what was changed and by whom, the newest first."},
+    help="Who changed what, when, and what it was before.",
+)
+
+
+@click.command(
+    "list",
+    help="""List what was changed and by whom, the newest first; with what it was before.
+
+\b
+Examples:
+  horarium audit list --object job/nightly
+  horarium audit list --actor ann --since 24h --json
+""",
+)
+@click.option("--actor", metavar="SUBJECT", help="Only what this caller did.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as job.pause.")
+@click.option("--object", "object_", metavar="OBJECT", help="Only what was done to this, such as job/nightly.")
+@click.option("--job", metavar="NAME", help="The same as --object job/NAME.")
+@click.option("--since", metavar="WHEN", help="From then on: an instant, or a time ago such as 2h.")
+@click.option("--until", metavar="WHEN", help="Before then: an instant, or a time ago such as 30m.")
+@click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
+@server_options
+def list_audit(
+    actor: str | None,
+    action: str | None,
+    object_: str | None,
+    job: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    if job is not None and object_ is not None:
+        raise click.UsageError("give --job or --object, not both")
+    now = to_datetime(SystemClock().now())
+    with connect(url, api_key) as client:
+        found = client.audit(
+            actor=actor,
+            action=action,
+            object=object_ if job is None else f"job/{job}",
+            since=None if since is None else since_moment(since, now),
+            until=None if until is None else since_moment(until, now),
+            limit=limit,
+        )
+        if as_json:
+            print_json_list(found)
+        else:
+            print_table(COLUMNS, _rows(found), "There are no such entries.")
+
+
+def _rows(found: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for line in found:
+        at = datetime.fromisoformat(line["at"])
+        change = changes_of(line.get("before"), line.get("after"))
+        yield at, line["actor"], line["action"], line["object"], line["outcome"], change, line["address"]
+
+
+def changes_of(before: Any, after: Any) -> str:
+    """What is another afterwards, in a few words."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        only = after if isinstance(after, dict) else {}
+        shown = {name: value for name, value in only.items() if name in ("run_id", "reason", "roles", "runs", "why")}
+        return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name) and name not in PASSING]
+    return ", ".join(f"{name} {_short(before.get(name))} -> {_short(after.get(name))}" for name in names)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json_text(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,68 @@
+"""`horarium job versions` and `horarium job revert`: what a job was, and the way back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from horarium.cli.audit import changes_of
+from horarium.cli.job import NAME, print_job
+from horarium.cli.output import Column, print_json_list, print_table, say
+from horarium.cli.shell import connect, server_options
+from horarium.errors import NotFound
+
+COLUMNS = (
+    Column("version", whole=True), Column("at", when=True, title="when"), Column("actor"), Column("action"),
+    Column("change"),
+)  # fmt: skip
+
+
+@click.command(
+    help="What a job was and who changed it, the newest version first.\n\n"
+    "\b\nExamples:\n  horarium job versions nightly\n  horarium job versions nightly --json"
+)
+@NAME
+@click.option("--limit", type=click.IntRange(1), help="At most this number; left out: all.")
+@server_options
+def versions(name: str, limit: int | None, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = list(client.versions(name, limit))
+    if as_json:
+        print_json_list(found)
+        return
+    changes = [changes_of(older["definition"], newer["definition"]) for newer, older in pairwise(found)] + [""]
+    rows = (
+        (each["version"], datetime.fromisoformat(each["at"]), each["actor"], each["action"], change)
+        for each, change in zip(found, changes, strict=True)
+    )
+    print_table(COLUMNS, rows, "There are no versions.")
+
+
+@click.command(
+    help="Bring a job back to what it was at a version; left out: the one before the present.\n\n"
+    "\b\nExamples:\n  horarium job revert nightly\n  horarium job revert nightly 7"
+)
+@NAME
+@click.argument("at", metavar="[VERSION]", required=False, type=click.IntRange(1))
+@click.option("--version", "version", type=click.IntRange(1), metavar="VERSION", help="The same as the argument.")
+@server_options
+def revert(name: str, at: int | None, version: int | None, url: str, api_key: str | None, as_json: bool) -> None:
+    if at is not None and version is not None and at != version:
+        raise click.UsageError("two versions are given")
+    with connect(url, api_key) as client:
+        job = client.revert_job(name, at or version or _before(client, name))
+    if as_json:
+        print_job(job, as_json)
+    else:
+        say(f"Job {job.name} is as it was; its version is now {job.version}.")
+
+
+def _before(client: Any, name: str) -> int:
+    """The version before the present."""
+    found = list(client.versions(name, 2))
+    if len(found) < 2:
+        raise NotFound(f"job {name!r} has no version before its present one")
+    return int(found[1]["version"])

@@ -1,0 +1,104 @@
+"""`horarium key`: named keys for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from horarium.cli.output import Column, print_json, print_json_list, print_table, say
+from horarium.cli.shell import Lazy, connect, server_options
+
+ROLES = ("viewer", "operator", "editor", "worker", "admin")
+COLUMNS = (
+    Column("name", whole=True), Column("roles"), Column("queues"), Column("created_at", when=True, title="made"),
+    Column("last_used_at", when=True, title="used"), Column("expires_at", when=True, title="ends"),
+)  # fmt: skip
+
+key = Lazy(
+    name="key",
+    commands={
+        "create": "horarium.cli.key:create",
+        "list": "horarium.cli.key:list_keys",
+        "revoke": "horarium.cli.key:revoke",
+    },
+    summaries={
+        "create": "Make a key; it is shown this once.",
+        "list": "List keys, without their secrets.",
+        "revoke": "Let a key open nothing any more.",
+    },
+    help="Make, list and revoke named keys.",
+)
+
+
+@click.command(
+    help="""Make a key for a program; it is printed this once.
+
+\b
+Examples:
+  horarium key create ci --role operator
+  horarium key create images-worker --role worker --queue images --expires 90d
+"""
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role", "roles", multiple=True, required=True, type=click.Choice(ROLES), help="What it may do; repeatable."
+)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="QUEUE", help="Bind it to the jobs and runs of this queue; repeatable."
+)
+@click.option("--expires", metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
+@server_options
+def create(
+    name: str,
+    roles: tuple[str, ...],
+    queues: tuple[str, ...],
+    expires: str | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    from horarium.cli.fields import until_moment
+    from horarium.clock import SystemClock, to_datetime
+
+    ends = None if expires is None else until_moment(expires, to_datetime(SystemClock().now()))
+    with connect(url, api_key) as client:
+        made = client.create_key(name, roles, queues=queues or None, expires_at=ends)
+    if as_json:
+        print_json(made)
+        return
+    say(made["key"])
+    say(f"This is the only time that the key {name} is shown.", err=True)
+
+
+@click.command("list", help="List keys by name, without their secrets.\n\n\b\nExample:\n  horarium key list")
+@server_options
+def list_keys(url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.keys()
+        if as_json:
+            print_json_list(found)
+        else:
+            print_table(COLUMNS, map(_row, found), "There are no keys; make one with `horarium key create`.")
+
+
+def _row(key: dict[str, Any]) -> tuple[Any, ...]:
+    from datetime import datetime
+
+    moments = (key[name] and datetime.fromisoformat(key[name]) for name in ("created_at", "last_used_at", "expires_at"))
+    queues = "all" if key["queues"] is None else " ".join(key["queues"])
+    return key["name"], " ".join(key["roles"]), queues, *moments
+
+
+@click.command(
+    help="Let a key open nothing any more, on every node within five seconds.\n\n\b\nExample:\n  horarium key revoke ci"
+)
+@click.argument("name", metavar="NAME")
+@server_options
+def revoke(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.revoke_key(name)
+    if as_json:
+        print_json({"revoked": name})
+    else:
+        say(f"Key {name} is revoked.")

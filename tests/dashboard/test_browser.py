@@ -1,0 +1,207 @@
+"""The dashboard in a real browser, by the names that people and screen readers find things by."""
+
+from __future__ import annotations
+
+import re
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tests.dashboard.visitor import text_of
+from tests.servers.live import LiveServer, live_server
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_MS = 60_000
+AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with live_server(pages=True) as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=ARGUMENTS, timeout=PATIENCE_MS
+        )
+        yield launched
+        await launched.close()
+
+
+@pytest_asyncio.fixture
+async def page(browser: Browser, server: LiveServer) -> AsyncIterator[Page]:
+    """A page whose script must meet no error, and no refusal by the content policy."""
+    context = await browser.new_context(base_url=server.url, viewport={"width": 1_440, "height": 900})
+    opened = await context.new_page()
+    opened.set_default_timeout(PATIENCE_MS)
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    yield opened
+    await context.close()
+    assert wrong == []
+
+
+def call(server: LiveServer, method: str, path: str, body: Any = None) -> Any:
+    """The API, as a program calls it."""
+    data = None if body is None else msgspec.json.encode(body)
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{server.url}/api/v1{path}", data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = answer.read()
+    return msgspec.json.decode(text) if text else None
+
+
+def add_job(server: LiveServer, name: str, **fields: Any) -> None:
+    target = {"type": "queue", "queue": f"q-{name}"}
+    trigger = {"type": "cron", "expression": "0 3 * * *", "timezone": "Europe/Berlin"}
+    call(server, "PUT", f"/jobs/{name}", {"trigger": trigger, "target": target, **fields})
+
+
+def fail_a_run(server: LiveServer, name: str, error: str) -> str:
+    call(server, "POST", f"/jobs/{name}/trigger")
+    (run,) = call(server, "POST", "/runs/claim", {"queues": [f"q-{name}"], "limit": 1, "worker": "w"})["runs"]
+    report = {"token": run["lease"]["token"], "error": error, "retryable": False}
+    call(server, "POST", f"/runs/{run['id']}/fail", report)
+    run_id: str = run["id"]
+    return run_id
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds."""
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("axe.run().then((r) => r.violations.map((v) => v.id + ' ' + v.nodes[0].html))")
+    return list(found)
+
+
+async def test_a_job_is_made_while_its_fire_times_are_shown(page: Page, server: LiveServer) -> None:
+    await page.goto("/")
+    await page.get_by_role("link", name="Jobs", exact=True).click()
+    await page.get_by_role("link", name="New job").first.click()
+    await page.get_by_label("Name", exact=True).fill("made-here")
+    await page.get_by_label("Rule", exact=True).fill("every weekday at 6pm excpt")
+    await expect(page.get_by_text("Not understood yet")).to_be_visible()
+    await page.get_by_label("Rule", exact=True).fill("every weekday at 6pm")
+    await expect(page.get_by_text("Every weekday (Monday to Friday) at 18:00", exact=False).first).to_be_visible()
+    await expect(page.get_by_role("region", name="Preview").get_by_role("row")).to_have_count(6)
+    await page.get_by_label("Queue", exact=True).last.fill("work")
+    await expect(page.get_by_text("horarium job add made-here", exact=False)).to_be_visible()
+    await page.get_by_role("button", name="Create job").click()
+    await expect(page.get_by_role("heading", name="made-here")).to_be_visible()
+    assert call(server, "GET", "/jobs/made-here")["target"]["queue"] == "work"
+
+
+async def test_a_job_is_run_paused_and_resumed(page: Page, server: LiveServer) -> None:
+    add_job(server, "nightly")
+    await page.goto("/jobs")
+    await page.get_by_role("link", name="nightly", exact=True).click()
+    await page.get_by_role("button", name="Run now").click()
+    await expect(page.get_by_text("nightly was triggered.")).to_be_visible()
+    await page.goto("/jobs/nightly")
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await page.get_by_label("Reason").fill("moving house")
+    await page.get_by_role("button", name="Pause nightly").click()
+    await expect(page.get_by_text("Paused: moving house")).to_be_visible()
+    await page.get_by_role("button", name="Resume").first.click()
+    await expect(page.get_by_role("button", name="Pause", exact=True).first).to_be_visible()
+    assert call(server, "GET", "/jobs/nightly")["enabled"] is True
+
+
+async def test_a_failure_shows_by_itself_and_is_retried(page: Page, server: LiveServer) -> None:
+    add_job(server, "billing")
+    await page.goto("/runs?job=billing")
+    await expect(page.get_by_text("No run matches", exact=False)).to_be_visible()
+    await page.goto("/")
+    await page.mouse.move(1_400, 880)
+    run = fail_a_run(server, "billing", "ValueError: no price")
+    await expect(page.get_by_text("ValueError: no price", exact=False)).to_be_visible()
+    await page.goto(f"/runs/{run}")
+    await page.get_by_role("button", name="Retry").click()
+    await expect(page.get_by_text("This is the new run.")).to_be_visible()
+    await page.get_by_role("button", name="Cancel", exact=True).click()
+    await page.get_by_role("button", name="Cancel the run").click()
+    await expect(page.get_by_text("Cancelled.", exact=True).first).to_be_visible()
+
+
+async def test_several_jobs_are_paused_without_a_mouse(page: Page, server: LiveServer) -> None:
+    for name in ("bulk-a", "bulk-b"):
+        add_job(server, name)
+    await page.goto("/jobs?q=bulk-")
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Search jobs")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.get_by_role("button", name="Pause 2").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("2 jobs paused.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, scheme: Any) -> None:
+    add_job(server, "open-to-all", labels={"team": "ops"})
+    run = fail_a_run(server, "open-to-all", "Traceback\nValueError: no")
+    context = await browser.new_context(base_url=server.url, color_scheme=scheme)
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    some = ("/", "/jobs", f"/runs/{run}", "/new-job")
+    every = ("/", "/jobs", "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", f"/runs/{run}", "/calendar",
+                 "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/new-job")  # fmt: skip
+    for path in every if scheme == "light" else some:
+        await page.goto(path)
+        assert await violations(page) == [], path
+    await context.close()
+
+
+async def test_on_a_narrow_screen_everything_is_reached_and_nothing_sticks_out(
+    browser: Browser, server: LiveServer
+) -> None:
+    add_job(server, "a-job-with-a-name-that-is-rather-long-for-a-telephone-of-390-pixels")
+    context = await browser.new_context(base_url=server.url, viewport={"width": 390, "height": 844})
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    await page.goto("/")
+    for word in ("Jobs", "Runs", "Calendar", "Queues", "Nodes", "Channels", "Audit"):
+        await page.get_by_role("button", name="Menu").click()
+        await page.get_by_role("link", name=word, exact=True).click()
+        await expect(page).to_have_title(re.compile(word))
+        wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, word
+    await context.close()
+
+
+async def test_pages_weigh_little(page: Page, server: LiveServer) -> None:
+    sizes: list[int] = []
+
+    async def weigh(response: Any) -> None:
+        sizes.append((await response.request.sizes())["responseBodySize"])
+
+    page.on("response", weigh)
+    await page.goto("/jobs")
+    await page.wait_for_load_state("load")
+    await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    assert sum(sizes) < 150_000, sizes
+
+
+async def test_the_text_of_a_page_is_there_without_a_script(server: LiveServer) -> None:
+    add_job(server, "plain")
+    with urllib.request.urlopen(f"{server.url}/jobs", timeout=60) as answer:
+        assert "plain" in text_of(answer.read().decode())

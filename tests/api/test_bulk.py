@@ -260,3 +260,43 @@ async def test_a_selection_that_is_wrong_is_refused(
 ) -> None:
     reply = await refusing.post(f"/runs/{what}", body)
     assert (reply.status, reply.code, reply.json.get("field")) == (422, "invalid_request", field)
+
+
+# ---- who did it
+
+
+ADMIN = {"authorization": "Bearer first-key-1234"}
+
+
+async def test_each_run_is_in_the_audit_and_bound_keys_keep_to_their_queues(locked_api: Api) -> None:
+    api = locked_api
+    roles = ["operator", "worker"]
+    made = await api.post("/keys", {"name": "bound", "roles": roles, "queues": ["work"]}, headers=ADMIN)
+    bound = {"authorization": f"Bearer {made.json['key']}"}
+    others = {"target": {"type": "queue", "queue": "other"}}
+    batch = {"runs": [{"target": QUEUE}, others]}
+    mine, other = (await api.post("/runs/batch", batch, headers=bound)).json
+    assert (mine["outcome"], other["problem"]["code"]) == ("created", "forbidden")
+    await api.post("/runs", others, headers=ADMIN)
+    cancelled = await api.post("/runs/cancel", {"state": "pending", "reason": "no"}, headers=bound)
+    assert cancelled.json == {"matched": 1, "done": 1}, "the other queue's run is none of theirs"
+    retried = await api.post("/runs/retry", {"state": "cancelled"}, headers=bound)
+    assert retried.json == {"matched": 1, "done": 1}
+    lines = (await api.get("/audit?actor=bound", headers=ADMIN)).json["items"]
+    run = f"run/{mine['id']}"
+    assert sorted((line["action"], line["object"]) for line in lines) == [
+        ("run.cancel", run), ("run.create", run), ("run.retry", run),
+    ]  # fmt: skip
+
+
+async def test_retries_of_jobs_are_in_the_audit_under_either_policy(locked_api: Api) -> None:
+    api = locked_api
+    for name, overlap in (("free", "allow"), ("turn", "buffer_all")):
+        definition = {"name": name, "trigger": {"type": "interval", "every_seconds": 60}, "target": QUEUE}
+        await api.post("/jobs", {**definition, "overlap": overlap}, headers=ADMIN)
+        run = (await api.post(f"/jobs/{name}/trigger", headers=ADMIN)).json
+        await api.post(f"/runs/{run['id']}/cancel", headers=ADMIN)
+        body = {"job": name, "state": "cancelled"}
+        assert (await api.post("/runs/retry", body, headers=ADMIN)).json == {"matched": 1, "done": 1}
+        (line,) = (await api.get(f"/audit?action=run.retry&object=run/{run['id']}", headers=ADMIN)).json["items"]
+        assert line["after"]["job"] == name

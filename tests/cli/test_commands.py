@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -309,3 +310,49 @@ def test_a_preview_needs_no_server(call: Call) -> None:
     assert len(lines) == 3
     assert "never" in call("preview", "2020-01-01T00:00:00Z").stdout
     assert call("preview", "every sunshine", status=1).stderr.startswith("Error: ")
+
+
+# ---- one-off runs, and many runs at once
+
+
+def test_a_run_is_added_with_flags(call: Call) -> None:
+    added = call("run", "add", "--queue", "add", "--payload", '{"n": 1}', "--delay", "5m", "--key", "add-1")
+    assert re.fullmatch(r"Run [0-9a-f-]{36} is pending, due \S+ \(in 5 min\b.*\)\.\n", added.stdout)
+    same = call("run", "add", "--queue", "add", "--key", "add-1").stdout
+    assert "holds that key; it is pending" in same
+    flags = ("--attempts", "2", "--priority", "3", "--concurrency", "db=2", "--keep", "1d", "--json")
+    run = as_json(call("run", "add", "--http", "https://example.com/x", "--at", "2099-01-01T00:00:00Z", *flags))
+    assert (run["queue"], run["due_at"], run["priority"]) == ("http", "2099-01-01T00:00:00Z", 3)
+    command = as_json(call("run", "add", "--json", "--", "ls", "-l"))
+    assert (command["queue"], command["payload"]) == ("pull/shell", {"command": ["ls", "-l"]})
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("add",), "a target is missing"),
+        (("add", "--queue", "q", "--at", "2099-01-01T00:00:00Z", "--delay", "1s"), "give --at or --delay, not both"),
+        (("retry",), "give the ID of a run, or a filter"),
+        (("cancel", "--dry-run"), "give the ID of a run, or a filter"),
+        (("cancel", "0196f0c2-7633", "--job", "a"), "give the ID of a run or --job, not both"),
+    ],
+)
+def test_what_is_wrong_with_a_command_on_runs_is_said(call: Call, args: tuple[str, ...], message: str) -> None:
+    result = call("run", *args, status=2)
+    assert message in result.stderr
+
+
+def test_many_runs_are_counted_cancelled_and_retried(call: Call) -> None:
+    for number in range(3):
+        call("run", "add", "--queue", "many", "--payload", str(number))
+    counted = call("run", "cancel", "--queue", "many", "--dry-run")
+    assert counted.stdout == "3 runs match.\n"
+    done = call("run", "cancel", "--queue", "many", "--reason", "not now", "--per-second", "1000")
+    assert (done.stderr, done.stdout) == ("3 runs match.\n", "3 runs cancelled.\n")
+    again = call(
+        "run", "retry", "--queue", "many", "--state", "cancelled", "--since", "1h", "--error-contains", "not n"
+    )
+    assert again.stdout == "3 runs retried.\n"
+    once = call("run", "retry", "--queue", "many", "--state", "cancelled")
+    assert once.stdout == "0 runs retried. 3 were retried before.\n"
+    assert as_json(call("run", "cancel", "--queue", "many", "--json")) == {"matched": 3, "done": 3, "left": {}}

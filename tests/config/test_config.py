@@ -261,6 +261,7 @@ SECRETS = {
     "signing_secret": "whsec_aHVudGVyMg==\n",
     "oidc_client_secret": "hunter2-of-the-issuer\n",
     "bus_urls": "amqp://me:hunter2@rabbit/\norders=nats://nats:4222",
+    "smtp_url": "smtps://me:hunter2@mail/",
 }
 
 

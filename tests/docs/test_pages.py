@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 REFERENCE = {"cli.md", "glossary.md", "coming-from.md"}
 """Pages in which one looks something up."""
-BEGUN = ("lifecycle.md", "http-delivery.md", "operating.md")
+BEGUN = ("lifecycle.md", "http-delivery.md", "operating.md", "notifications.md")
 """Pages whose first commands need nothing but a server and perhaps an endpoint."""
 
 
@@ -54,7 +54,7 @@ def test_the_first_commands_of_a_page_work(name: str, server: Server, receiver: 
         local = [arg.replace("http://127.0.0.1:9000", receiver.url) for arg in args]
         done = horarium(*local, env={"HORARIUM_URL": server.url})
         assert (done.returncode, done.stderr) == (0, ""), (args, done.stderr)
-    if any("--http" in args for args in given):
+    if any("--http" in args or "--webhook" in args for args in given):
         assert receiver.wait("/ping")
 
 

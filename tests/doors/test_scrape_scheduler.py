@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from horarium.clock import SECOND
 from horarium.doors.scrape_jobs import Listed, definition, job_id
 from horarium.model import State
 from horarium.ports import RunFilter
@@ -71,3 +72,15 @@ async def test_a_server_that_stops_says_so(house: House) -> None:
 @pytest.mark.parametrize("settings", [{"door_open": False, "api_keys": ("k" * 20,)}])
 async def test_a_key_is_asked_for_unless_the_door_is_open(house: House) -> None:
     assert (await house.ask("GET", "/jobs/next")).status == 401
+
+
+async def test_the_next_run_is_an_interval_after_the_report(house: House) -> None:
+    fields: dict[str, Any] = definition(Listed(URL, 1, {}), 300, 0)
+    await house.runtime.operations.jobs.put_job(read_definition(fields))
+    first = await house.ask("GET", "/jobs/next")
+    assert first.status == 200, "after one interval"
+    await house.ask("POST", f"/jobs/{ID}/complete")
+    (ended,) = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items
+    assert (await house.ask("GET", "/jobs/next")).status == 200
+    again = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items[0]
+    assert again.fire_at >= (ended.finished_at or 0) + SECOND

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horarium import InvalidRequest, RunContext, Scheduler, every
+from horarium import InvalidJob, InvalidRequest, Run, RunContext, Scheduler, every
 from horarium.clock import SECOND, to_datetime, to_instant
 from horarium.model import State
 from horarium.stores.memory import MemoryStore
@@ -227,3 +227,45 @@ async def test_a_handler_sees_the_labels_of_its_job() -> None:
         await scheduler.start()
         assert (await ended(scheduler, await scheduler.trigger_job("j"))).result == b'{"team":"red"}'
         assert (await ended(scheduler, await scheduler.enqueue("work"))).result == b"{}"
+
+
+# ---- runs of any target, and many at once
+
+
+async def test_a_run_of_any_target_is_added_once_under_its_key() -> None:
+    async with Scheduler("memory://") as scheduler:
+
+        @scheduler.handler("mail")
+        async def mail(run: RunContext) -> None:
+            pass
+
+        queued = await scheduler.add_run(queue="images", payload={"n": 1}, delay="5m", unique_key="k", concurrency="c")
+        assert (queued.queue, queued.payload, queued.job) == ("pull/images", b'{"n":1}', None)
+        assert (queued.due_at - queued.created_at, queued.concurrency_key) == (timedelta(minutes=5), "c")
+        assert await scheduler.add_run(queue="images", unique_key="k") == queued
+        assert (await scheduler.add_run(handler=mail, args={"a": 1})).queue == "handler/mail"
+        assert (await scheduler.add_run(http="https://example.com/x", priority=3)).priority == 3
+        one, wrong, same = await scheduler.add_runs([{"bus": "b"}, {"http": "nope"}, {"queue": "q", "unique_key": "k"}])
+        assert (isinstance(one, Run), isinstance(wrong, InvalidJob), same) == (True, True, queued)
+        for given in ({}, {"queue": "q", "http": "https://x.example"}, {"queue": "q", "delai": 1}, {"queue": "a b"}):
+            with pytest.raises(InvalidRequest):
+                await scheduler.add_run(**given)
+
+
+async def test_many_runs_are_cancelled_and_retried_by_a_filter(still: Scheduler) -> None:
+    async with still as scheduler:
+        await scheduler.add_runs([{"queue": "images", "payload": number} for number in range(5)])
+        assert (await scheduler.cancel_runs(queue="pull/images", dry_run=True)).matched == 5
+        assert (await scheduler.cancel_runs(queue="pull/images", per_second=1_000)).done == 5
+        assert (await scheduler.retry_runs(queue="pull/images")).matched == 0, "failed ones, unless said otherwise"
+        again = await scheduler.retry_runs(states=["cancelled"], error_contains="cancelled by", per_second=10)
+        assert (again.matched, again.done, again.left) == (5, 5, {})
+        waiting = (await scheduler.list_runs(states=["pending"])).items
+        waits = sorted((run.due_at - to_datetime(START)).total_seconds() for run in waiting)
+        assert waits == [0, 0.1, 0.2, 0.3, 0.4]
+        once = await scheduler.retry_runs(states=["cancelled"], queue="pull/images")
+        assert (once.matched, once.done, once.left) == (5, 0, {"retried_before": 5})
+        with pytest.raises(InvalidRequest, match="not both"):
+            await scheduler.retry_runs()
+        with pytest.raises(InvalidRequest, match="nothing can be done to a completed run"):
+            await scheduler.retry_runs(states=["completed"])

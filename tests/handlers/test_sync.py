@@ -40,7 +40,9 @@ def over(scheduler: SyncScheduler, run: Run) -> Run:
 
 
 def test_every_public_method_of_the_scheduler_is_there_with_its_parameters() -> None:
-    methods = {name: found for name, found in vars(Scheduler).items() if inspect.isfunction(found) and name[0] != "_"}
+    methods = {
+        name: found for name, found in inspect.getmembers(Scheduler) if inspect.isfunction(found) and name[0] != "_"
+    }
     assert len(methods) > 20
     for name in methods.keys() - WITHIN:
         assert hasattr(SyncScheduler, name), f"blocking.py: add `{name} = blocking(Scheduler.{name})`"

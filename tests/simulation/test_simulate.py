@@ -13,8 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Plan, Run, RunChange, State
+from horarium.model import Job, Plan, Run, RunChange, State
 from horarium.operations.following import Following
+from horarium.ports import Store
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
 from horarium.services.performing import Performing
@@ -171,6 +172,15 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
 
 def test_a_keeper_that_is_not_woken_for_short_leases_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.services.performing.POLL_SECONDS", -1_000_000.0)
+    assert_caught(MemoryStore)
+
+
+def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
+        return {}
+
+    monkeypatch.setattr("horarium.services.planner.last_runs", nothing)
+    monkeypatch.setattr("horarium.operations.changes.last_runs", nothing)
     assert_caught(MemoryStore)
 
 

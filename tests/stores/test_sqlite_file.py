@@ -328,7 +328,7 @@ async def test_stores_that_open_a_new_file_together_agree(tmp_path: Path) -> Non
 
 def test_the_numbers_of_the_schema_never_change() -> None:
     assert " ".join(STATES) == "pending running cancelling completed failed cancelled skipped"
-    assert " ".join(CAUSES) == "schedule catch_up manual backfill enqueued follow_up"
+    assert " ".join(CAUSES) == "schedule catch_up manual backfill enqueued follow_up ping"
     assert " ".join(each or "-" for each in DISPOSITIONS) == (
         "ran skipped_overlap skipped_paused missed - - - withdrawn not_started cancelled"
     )

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horarium.clock import DAY, INSTANT_MAX, SECOND, to_instant
+from horarium.clock import DAY, INSTANT_MAX, SECOND, to_datetime, to_instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers import Interval, Trigger, every, parse_trigger
+from horarium.triggers import Interval, Trigger, every, parse_trigger, when
 
 START = datetime(2026, 11, 16, 10, 7, tzinfo=UTC)
 
@@ -134,3 +134,64 @@ def test_milliseconds_are_read_written_and_said() -> None:
     anchored = every("250ms").anchored(to_instant(START))
     assert [fire.microsecond for fire in anchored.fires(START, 5)] == [250_000, 500_000, 750_000, 0, 250_000]
     assert parse_trigger(anchored.spec()) == anchored
+
+
+# ---- counted from the end
+
+
+def test_one_that_counts_from_the_end_says_so_and_comes_back() -> None:
+    rule = every("5m", from_end=True)
+    assert rule.spec() == {"type": "interval", "every_seconds": 300, "from": "end"}
+    assert parse_trigger(rule.spec()) == rule
+    assert (rule.words(), rule.after_end) == ("every 5 minutes after the end of the last run", 300 * SECOND)
+    assert every("5m").after_end is None
+    start = to_datetime(SECOND)
+    assert rule.anchored(SECOND).next_after(start) == start + timedelta(minutes=5), "if the run ended then"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"from": "start"}, "from"), ({"from": 1}, "from"),
+        ({"from": "end", "anchor": "2026-01-01T00:00:00Z"}, "anchor"),
+    ],
+)  # fmt: skip
+def test_what_else_it_may_be_counted_from_is_refused(spec: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidTrigger) as refused:
+        parse_trigger({"type": "interval", "every_seconds": 5, **spec})
+    assert refused.value.field == f"trigger.{field}"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("every 5 minutes after the last run", 300), ("every minute after the end of the last run", 60),
+        ("every 2 hours after the previous run has finished", 7_200), ("every day after the last run ended", 86_400),
+        ("every other week after the last run", 1_209_600),
+    ],
+)  # fmt: skip
+def test_phrases_count_from_the_end_too(text: str, seconds: int) -> None:
+    rule = when(text, timezone="Europe/Berlin")
+    assert rule.after_end == seconds * SECOND
+    assert when(rule.words()).after_end == seconds * SECOND, "what is shown back means the same"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "every month after the last run", "every 5 minutes after", "every 5 minutes after the last monday",
+        "after the last run", "every 5 minutes after the last run, 10 times", "every day at 9 after the last run",
+        "every 5 minutes after the last run starting tomorrow",
+    ],
+)  # fmt: skip
+def test_a_phrase_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidTrigger):
+        when(text)
+
+
+def test_it_is_limited_but_not_joined_with_others() -> None:
+    inner = {"type": "interval", "every_seconds": 5, "from": "end"}
+    bounded = parse_trigger({"type": "between", "trigger": inner, "until": "2099-01-01T00:00:00Z"})
+    assert bounded.after_end == 5 * SECOND
+    with pytest.raises(InvalidTrigger, match="can't be combined"):
+        parse_trigger({"type": "any_of", "triggers": [{"type": "cron", "expression": "@daily"}, inner]})

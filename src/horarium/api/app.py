@@ -20,6 +20,7 @@ from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
+from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, options, route
 from horarium.api.explaining import Explanations
@@ -28,6 +29,7 @@ from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
+from horarium.api.pings import Pings
 from horarium.api.problems import exception_handlers
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
@@ -73,6 +75,7 @@ def create_app(
     tokens: Tokens | None = None,
     client_id: str | None = None,
     entropy: Entropy = urandom,
+    public_url: str | None = None,
     news: News | None = None,
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
@@ -89,11 +92,12 @@ def create_app(
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard)
     work = Work(operations, claims)
     guarded = [
-        *Jobs(operations).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
+        *Jobs(operations, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
+        *ChannelsApi(operations).endpoints(),
     ]  # fmt: skip
-    unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints()]
+    unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints(), *Pings(operations).endpoints()]
 
     def document() -> dict[str, Any]:
         made = build_document(

@@ -24,6 +24,7 @@ from horarium.access.roles import Principal, Scope
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
+from horarium.operations.tracing import asked_under
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
@@ -116,7 +117,7 @@ def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
         query = None if endpoint.query is None else read_query(request, endpoint.query)
         body = await _body(request, endpoint)
         call = Call(request, query, body)
-        with acting(call.origin if changes else None):
+        with acting(call.origin if changes else None), asked_under(request.headers.get("traceparent")):
             return await endpoint.handle(call)
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}

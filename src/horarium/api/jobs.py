@@ -10,6 +10,7 @@ from msgspec import UNSET
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.pings import ping_url
 from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
@@ -57,8 +58,17 @@ INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 class Jobs:
     """Handlers; what they do is in `Operations`."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, public_url: str | None = None) -> None:
         self._operations = operations
+        self._public_url = public_url
+
+    async def _shown(self, call: Call, job: Job) -> JobView:
+        """The job as it is shown, with its address for pings."""
+        view = job_view(job)
+        key = await self._operations.pings.key_of(job)
+        if key is not None:
+            view.ping_url = ping_url(self._public_url, call.request, key)
+        return view
 
     async def create(self, call: Call) -> Answer:
         definition, key = to_definition(call.body), idempotency_key(call.request)
@@ -67,8 +77,8 @@ class Jobs:
         except (AlreadyExists, InvalidTrigger) as error:
             if key is None:
                 raise
-            return answer(job_view(await self._same(definition, error)))
-        return answer(job_view(job), 201, [("location", f"/api/v1/jobs/{job.name}")])
+            return answer(await self._shown(call, await self._same(definition, error)))
+        return answer(await self._shown(call, job), 201, [("location", f"/api/v1/jobs/{job.name}")])
 
     async def _same(self, definition: JobDefinition, refused: AlreadyExists | InvalidTrigger) -> Job:
         """The stored job, if it has this content: the earlier answer to the same request was lost on its way. (Its rule
@@ -99,11 +109,11 @@ class Jobs:
         )
         after = read_cursor("jobs", query.cursor, is_name)
         page = await self._operations.jobs.list_jobs(where, after, query.limit)
-        seen = [job_view(job) for job in page.items if call.principal.may_reach(job.queue)]
+        seen = [await self._shown(call, job) for job in page.items if call.principal.may_reach(job.queue)]
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:
-        return answer(job_view(await self._operations.jobs.get_job(job_name(call.request))))
+        return answer(await self._shown(call, await self._operations.jobs.get_job(job_name(call.request))))
 
     async def put(self, call: Call) -> Answer:
         name = call.request.path_params["name"]
@@ -112,13 +122,13 @@ class Jobs:
             raise InvalidContent([Fault("name", f"is not {name!r}, the name in the path; a job can't be renamed")])
         job, created = await self._operations.jobs.put_job(to_definition(call.body))
         location = [("location", f"/api/v1/jobs/{job.name}")] if created else []
-        return answer(job_view(job), 201 if created else 200, location)
+        return answer(await self._shown(call, job), 201 if created else 200, location)
 
     async def patch(self, call: Call) -> Answer:
         name, changes = job_name(call.request), call.body
         check_rule(changes.get("trigger"))
         try:
-            return answer(job_view(await self._operations.jobs.patch_job(name, changes)))
+            return answer(await self._shown(call, await self._operations.jobs.patch_job(name, changes)))
         except InvalidJob:
             job = await self._operations.jobs.get_job(name)
             patched = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
@@ -151,10 +161,10 @@ class Jobs:
 
     async def pause(self, call: Call) -> Answer:
         reason = call.body.reason if call.body else None
-        return answer(job_view(await self._operations.jobs.pause_job(job_name(call.request), reason)))
+        return answer(await self._shown(call, await self._operations.jobs.pause_job(job_name(call.request), reason)))
 
     async def resume(self, call: Call) -> Answer:
-        return answer(job_view(await self._operations.jobs.resume_job(job_name(call.request))))
+        return answer(await self._shown(call, await self._operations.jobs.resume_job(job_name(call.request))))
 
     async def trigger(self, call: Call) -> Answer:
         name = job_name(call.request)

@@ -100,3 +100,9 @@ class ExplanationAnswer(Struct, kw_only=True):
     next: datetime | UnsetType | None = UNSET
     items: list[ExplanationView] | UnsetType = UNSET
     next_cursor: str | UnsetType | None = UNSET
+
+
+class PingQuery(Struct):
+    """`rid`: which execution a ping is about, where several may be under way at one time."""
+
+    rid: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9-]*(?!\n)$", description="A UUID.")] = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 _DAY = r"(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-9]|3[01])"
 _DATE = rf"[0-9]{{4}}-{_DAY}"
@@ -62,10 +62,12 @@ class CronTrigger(_Trigger, tag="cron"):
 
 
 class IntervalTrigger(_Trigger, tag="interval"):
-    """Every `every_seconds`, counted from `anchor` (left out: from when the job is defined), so it does not drift."""
+    """Every `every_seconds`, counted from `anchor` (left out: from when the job is defined), so it does not drift.
+    With `from` `end`, and no anchor: from the end of the last run."""
 
     every_seconds: Annotated[float, Meta(ge=0.05, le=3653 * 24 * 3600, examples=[300, 0.25])]
     anchor: datetime | None = None
+    from_: Literal["end"] | None = field(default=None, name="from")
 
 
 class OnceTrigger(_Trigger, tag="once"):

@@ -26,7 +26,7 @@ else:
 
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
-TARGET_FLAGS = ("http", "queue", "handler", "bus")
+TARGET_FLAGS = ("http", "queue", "handler", "bus", "external")
 HTTP_FLAGS = (
     "method", "header", "body", "body_file", "http_timeout", "expected_status", "signing_secret", "callback",
 )  # fmt: skip
@@ -112,6 +112,8 @@ def trigger_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     """The trigger that the flags give; None if they give none. Raises UsageError for more than one."""
     given = [name for name in TRIGGER_FLAGS if flags.get(name) is not None]
     timezone = flags.get("timezone")
+    if flags.get("from_end") and given != ["every"]:
+        raise click.UsageError("--from-end belongs to --every")
     if not given:
         if timezone is not None:
             raise click.UsageError("--timezone belongs to a trigger; give --cron, --when, --rrule or --at too")
@@ -129,7 +131,8 @@ def trigger_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
         case "rrule":
             return {"type": "rrule", "rrule": rule_text(text), **zone}
         case "every":
-            return _interval(text, timezone)
+            interval = _interval(text, timezone)
+            return {**interval, "from": "end"} if flags.get("from_end") else interval
         case _:
             return {"type": "once", "at": _at(text, timezone)}
 
@@ -229,7 +232,7 @@ def is_cron(text: str) -> bool:
 
 def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the target that the flags give, with its type if they say it. Raises UsageError for two."""
-    given = [name for name in TARGET_FLAGS if flags.get(name) is not None]
+    given = [name for name in TARGET_FLAGS if flags.get(name) not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"give one target, not {' and '.join('--' + name for name in given)}")
     fields = _http_fields(flags)
@@ -241,6 +244,8 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         return fields
     if given[0] != "http" and (strange := [name for name in HTTP_FLAGS if flags.get(name)]):
         raise click.UsageError(f"--{strange[0].replace('_', '-')} belongs to --http; a target of --{given[0]} has none")
+    if given[0] == "external":
+        return {"type": "external", **fields}
     key = {"http": "url", "queue": "queue", "handler": "name", "bus": "bus"}[given[0]]
     return {"type": given[0], key: flags[given[0]], **fields}
 

@@ -14,10 +14,10 @@ def group(title: str, options: Sequence[Callable[..., Any]]) -> Callable[[Callab
     """Add options to a function that becomes a command, as one section of its help."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        before = {parameter.name for parameter in _parameters(command)}
+        before = {parameter.name for parameter in parameters(command)}
         for option in reversed(options):
             command = option(command)
-        names = [parameter.name for parameter in _parameters(command) if parameter.name not in before]
+        names = [parameter.name for parameter in parameters(command) if parameter.name not in before]
         groups: dict[str, str] = getattr(command, "__horarium_groups__", {})
         command.__horarium_groups__ = {**groups, **{str(name): title for name in names}}  # type: ignore[attr-defined]
         return command
@@ -25,7 +25,8 @@ def group(title: str, options: Sequence[Callable[..., Any]]) -> Callable[[Callab
     return add
 
 
-def _parameters(command: Callable[..., Any]) -> list[click.Parameter]:
+def parameters(command: Callable[..., Any]) -> list[click.Parameter]:
+    """The parameters that options have added to a function."""
     return list(getattr(command, "__click_params__", []))
 
 

@@ -183,6 +183,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("trigger", job.trigger),
             ("target", target_text(job)),
             *target_details(job),
+            ("ping_url", job.ping_url or None),
             *((name, getattr(job, name)) for name in (*shown, *policies)),
             ("on", follows_text(job.on)),
             ("created_at", job.created_at),

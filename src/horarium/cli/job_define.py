@@ -37,6 +37,7 @@ TARGET_OPTIONS = [
     click.option("--queue", metavar="NAME", help="Target: a queue from which workers pull."),
     click.option("--handler", metavar="NAME", help="Target: a registered Python function."),
     click.option("--bus", metavar="NAME", help="Target: a message bus, by its configured name."),
+    click.option("--external", is_flag=True, help="Target: work that is done elsewhere, and heard of by pings."),
     click.option("--method", metavar="METHOD", help="HTTP: the method; POST if left out."),
     click.option("--header", multiple=True, metavar="NAME:VALUE", help="HTTP: a header; repeatable."),
     click.option("--body", metavar="TEXT", help="HTTP: the body; JSON where the text is JSON."),
@@ -119,8 +120,8 @@ OPTION_GROUPS = {
         *TRIGGER_OPTIONS,
         click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON."),
     ],
-    "Target (one of them)": TARGET_OPTIONS[:4],
-    "What is sent": TARGET_OPTIONS[4:],
+    "Target (one of them)": TARGET_OPTIONS[:5],
+    "What is sent": TARGET_OPTIONS[5:],
     "Command (after --)": COMMAND_OPTIONS,
     "Policies": POLICY_OPTIONS,
 }
@@ -267,13 +268,13 @@ def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("give --trigger or one of the other trigger flags, not both")
     if text is not None or trigger is not None:
         fields["trigger"] = trigger if text is None else trigger_json(text)
-    target = target_of(_with_command(flags))
+    target = target_of(with_command(flags))
     if target:
         fields["target"] = target
     return fields
 
 
-def _with_command(flags: dict[str, Any]) -> dict[str, Any]:
+def with_command(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags, with the payload and the queue that a command after `--` means."""
     given: list[str] = click.get_current_context().meta["command"]
     more = {name: flags[name] for name in ("env", "cwd", "stdin") if flags.get(name)}
@@ -288,7 +289,7 @@ def _with_command(flags: dict[str, Any]) -> dict[str, Any]:
             if "=" not in text:
                 raise click.UsageError(f"--env: {text!r} has no '='; give NAME=VALUE")
         more["env"] = dict(text.split("=", 1) for text in more["env"])
-    named = any(flags.get(name) is not None for name in TARGET_FLAGS)
+    named = any(flags.get(name) not in (None, False) for name in TARGET_FLAGS)
     queue = flags.get("queue") if named else COMMAND_QUEUE
     if queue is None:
         raise click.UsageError("a command after -- is for a queue: give --queue, or no target")
@@ -301,7 +302,9 @@ def _check_complete(definition: Mapping[str, Any]) -> None:
     if "trigger" not in definition:
         raise click.UsageError("a trigger is missing: give one of --cron, --every, --at, --when, --rrule and --trigger")
     if "type" not in definition.get("target", {}):
-        raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus, or -- COMMAND")
+        raise click.UsageError(
+            "a target is missing: give one of --http, --queue, --handler, --bus and --external, or -- COMMAND"
+        )
 
 
 def _replacing(job: Any, changes: dict[str, Any]) -> dict[str, Any]:

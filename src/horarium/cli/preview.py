@@ -29,6 +29,7 @@ TRIGGER_OPTIONS = [
     click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
     click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
     click.option("--every", metavar="DURATION", help="Interval: 250ms, 30s, 5m, 1h30m, 2d."),
+    click.option("--from-end", is_flag=True, default=None, help="Interval: counted from the end of the last run."),
     click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
     click.option("--when", metavar="PHRASE", help='Plain English: "every other tuesday at 9:34am".'),
     click.option("--timezone", metavar="ZONE", help="IANA time zone of the trigger, such as Europe/Berlin."),

@@ -43,16 +43,23 @@ STATES = ("pending", "running", "cancelling", "completed", "failed", "cancelled"
 
 run = Lazy(
     name="run",
-    commands={name: f"horarium.cli.run:{name}" for name in ("list", "show", "logs", "cancel", "retry")}
-    | {"list": "horarium.cli.run:list_runs"},
+    commands={
+        "add": "horarium.cli.run_add:add",
+        "list": "horarium.cli.run:list_runs",
+        "show": "horarium.cli.run:show",
+        "logs": "horarium.cli.run:logs",
+        "cancel": "horarium.cli.run_many:cancel",
+        "retry": "horarium.cli.run_many:retry",
+    },
     summaries={
+        "add": "Add a run that belongs to no job.",
         "list": "List runs, newest fire time first.",
         "show": "Show a run and its history.",
         "logs": "Show what a run has said; -f: while it says it.",
-        "cancel": "Cancel a run; a running one is asked to stop.",
-        "retry": "Do the work of a failed or cancelled run again.",
+        "cancel": "Cancel one run or many; running ones are asked to stop.",
+        "retry": "Do the work of failed or cancelled runs again.",
     },
-    help="List, show, follow, cancel and retry runs.",
+    help="Add, list, show, follow, cancel and retry runs.",
 )
 
 
@@ -166,37 +173,6 @@ def logs(
             said = f"{moment_text(line.at)}  {line.stream:<7} " if times else ""
             say(said + printable(line.text))
             sys.stdout.flush()
-
-
-@click.command(
-    help="Cancel a pending run at once; ask a running one to stop.\n\n"
-    '\b\nExample:\n  horarium run cancel 0196f0c2-... --reason "wrong input"'
-)
-@click.argument("run_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", help="Why; kept in the run's history.")
-@server_options
-def cancel(run_id: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        run = client.cancel_run(find_run(client, run_id), reason)
-    if as_json:
-        print_json(run)
-    else:
-        say(f"Run {run.id} is {run.state}.")
-
-
-@click.command(
-    help="Do the work of a failed, cancelled or skipped run again, as a new run.\n\n"
-    "\b\nExample:\n  horarium run retry 0196f0c2-..."
-)
-@click.argument("run_id", metavar="ID")
-@server_options
-def retry(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        run = client.retry_run(find_run(client, run_id))
-    if as_json:
-        print_json(run)
-    else:
-        say(f"Run {run.id} takes over; it is {run.state}.")
 
 
 def _print_run(run: RunView, as_json: bool) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.client.channels import Channels
+from horarium.client.many_runs import ManyRuns
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -110,12 +112,13 @@ class _NodesPage(Struct):
     items: list[NodeView]
 
 
-class Client(Watching):
+class Client(Watching, ManyRuns):
     """A server's API. May be shared by threads; close it, or use it in a `with`."""
 
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
+        self.channels = Channels(self._transport)
 
     @property
     def url(self) -> str:
@@ -401,6 +404,9 @@ class Client(Watching):
 
     def _call(self, method: str, path: str, **how: Any) -> Answer:
         return self._transport.request(method, "/api/v1" + path, **how)
+
+    def _new_key(self) -> str:
+        return self._transport.new_key()
 
     def _post(self, path: str, body: Any, repeatable: bool = True) -> Answer:
         return self._call("POST", path, body=body, repeatable=repeatable)

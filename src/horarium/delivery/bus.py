@@ -22,6 +22,7 @@ from horarium.model import BusTarget, Deferred, Job, Outcome, Run, encode_payloa
 from horarium.policies import CANCEL_GRACE_SECONDS
 from horarium.ports import Assignment, Bus, Control, Unconfirmed
 from horarium.rules.settling import wait_seconds
+from horarium.rules.tracing import handed_on
 
 PUT_OFF_SECONDS = 2.0
 """How long a run waits for a bus that is down before it is tried again, and up to half as much more."""
@@ -45,6 +46,7 @@ class Action(Struct, rename="camel", omit_defaults=True):
     fire_at: str
     idempotency_key: str
     payload: Raw | UnsetType = UNSET
+    traceparent: str | UnsetType = msgspec.field(default=UNSET, name="traceparent")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -69,6 +71,7 @@ def message(run: Run, job: Job | None, action: Literal["run", "cancel"]) -> byte
             fire_at=_text(run.fire_at),
             idempotency_key=run.id,
             payload=UNSET if payload is None else Raw(payload),
+            traceparent=handed_on(run) or UNSET,
         )
     )
 

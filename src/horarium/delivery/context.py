@@ -23,6 +23,7 @@ from horarium.delivery.saying import RunLog
 from horarium.errors import InvalidRequest, LeaseLost
 from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run
 from horarium.ports import Control, RunLogs
+from horarium.rules.tracing import handed_on
 
 
 class Done:
@@ -165,6 +166,11 @@ class RunContext:
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
         return self._run.attempt
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace to which this attempt belongs, as W3C Trace Context writes it; None: it belongs to none."""
+        return handed_on(self._run)
 
     @property
     def token(self) -> int:

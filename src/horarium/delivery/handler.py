@@ -28,6 +28,7 @@ from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
+from horarium.delivery.traces import enter_trace
 from horarium.errors import InvalidJob, WrongArguments
 from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
 from horarium.ports import Assignment, Control, RunLogs
@@ -116,9 +117,12 @@ class HandlerDelivery:
         context = RunContext(run, assignment.job, control, self._logs, thread)
         if self._captured is not None:
             speaks_for(context._keep)
-        outcome = await (
-            self._awaited(handler, context) if thread is None else self._in_thread(handler, context, thread)
-        )
+        leave = enter_trace(context.traceparent)
+        try:
+            calling = self._awaited(handler, context) if thread is None else self._in_thread(handler, context, thread)
+            outcome = await calling
+        finally:
+            leave()
         if context._spoke:
             await self._logs.written(run)  # a reader of its end finds all that it said
         return outcome

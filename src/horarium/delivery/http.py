@@ -17,14 +17,14 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from horarium.clock import SECOND, Clock
+from horarium.clock import SECOND, Clock, Instant
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
 from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
 from horarium.delivery.message import Reporting, Request, build, build_cancel, check_headers, check_method, report_url
 from horarium.delivery.places import HostPlaces
 from horarium.delivery.signing import check_secret
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
-from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run
+from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded
 from horarium.ports import Assignment, Control
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ KEEP_ALIVE_SECONDS = 4.0
 PATIENCE_SECONDS = 2.0
 PUT_OFF_SECONDS = 5
 CANCEL_SECONDS = 5.0
+POST_SECONDS = 15.0
 WATCH_AFTER_SECONDS = 0.02
 HEAD_LINE_BYTES_MAX = 8190
 HEAD_LINES_MAX = 128
@@ -130,6 +131,24 @@ class HttpDelivery:
         if not taken:
             _log.warning("run %s: %s did not take the cancel: answered %d", run.id, peer, status)
         return taken
+
+    async def post(self, url: str, build: Callable[[str, Instant], Request]) -> Outcome:
+        """Send what `build` makes for this path, at this instant. Every failure is an outcome."""
+        import aiohttp
+
+        try:
+            endpoint = self._endpoint(url, field="url")
+        except CallerError as error:
+            return Failed(error.message, retryable=False)
+        now = self._clock.now()
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                answer = await self._exchange(endpoint, build(endpoint.path, now))
+        except aiohttp.ClientError as error:
+            return _failed(error, endpoint)
+        except TimeoutError:
+            return Failed(f"timed out after {POST_SECONDS:g} s: {endpoint.authority} did not finish its answer")
+        return outcome(HttpTarget(url=url), answer, now) or Succeeded()
 
     async def close(self) -> None:
         if self._session is not None:

@@ -20,6 +20,7 @@ from horarium.delivery.signing import sign
 from horarium.delivery.template import Values, render, render_text
 from horarium.errors import InvalidJob
 from horarium.model import HEADER_CHARS_MAX, HEADERS_MAX, Completion, HttpTarget, Run
+from horarium.rules.tracing import handed_on
 
 REPORT_PATH = "/api/v1/runs/"
 REPORTS = ("heartbeat", "complete", "fail")
@@ -218,6 +219,8 @@ def _own_headers(
         headers["Horarium-Job"] = run.job
     if not named:
         headers["User-Agent"] = user_agent()
+    if (traceparent := handed_on(run)) is not None:
+        headers["traceparent"] = traceparent
     if secret:
         headers["webhook-signature"] = sign(secret, message_id, timestamp, body)
     return headers

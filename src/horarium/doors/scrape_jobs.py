@@ -53,7 +53,7 @@ def definition(listed: Listed, default_interval: float, jitter: float) -> dict[s
     return {
         "name": id,
         "title": listed.url[:200],
-        "trigger": {"type": "interval", "every_seconds": seconds},
+        "trigger": {"type": "interval", "every_seconds": seconds, "from": "end"},
         "target": {"type": "queue", "queue": QUEUE, "payload": payload},
         "labels": {LABEL: NAME},
         "overlap": "skip",

@@ -22,9 +22,6 @@ from horarium.wire.faults import find_faults, say_faults, unknown_names
 
 Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
 CatchUpWord = Literal["none", "latest", "all"]
-OccasionWord = Literal[
-    "completed", "failed", "attempt_failed", "cancelled", "missed", "not_started", "late", "overdue", "recovered"
-]  # fmt: skip
 OverlapWord = Literal["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]
 
 
@@ -35,6 +32,7 @@ class SchedulerOptions(TypedDict, total=False):
     node_name: str | None
     allow_private_targets: bool
     signing_secret: str | None
+    smtp_url: str | None
     report_url: str | None
     report_secret: str | None
     plan_ahead_seconds: float
@@ -71,7 +69,7 @@ class JobFields(TypedDict, total=False):
     retention: Retention | Mapping[str, Any]
     title: str | None
     buffer_max: int | None
-    on: Mapping[OccasionWord, Sequence[Follow | Mapping[str, Any]]]
+    on: Mapping[str, Sequence[Follow | Mapping[str, Any]]]
 
 
 class TargetFields(TypedDict, total=False):
@@ -111,11 +109,17 @@ def check_options(given: Mapping[str, Any]) -> None:
 def job_fields(name: str, trigger: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """The plain fields of a job's definition, from what `add_job` was given. Raises InvalidJob or InvalidTrigger."""
     check_names(given, list(JobArguments.__annotations__), InvalidJob)
+    target = one_target(given, InvalidJob)
+    fields = {field: value for field, value in given.items() if field not in TargetFields.__annotations__}
+    return {"name": name, "trigger": trigger_spec(trigger), "target": target, **plain_fields(fields)}
+
+
+def one_target(given: Mapping[str, Any], error: type[HorariumError]) -> dict[str, Any]:
+    """The target that was named. Raises `error` unless it is exactly one."""
     targets = _targets(given)
     if len(targets) != 1:
-        raise InvalidJob("target: give exactly one of handler, http, queue, bus and target", field="target")
-    fields = {field: value for field, value in given.items() if field not in TargetFields.__annotations__}
-    return {"name": name, "trigger": trigger_spec(trigger), "target": targets[0], **_plain_fields(fields)}
+        raise error("target: give exactly one of handler, http, queue, bus and target", field="target")
+    return targets[0]
 
 
 def _targets(given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -141,7 +145,8 @@ def _plain_args(args: Any) -> Any:
     return {} if encoded is None else msgspec.json.decode(encoded)
 
 
-def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON holds them; a bare word as the policy that it means."""
     plain: dict[str, Any] = {name: _plain(name, value) for name, value in fields.items()}
     if isinstance(plain.get("catch_up"), str):
         plain["catch_up"] = {"policy": plain["catch_up"]}

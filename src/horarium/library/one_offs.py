@@ -161,13 +161,14 @@ def _due_at(now: Instant, at: datetime | None, delay: timedelta | str | float | 
         return due_at
     if delay is None:
         return now
-    seconds = _seconds(delay)
+    seconds = delay_seconds(delay)
     if not 0 <= seconds <= DELAY_SECONDS_MAX:
         raise InvalidRequest(f"delay: must be from 0 s to ten years, not {seconds:g} s", field="delay")
     return now + to_micros(seconds)
 
 
-def _seconds(delay: timedelta | str | float) -> float:
+def delay_seconds(delay: timedelta | str | float) -> float:
+    """A delay in seconds. Raises InvalidRequest for what is none."""
     if isinstance(delay, timedelta):
         return delay.total_seconds()
     if isinstance(delay, str):

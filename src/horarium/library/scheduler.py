@@ -9,8 +9,7 @@
         await scheduler.add_job("nightly", cron("0 3 * * *", timezone="Europe/Berlin"), handler="report")
         await scheduler.run_forever()
 
-`async with` opens the store; `start` sets the services going in the background; `run_forever` does so and waits for a
-signal. Everything that the server does can be done from here, on the same store, at the same time.
+`async with` opens the store; `start` sets the services going; `run_forever` does so and waits for a signal.
 """
 
 from __future__ import annotations
@@ -26,11 +25,13 @@ from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidJob, InvalidRequest
 from horarium.interrupts import on_signals
+from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking
+from horarium.library.many_runs import ManyRuns
 from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
@@ -39,6 +40,7 @@ from horarium.model import State
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
 from horarium.operations.facade import Operations
+from horarium.operations.one_offs import HOLDER_RACES_MAX
 from horarium.ports import BATCH_MAX, JobFilter, Placeholders, RunFilter, Store, TransactionalStore
 from horarium.triggers import Trigger
 
@@ -46,13 +48,10 @@ Function = TypeVar("Function", bound=HandlerFunction)
 
 LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 
-HOLDER_RACES_MAX = 3
-"""How often a unique key is asked for whose holder was forgotten just then."""
-
 log = logging.getLogger("horarium")
 
 
-class Scheduler(Looking):
+class Scheduler(ChannelMethods, Looking, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
     `job` make: programs that share a namespace give a name each. Raises UnknownArgument or InvalidSetting."""
 

@@ -185,13 +185,25 @@ class SyncScheduler:
     enqueue = blocking(Scheduler.enqueue)
     enqueue_many = blocking(Scheduler.enqueue_many)
     enqueue_sql = direct(Scheduler.enqueue_sql)
+    add_run = blocking(Scheduler.add_run)
+    add_runs = blocking(Scheduler.add_runs)
     get_run = blocking(Scheduler.get_run)
     run_log = blocking(Scheduler.run_log)
     explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)
     cancel_run = blocking(Scheduler.cancel_run)
     retry_run = blocking(Scheduler.retry_run)
+    cancel_runs = blocking(Scheduler.cancel_runs)
+    retry_runs = blocking(Scheduler.retry_runs)
     stats = blocking(Scheduler.stats)
+
+    # ---- channels
+
+    put_channel = blocking(Scheduler.put_channel)
+    get_channel = blocking(Scheduler.get_channel)
+    list_channels = blocking(Scheduler.list_channels)
+    delete_channel = blocking(Scheduler.delete_channel)
+    test_channel = blocking(Scheduler.test_channel)
 
     # ---- the way there
 

@@ -44,8 +44,10 @@ from horarium.model.runs import (
 )
 from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Disposition, JobState, State
 from horarium.model.targets import (
+    EXTERNAL,
     BusTarget,
     Completion,
+    ExternalTarget,
     HandlerTarget,
     HttpTarget,
     Name,
@@ -60,6 +62,7 @@ __all__ = [
     "CLAIMED",
     "DEFAULT_RUN_POLICY",
     "ERROR_CHARS_MAX",
+    "EXTERNAL",
     "HEADERS_MAX",
     "HEADER_CHARS_MAX",
     "HISTORY_MAX",
@@ -85,6 +88,7 @@ __all__ = [
     "Disposition",
     "Event",
     "EventKind",
+    "ExternalTarget",
     "Failed",
     "Follow",
     "HandlerTarget",

@@ -21,5 +21,7 @@ class EventKind(StrEnum):
     LATE_START = "late_start"
     """Asked to stop, since no worker had begun in time; the next one: since it took too long."""
     OVERTIME = "overtime"
+    TRACED = "traced"
+    """The trace to which the run belongs."""
     CANCEL_TAKEN = "cancel_taken"
     CANCEL_NOT_TAKEN = "cancel_not_taken"

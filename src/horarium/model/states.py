@@ -28,8 +28,10 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
     },
     State.PENDING: {
         State.RUNNING: "claimed",
+        State.COMPLETED: "reported done by a ping",
         State.CANCELLED: "cancelled before it was claimed",
-        State.FAILED: "not started in time",
+        State.FAILED: "not started in time, or reported so by a ping",
+        State.COMPLETED: "a notification, told together with another",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",
@@ -86,4 +88,5 @@ class Cause(StrEnum):
     BACKFILL = "backfill"
     ENQUEUED = "enqueued"
     FOLLOW_UP = "follow_up"
+    PING = "ping"
     """It follows from the end of another run."""

@@ -57,11 +57,20 @@ class BusTarget(Struct, frozen=True, tag="bus", tag_field="type", omit_defaults=
     payload: Any = None
 
 
-Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget
+class ExternalTarget(
+    Struct, frozen=True, tag="external", tag_field="type", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Work that is done elsewhere, and is heard of by pings."""
+
+
+Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget | ExternalTarget
+EXTERNAL = "external"
+"""The queue of what is done elsewhere; nothing is claimed from it."""
 
 
 def queue_of(target: Target) -> str:
-    """The queue in which runs for this target wait: `http`, `handler/NAME`, `pull/NAME` or `bus/NAME`."""
+    """The queue in which runs for this target wait: `http`, `handler/NAME`, `pull/NAME`, `bus/NAME` or
+    `external`."""
     match target:
         case HttpTarget():
             return "http"
@@ -71,3 +80,5 @@ def queue_of(target: Target) -> str:
             return f"pull/{queue}"
         case BusTarget(bus=bus):
             return f"bus/{bus}"
+        case ExternalTarget():
+            return EXTERNAL

@@ -17,13 +17,14 @@ from msgspec import Struct
 
 from horarium.clock import Clock
 from horarium.delivery.bus import BusDelivery
+from horarium.delivery.channels import Post
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.model import Node, Run, fraction
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.ports import Bus, Delivery, Signal, Store
-from horarium.rules.following import FOLLOW_QUEUE
+from horarium.rules.following import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
@@ -38,6 +39,7 @@ from horarium.services.leases import Leases
 from horarium.services.log_pruner import LogPruner
 from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
+from horarium.services.notifier import NotifyDelivery
 from horarium.services.performing import Performing
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
@@ -48,6 +50,8 @@ from horarium.services.serving import Serving
 from horarium.services.sweeper import Sweeper
 from horarium.services.tallies import Tallies
 from horarium.services.telemetry import Telemetry
+from horarium.services.troubles import Troubles
+from horarium.services.watcher import Watcher
 
 if TYPE_CHECKING:
     from horarium.delivery.http import HttpDelivery
@@ -110,7 +114,7 @@ class Assembly:
         if handlers:
             self._dispatch_handlers(handlers)
         if dispatching or handlers:
-            self._dispatch_follow_ups()
+            self._dispatch_follow_ups(dispatching)
         if self.dispatchers:
             keeper = Keeper(self._performing, self._leases, self._leased, shared.clock)
             self.services += [*self.dispatchers, shared.collector, keeper]
@@ -148,18 +152,27 @@ class Assembly:
                 catch_up_per_second=options.catch_up_per_second,
                 jobs_max=options.jobs_max,
                 lead=0.25 + fraction(options.name, "planner") / 2,
+                tracing=shared.operations.tracing,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
             services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
-            services += [Sweeper(shared.store, reconciler), Serving(shared.store)]
+            services += [Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
             services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services
+
+    def _watching(self) -> list[Service]:
+        store, clock, signal = self._shared.store, self._shared.clock, self._shared.signal
+        operations = self._shared.operations
+        return [
+            Watcher(store, clock, signal, operations.following),
+            Troubles(store, clock, signal, operations.channels),
+        ]
 
     # ---- dispatchers
 
@@ -211,10 +224,13 @@ class Assembly:
         self.deliveries.append(delivery)
         return delivery
 
-    def _dispatch_follow_ups(self) -> None:
-        follow = FollowDelivery(self._shared.operations.jobs)
-        self.deliveries.append(follow)
-        self._dispatch("follow-ups", {FOLLOW_QUEUE: follow}, FOLLOW_PLACES)
+    def _dispatch_follow_ups(self, notify: bool) -> None:
+        operations, options = self._shared.operations, self._options
+        deliveries: dict[str, Delivery] = {FOLLOW_QUEUE: FollowDelivery(operations.jobs)}
+        if notify:
+            post = Post(self._http(), options.smtp_url, options.signing_secret)
+            deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
+        self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horarium.delivery.mailing import parse_smtp_url
 from horarium.errors import InvalidSetting
 from horarium.operations.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
@@ -44,6 +45,7 @@ class Options:
     run_log_bytes_max: int = LOG_BYTES_TOTAL_DEFAULT
     capture_logging: bool = False
     buses: Mapping[str, str | Bus] | None = None
+    smtp_url: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("jobs_max", "http_concurrency", "handler_concurrency"):
@@ -53,6 +55,8 @@ class Options:
         if not 0 <= self.grace_seconds < float("inf"):
             message = f"grace_seconds: must be 0 or more, not {self.grace_seconds}"
             raise InvalidSetting(message, field="grace_seconds")
+        if self.smtp_url is not None:
+            parse_smtp_url(self.smtp_url)
         object.__setattr__(self, "roles", tuple(self.roles))
         object.__setattr__(self, "node_name", self.node_name or default_node_name())
         object.__setattr__(self, "buses", dict(self.buses or {}))

@@ -12,6 +12,7 @@ from typing import Any
 
 from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
+from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
 from horarium.model import BusTarget, HttpTarget, Job, Run, Target
@@ -29,6 +30,7 @@ from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
 from horarium.services.pruner import Pruner
 from horarium.services.service import Health
+from horarium.services.spans import make_spans
 from horarium.services.telemetry import Telemetry
 
 __all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
@@ -80,7 +82,10 @@ class Runtime:
             _TargetCheck(self),
             settled=_Settled(self.telemetry, pruner, self.clock),
             cancel_asked=self._cancel_asked,
+            check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
         )
+        self.telemetry.spans = make_spans()
+        operations.tracing.recording = self.telemetry.spans is not None
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         leases = Leases(self.store, self.clock)
         collector = Collector(operations.settling, leases, self.clock, self.telemetry)
@@ -140,6 +145,8 @@ class Runtime:
         for part in reversed(self._parts):
             await part.stop()
         await self.store.close()
+        if self.telemetry.spans is not None:
+            await asyncio.to_thread(self.telemetry.spans.close)
 
     @property
     def running(self) -> bool:

@@ -14,21 +14,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import SECOND, Clock, Instant
-from horarium.errors import NotFound
+from horarium.errors import Forbidden, NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
-from horarium.operations.auditing import told_asked, told_cancel, within_reach
+from horarium.operations.auditing import told_asked, told_cancel, told_runs, within_reach
 from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, pause_after
-from horarium.operations.runs import RETRIED, RunOperations, fresh_run
+from horarium.operations.runs import RETRIED, fresh_run
 from horarium.operations.settling import Settling
+from horarium.operations.signalling import announce_runs
 from horarium.operations.triggering import Asked, Triggering
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
 from horarium.rules.editing import Asked as AskedRun
@@ -38,7 +38,7 @@ from horarium.rules.settling import cancel, retention_of
 
 LOOKED_MAX = 10_000
 """Runs that one batch looks at; a filter may fit few of them."""
-RETRIED_BEFORE, OVERLAP, DELETED, OVER = "retried_before", "overlap", "job_deleted", "state"
+RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
 """Why a run that matched was left as it is."""
 CANCELLED = frozenset({State.PENDING, State.RUNNING})
 
@@ -73,7 +73,6 @@ class Bulk:
         entropy: Entropy,
         changes: Changes,
         triggering: Triggering,
-        runs: RunOperations,
         settling: Settling,
         cancel_asked: Callable[[Run], None],
     ) -> None:
@@ -83,7 +82,6 @@ class Bulk:
         self._entropy = entropy
         self._changes = changes
         self._triggering = triggering
-        self._runs = runs
         self._settling = settling
         self._cancel_asked = cancel_asked
 
@@ -104,20 +102,19 @@ class Bulk:
         found: list[Run] = []
         for _ in range(0, LOOKED_MAX, BATCH_MAX):
             page = await self._store.list_runs(where, after, min(BATCH_MAX, limit - len(found)))
-            found += (run for run in page.items if run.state in states and _has_error(run, selection.error_contains))
+            found += (run for run in _reached(page.items, states) if _has_error(run, selection.error_contains))
             after = page.next_after
             if after is None or len(found) >= limit:
                 break
-        return [run for run in found if within_reach(run)], after
+        return found, after
 
     async def _named(
         self, ids: Sequence[str], states: frozenset[State], after: str | None, limit: int
     ) -> tuple[list[Run], str | None]:
         ids = sorted({given for given in ids if after is None or given < after}, reverse=True)
         taken = ids[:limit]
-        runs = [run for run in await self._store.get_runs(taken) if run is not None and run.state in states]
-        runs = [run for run in runs if within_reach(run)]
-        return runs, taken[-1] if len(ids) > limit else None
+        runs = [run for run in await self._store.get_runs(taken) if run is not None]
+        return _reached(runs, states), taken[-1] if len(ids) > limit else None
 
     # ---- retry
 
@@ -160,7 +157,8 @@ class Bulk:
             for run, id in zip(reversed(runs), ids, strict=True)
         ]
         told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
-        added = sum(await self._runs.add_runs(again, told))
+        added = sum(await self._store.add_runs(again, told_runs(again, now, told)))
+        announce_runs(self._signal, again)
         left[RETRIED_BEFORE] += len(runs) - added
         return added
 
@@ -171,23 +169,15 @@ class Bulk:
         loop = asyncio.get_running_loop()
         origin = who_acts()
         group = [
-            Asked(
-                run.job or "",
-                run.payload,
-                _key(run),
-                _told(run),
-                origin,
-                loop.create_future(),
-                asked[run.id],
-            )
+            Asked(run.job or "", run.payload, _key(run), _told(run), origin, loop.create_future(), asked[run.id])
             for run in runs
         ]
         if group:
             await self._triggering.trigger_all(group)
         for each, run in zip(group, runs, strict=True):
             error = each.answer.exception()
-            if isinstance(error, NotFound):
-                left[DELETED] += 1
+            if isinstance(error, NotFound | Forbidden):
+                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += 1
             elif error is not None:
                 raise error
             elif each.answer.result() is None:
@@ -202,7 +192,6 @@ class Bulk:
         """Runs of one job whose policy asks for a look at its other runs."""
         wanted = [AskedRun(run.payload, _key(run), asked[run.id]) for run in runs if not await self._was_retried(run)]
         left[RETRIED_BEFORE] += len(runs) - len(wanted)
-        told = {_key(run): _told(run) for run in runs}
         made = 0
 
         async def decide(seen: Seen) -> Plan | None:
@@ -212,19 +201,16 @@ class Bulk:
             taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
             planned = plan_many_now(seen.job, seen.unfinished, seen.now, wanted, taken)
             made = len(planned.runs)
-            records = (
-                told_asked(who_acts(), told[run.unique_key], run, seen.now)
-                for run in planned.runs
-                if run.unique_key in told
-            )
-            planned = replace(planned, records=(*planned.records, *chain.from_iterable(records)))
-            return planned if planned.runs else None
+            records = [
+                record for run in planned.runs for record in told_asked(who_acts(), _told_again(run), run, seen.now)
+            ]
+            return replace(planned, records=(*planned.records, *records)) if planned.runs else None
 
         if wanted:
             try:
                 await self._changes.change(name, decide, lambda job: Reach.ALL)
-            except NotFound:
-                left[DELETED] += len(wanted)
+            except (NotFound, Forbidden) as error:
+                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(wanted)
                 return 0
         left[OVERLAP] += len(wanted) - made
         return made
@@ -265,10 +251,7 @@ class Bulk:
         """Cancel these in one write. Those that were claimed, put back or settled meanwhile."""
         jobs = await self._jobs_of(runs)
         now = self._clock.now()
-        changes: list[RunChange] = []
-        for run in runs:
-            after = cancel(run, retention_of(run, jobs.get(run.job_id or "")), now, reason)
-            changes.append(RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now)))
+        changes = [self._cancel_of(run, jobs.get(run.job_id or ""), now, reason) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         asked = [change.run for change, done in zip(changes, written, strict=True) if done and change.state in CLAIMED]
         for run in asked:
@@ -277,10 +260,19 @@ class Bulk:
             self._signal.publish(CANCEL)
         return [run for run, done in zip(runs, written, strict=True) if not done]
 
+    def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:
+        after = cancel(run, retention_of(run, job), now, reason)
+        return RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now))
+
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
         found = await self._store.get_jobs_by_id(ids) if ids else []
         return {job.id: job for job in found if job is not None}
+
+
+def _reached(runs: Sequence[Run], states: frozenset[State]) -> list[Run]:
+    """Those in these states that the caller may touch."""
+    return [run for run in runs if run.state in states and within_reach(run)]
 
 
 def _has_error(run: Run, text: str | None) -> bool:
@@ -293,8 +285,13 @@ def _key(run: Run) -> str:
 
 
 def _told(run: Run) -> str:
-    """What the audit says of the run that repeats this one: action and object."""
+    """What the audit calls a retry of this run."""
     return f"run.retry run/{run.id}"
+
+
+def _told_again(again: Run) -> str:
+    """The same, from the run that repeats it."""
+    return f"run.retry run/{(again.unique_key or '').removeprefix('retry/')}"
 
 
 def _keyed(again: Run, run: Run) -> Run:

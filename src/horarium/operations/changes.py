@@ -8,7 +8,7 @@ hundred thousand of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -26,7 +26,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
-from horarium.rules.planning import counted_runs, fires_in_window, needs_unfinished, plan
+from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
 
 PROBED_FIRES = 16
@@ -59,6 +59,13 @@ class Seen(NamedTuple):
 Decide = Callable[[Seen], Awaitable[Plan | None]]
 """The plan of a change; None: there is nothing to change."""
 ReachOf = Callable[[Job], Reach]
+
+
+async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
+    """The runs from whose end those of these jobs count that count from one, by the job's id; as far as they exist."""
+    wanted = {job.id: run_id for job in jobs if (run_id := last_run_id(job)) is not None}
+    found = await store.get_runs(list(wanted.values())) if wanted else []
+    return {job_id: run for job_id, run in zip(wanted, found, strict=True) if run is not None}
 
 
 class Changes:
@@ -126,7 +133,8 @@ class Changes:
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
-            owed = await self._following.plan(plan(job, unfinished, now), now)
+            last = (await last_runs(self._store, [job])).get(job.id)
+            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])

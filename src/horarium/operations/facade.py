@@ -13,6 +13,7 @@ from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
 from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
+from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
 from horarium.operations.explaining import Explaining
@@ -21,10 +22,12 @@ from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
 from horarium.operations.logs import Logs
 from horarium.operations.one_offs import OneOffs
+from horarium.operations.pings import Pings
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
 from horarium.operations.serving import with_unserved
 from horarium.operations.settling import Settled, Settling
+from horarium.operations.tracing import Tracing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions
 from horarium.ports import Signal, Stats, Store
@@ -46,6 +49,7 @@ class Operations:
         check_target: TargetCheck,
         settled: Settled = lambda runs, jobs: None,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        check_channel: ChannelCheck = lambda channel: None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -56,14 +60,17 @@ class Operations:
         self.claiming = Claiming(store, self.settling)
         self.versions = Versions(store)
         changes = Changes(store, clock, signal, entropy, self.reconciler, self.versions, self.following)
-        triggering = Triggering(store, clock, signal, entropy, self.reconciler)
+        self.tracing = Tracing()
+        triggering = Triggering(store, clock, signal, entropy, self.reconciler, self.tracing)
+        self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
         self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, self.versions)
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, self.versions, self.following)
         self.explaining = Explaining(store, clock, self.jobs, self.versions)
         self.logs = Logs(store, clock, entropy)
+        self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
         self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
-        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs)
-        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.runs, self.settling, cancel_asked)
+        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, self.tracing)
+        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from horarium.clock import Instant
 from horarium.model import Job, Plan, Run, RunChange, State
 from horarium.ports import RunFilter, Store
 from horarium.rules.following import follow, follow_plan, looks_back
+from horarium.rules.watching import watch_records
 
 _FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.SKIPPED})
 
@@ -43,7 +46,7 @@ class Following:
         return [await self.plan(planned, now) if planned.job.on else planned for planned in plans]
 
     async def plan(self, planned: Plan, now: Instant) -> Plan:
-        """The plan, with what follows from it."""
+        """The plan, with what follows from it, and with what leads the watcher to a job that was edited."""
         if not planned.job.on:
             return planned
         earlier: dict[str, Sequence[Run]] = {}
@@ -53,7 +56,8 @@ class Following:
             earlier[run.id] = await self._earlier(planned.job, run, was, now, before)
             if run.finished:
                 before.append(run)
-        return follow_plan(planned, now, earlier)
+        followed = follow_plan(planned, now, earlier)
+        return replace(followed, records=(*followed.records, *watch_records(planned, now)))
 
     async def earlier_runs(self, job: Job, run: Run, count: int) -> list[Run]:
         """The newest finished runs of the job before this one, at most `count`."""

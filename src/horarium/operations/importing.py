@@ -19,6 +19,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import JOBS, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
@@ -142,7 +143,7 @@ class Importing:
         for index, (job, wanted) in jobs.items():
             await slices.give_way()
             plans[index] = edit(job, wanted, unfinished[job.id], now)
-        retimed = [index for index, (job, wanted) in jobs.items() if wanted.trigger != job.trigger]
+        retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)
         whole = [reconciled(planned, unfinished[planned.job.id], now) for planned in plans.values()]
@@ -151,6 +152,11 @@ class Importing:
             for planned, (job, _) in zip(whole, jobs.values(), strict=True)
         ]
         return dict(zip(plans, kept, strict=True))
+
+
+def _begins_anew(job: Job, wanted: Job) -> bool:
+    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
+    return wanted.trigger != job.trigger and (after_end(job) is None or after_end(wanted) is None)
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:

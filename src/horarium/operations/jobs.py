@@ -23,9 +23,11 @@ from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
+from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -242,7 +244,8 @@ class JobOperations:
                 return None
             taken = await self._taken(seen.job, seen.now)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
-            made[:] = [replace(run, unique_key=unique_key, cause=cause)]
+            asked_for = replace(run, unique_key=unique_key, cause=cause)
+            made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), records=(*planned.records, *records))
 
@@ -274,6 +277,8 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan:
             nonlocal job_id
+            if after_end(seen.job) is not None:
+                raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
             end = min(last, seen.now)
             asked[:] = backfill_fires(seen.job, first, end)
             job_id = seen.job.id

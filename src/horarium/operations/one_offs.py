@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from horarium.access.acting import who_acts
 from horarium.clock import Clock
 from horarium.errors import CallerError, Conflict
 from horarium.model import Run, uuid7
+from horarium.operations.auditing import out_of_reach, require_reach
 from horarium.operations.contention import Entropy
 from horarium.operations.runs import RunOperations
+from horarium.operations.tracing import Tracing, asked_trace
 from horarium.ports import Store
 from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
@@ -30,8 +33,15 @@ class OneOffs:
     """Adds one-off runs of one namespace. Raises the errors of `errors`, nothing else."""
 
     def __init__(
-        self, store: Store, clock: Clock, entropy: Entropy, check_target: TargetCheck, runs: RunOperations
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        check_target: TargetCheck,
+        runs: RunOperations,
+        tracing: Tracing,
     ) -> None:
+        self._tracing = tracing
         self._store = store
         self._clock = clock
         self._entropy = entropy
@@ -51,7 +61,9 @@ class OneOffs:
         runs: dict[int, Run] = {}
         for index, definition in enumerate(definitions):
             try:
-                runs[index] = self._run(definition)
+                run = self._run(definition)
+                require_reach(run)
+                runs[index] = run
                 answers.append(None)
             except CallerError as error:
                 answers.append(error)
@@ -69,7 +81,8 @@ class OneOffs:
 
     def _run(self, definition: RunDefinition) -> Run:
         now = self._clock.now()
-        return run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
+        run = run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
+        return self._tracing.mark(run, asked_trace())
 
     async def _add(self, runs: dict[int, Run], answers: list[Added | CallerError | Conflict | None]) -> dict[int, Run]:
         """Add these, and answer for them. Those whose unique key is held by a run that is not to be found."""
@@ -83,8 +96,8 @@ class OneOffs:
             if holder is None:
                 left[index] = run
             else:
-                answers[index] = Added(holder, False)
+                answers[index] = out_of_reach(who_acts(), holder) or Added(holder, False)
         return left
 
 
-__all__ = ["Added", "OneOffs"]
+__all__ = ["HOLDER_RACES_MAX", "Added", "OneOffs"]

@@ -12,6 +12,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from horarium.clock import INSTANT_MIN, Clock, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
@@ -98,11 +100,21 @@ class Reconciler:
             if not plans:
                 return
             now = self._clock.now()
-            plans = await self._following.plans(plans, now)
+            plans = await self._following.plans(await self._without_gone(plans), now)
             await self._store.commit_plans(plans, now)
             announce(self._signal, plans)
             ids = [run.id for planned in plans for run in (*planned.runs, *(change.run for change in planned.changes))]
             runs = [run for run in await self._store.get_runs(ids) if run is not None and not run.finished]
+
+    async def _without_gone(self, plans: list[Plan]) -> list[Plan]:
+        """Without moving runs that are there no longer. They were read before their jobs; one that was ended and pruned
+        since then would come back by being moved."""
+        moved = [run.id for planned in plans if planned.withdrawals for run in planned.runs]
+        if not moved:
+            return plans
+        stored = await self._store.get_runs(moved)
+        gone = {run_id for run_id, run in zip(moved, stored, strict=True) if run is None}
+        return [replace(each, runs=tuple(run for run in each.runs if run.id not in gone)) for each in plans]
 
     async def _plans(self, runs: Sequence[Run]) -> list[Plan]:
         if not runs:

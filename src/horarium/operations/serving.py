@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import CLAIMED, Run, State
+from horarium.model import CLAIMED, EXTERNAL, Run, State
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats, Store
 from horarium.rules.serving import UNSERVED_AFTER, may_be_unserved, waits_for_a_worker
 
@@ -23,7 +23,11 @@ PENDING = frozenset({State.PENDING})
 
 async def with_unserved(store: Store, stats: Stats, now: Instant) -> Stats:
     """The same counts; `unserved` is set for each queue that no worker serves."""
-    suspects = [one.queue for one in stats.queues if may_be_unserved(one.running, one.oldest_due_at, now)]
+    suspects = [
+        one.queue
+        for one in stats.queues
+        if one.queue != EXTERNAL and may_be_unserved(one.running, one.oldest_due_at, now)
+    ]
     if not suspects:
         return stats
     waiting = set(suspects[QUEUES_LOOKED_INTO_MAX:])

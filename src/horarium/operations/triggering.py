@@ -26,6 +26,7 @@ from horarium.operations.auditing import out_of_reach, told_asked
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
+from horarium.operations.tracing import Tracing, asked_trace
 from horarium.ports import Signal, Store
 from horarium.rules.editing import free_instant, put_off
 from horarium.rules.planning import needs_unfinished, owed_run
@@ -51,12 +52,22 @@ class Asked(Struct, eq=False):
     due_at: Instant = 0
     cause: Cause = Cause.MANUAL
     made: bool = False
+    trace: str | None = None
 
 
 class Triggering:
     """Adds runs asked for by hand."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        reconciler: Reconciler,
+        tracing: Tracing,
+    ) -> None:
+        self.tracing = tracing
         self._store = store
         self._clock = clock
         self._signal = signal
@@ -71,7 +82,7 @@ class Triggering:
     ) -> Run | None:
         """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
         answer = asyncio.get_running_loop().create_future()
-        asked = Asked(name, payload, unique_key, told, who_acts(), answer, cause=cause)
+        asked = Asked(name, payload, unique_key, told, who_acts(), answer, cause=cause, trace=asked_trace())
         self._asked.append(asked)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all())
@@ -137,7 +148,8 @@ class Triggering:
     def _run(self, job: Job, asked: Asked) -> Run:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
-        return replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
+        run = replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
+        return self.tracing.mark(run, asked.trace)
 
     def _instant(self, job: Job, now: Instant) -> Instant:
         """One that no run of this job made here has; another process may have taken it, then the next try is later."""

@@ -22,6 +22,7 @@ from horarium.errors import NotFound
 from horarium.model import Job, Plan
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.auditing import told_job
+from horarium.operations.watching import watched
 from horarium.ports import Along, Page, Store
 from horarium.wire.definitions import JobDefinition, definition_of
 
@@ -57,11 +58,14 @@ def kept_definition(job: Job) -> JobDefinition:
 
 
 def along_created(jobs: Sequence[Job], now: Instant) -> Along:
-    """What is written with new jobs: their audit entries and first versions, if a caller acts."""
+    """What is written with new jobs: what leads the watcher to them, and their audit entries and first versions, if a
+    caller acts."""
+    along = watched(jobs)
     if who_acts() is None:
-        return {}
+        return along
     return {
         job.id: (
+            *along.get(job.id, ()),
             *told_job("job.create", None, job, now),
             _record(job.id, _version(job, job.version, 1, now, "job.create")),
         )

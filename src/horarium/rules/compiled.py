@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from horarium.clock import Instant
+from horarium.clock import HOUR, SECOND, Instant
+from horarium.model import Job
+from horarium.policies import Retention
 from horarium.triggers import Trigger, read_stored
 
 BYTES_MAX = 1 << 20
@@ -54,4 +56,34 @@ class CompiledTriggers:
             self.weight -= len(oldest[0])
 
 
-__all__ = ["BYTES_MAX", "CompiledTriggers"]
+_triggers = CompiledTriggers()
+_NESTING = frozenset({"except", "between", "phrase"})
+"""The types of triggers that may hold one which counts from an end."""
+KEPT_BEYOND = HOUR
+"""How much longer than until the next run is due the last one is kept."""
+
+
+def trigger_of(job: Job) -> Trigger:
+    """The job's trigger as a value, anchored and seeded for this job."""
+    return _triggers.get(job.trigger, job.anchor_at, job.name)
+
+
+def after_end(job: Job) -> int | None:
+    """How long after the end of its last run the job fires, in microseconds; None: it counts from no end."""
+    kind = job.trigger.get("type")
+    if kind == "interval":
+        return round(job.trigger["every_seconds"] * SECOND) if job.trigger.get("from") == "end" else None
+    return trigger_of(job).after_end if kind in _NESTING else None
+
+
+def retention_of_job(job: Job) -> Retention:
+    """How long its runs are kept: those of a job that counts from the end of the last one at least until the next."""
+    delay, retention = after_end(job), job.retention
+    if delay is None:
+        return retention
+    seconds, runs = retention.finished_seconds, retention.runs_max
+    kept = None if seconds is None else max(seconds, (delay + KEPT_BEYOND) / SECOND)
+    return Retention(kept, None if runs is None else max(runs, 1))
+
+
+__all__ = ["BYTES_MAX", "CompiledTriggers", "after_end", "retention_of_job", "trigger_of"]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
@@ -175,7 +176,8 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     withdrawn in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
-    anchor = now if job.trigger != wanted.trigger else job.anchor_at
+    goes_on = job.trigger == wanted.trigger or (after_end(job) is not None and after_end(wanted) is not None)
+    anchor = job.anchor_at if goes_on else now
     passed = _passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
     cursor = now if retimed or job.enabled else job.planned_until
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor)
@@ -185,7 +187,7 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
 
 def _passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
     """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
-    if exhausted(job):
+    if exhausted(job) or after_end(job) is not None:
         return ()
     reason = f"paused: {job.pause_reason or 'by hand'}"
     apart = [fire for fire in ran if job.planned_until < fire <= until]
@@ -216,7 +218,10 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
     planned there is withdrawn, and what was put off from there is put off from `now`."""
-    planned = _withdrawing(replace(job, planned_until=now), unfinished, now, "the clock had been wrong")
+    anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
+    planned = _withdrawing(
+        replace(job, planned_until=now, anchor_at=anchor), unfinished, now, "the clock had been wrong"
+    )
     late = tuple(
         RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished

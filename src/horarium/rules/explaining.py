@@ -80,6 +80,8 @@ _CAUSES = {
     Cause.SCHEDULE: "the rule fires then",
     Cause.CATCH_UP: "the rule fires then; it was caught up on later",
     Cause.MANUAL: "it was asked for by hand",
+    Cause.PING: "it was heard of by a ping when nothing was due",
+    Cause.FOLLOW_UP: "it follows from the end of another run",
     Cause.BACKFILL: "it was asked for as a backfill",
 }
 

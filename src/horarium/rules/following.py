@@ -38,6 +38,7 @@ from horarium.model import (
     fraction,
     run_id,
 )
+from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.policies import Retry
 from horarium.rules.planning import PLANNED_CAUSES
@@ -61,18 +62,6 @@ _AT_END: dict[State, tuple[Occasion, ...]] = {
 }
 """What each end may be told as, the most telling first: a channel hears of one end once."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
-
-
-class Told(Struct, frozen=True):
-    """One event, as a channel hears it."""
-
-    event: str
-    job: str | None
-    run_id: str | None
-    fire_at: str | None
-    at: str
-    message: str
-    count: int = 1
 
 
 # ---- what happened ----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    ExternalTarget,
     Job,
     Plan,
     Run,
@@ -33,7 +34,8 @@ from horarium.model import (
     run_id,
 )
 from horarium.policies import CatchUpPolicy, Overlap
-from horarium.rules.compiled import CompiledTriggers
+from horarium.rules.compiled import after_end, retention_of_job
+from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
 from horarium.rules.settling import cancel, terminate
 from horarium.triggers import Trigger
@@ -55,6 +57,11 @@ CURSOR_AHEAD = 60 * SECOND
 LISTED_STEPS = 20_000
 """Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
 
+GRACE_SECONDS = 3600.0
+"""How long work that is done elsewhere is waited for, where its job does not say."""
+SILENCE_SECONDS = 24 * 3600.0
+"""How long it may take once it has begun, where its job does not say."""
+
 PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
 ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
@@ -63,8 +70,6 @@ _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHE
 moment, and the next one waits for it."""
 
 _UNFINISHED_MAX = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: BUFFERED_RUNS_MAX}
-
-_triggers = CompiledTriggers()
 
 
 class Owed(NamedTuple):
@@ -84,11 +89,6 @@ class Dropped(NamedTuple):
     reason: str
 
 
-def trigger_of(job: Job) -> Trigger:
-    """The job's trigger as a value, anchored and seeded for this job."""
-    return _triggers.get(job.trigger, job.anchor_at, job.name)
-
-
 def needs_unfinished(job: Job) -> bool:
     """Whether planning this job depends on its unfinished runs."""
     return job.overlap is not Overlap.ALLOW or job.buffer_max is not None
@@ -100,6 +100,16 @@ def counted_runs(job: Job) -> tuple[int, int] | None:
     if job.overlap in ENDS_OTHERS:
         return None
     return _UNFINISHED_MAX.get(job.overlap, 0), job.buffer_max or 0
+
+
+def plans_when_due(job: Job) -> bool:
+    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended."""
+    return needs_unfinished(job) or after_end(job) is not None
+
+
+def last_run_id(job: Job) -> str | None:
+    """The run from whose end the job counts, if it counts from one; it need not exist."""
+    return None if after_end(job) is None else run_id(job.id, job.anchor_at)
 
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
@@ -120,6 +130,9 @@ def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
     """The next fire times of a job, `count` at most; none of one that is paused, deleted or past its last run."""
     if not job.enabled or job.deleted_at is not None or exhausted(job):
         return []
+    if after_end(job) is not None and job.next_fire_at is not None and job.next_fire_at > after and count:
+        first = job.next_fire_at
+        return [first, *fires_in_window(replace(job, anchor_at=first), first, INSTANT_MAX - 1, count - 1)]
     return fires_in_window(job, after, INSTANT_MAX - 1, count)
 
 
@@ -154,14 +167,55 @@ def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
 # ---- the plan ---------------------------------------------------------------------------------------------------
 
 
-def plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int = 0, *, steps: int = LIST_STEPS) -> Plan:
+def plan(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    ahead: int = 0,
+    *,
+    steps: int = LIST_STEPS,
+    last: Run | None = None,
+) -> Plan:
     """What becomes of every fire time of `job` in (cursor, now], and of those up to `now + ahead` where no policy
     makes them wait for how earlier runs end. `unfinished`: the job's unfinished runs, if its overlap policy asks.
 
     Raises TooExpensive where the rule takes more than `steps` to evaluate. PLAN_STEPS take some 10 ms; a planner
     plans what needs more in a thread, with PLAN_STEPS_MAX, so that it delays no other job."""
     with limited(steps):
+        if after_end(job) is not None:
+            return _plan_from_end(job, unfinished, now, last)
         return _plan(job, unfinished, now, ahead)
+
+
+def _plan_from_end(job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None) -> Plan:
+    """The same for a job that counts from the end of its last run, which is `last` if it is kept.
+
+    `job.anchor_at` is the fire time of that run until its end is known, then its end. While it is unfinished, its end
+    lies ahead, so the next run is not due before `now` and the delay: that is when to look again. So no end is noticed
+    too late, and nothing but the job's own row has to be kept. After an absence one run is owed, never more."""
+    if last is not None and last.finished_at is None:
+        return _looking_after(replace(job, planned_until=max(now, job.planned_until)), now)
+    if last is not None and last.finished_at is not None:
+        job = replace(job, anchor_at=last.finished_at)
+    fire = next_fire(job, job.planned_until)
+    if fire is None or fire > now:
+        job = timed(job)
+        return Plan(job, records=looked_at(job, now))
+    fired = replace(job, anchor_at=fire, planned_until=max(now, job.planned_until))
+    window, late = job.catch_up.window_seconds, fire <= now - MISFIRE_GRACE
+    if late and (job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and fire < now - to_micros(window))):
+        missed = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
+        return _looking_after(fired, now, (dropped_run(job, missed, now),))
+    owed = [Owed(fire, Cause.CATCH_UP if late else Cause.SCHEDULE)]
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
+    fired = replace(fired, fires_count=job.fires_count + len(runs))
+    return _looking_after(fired, now, (*(dropped_run(job, each, now) for each in skipped), *runs), tuple(changes))
+
+
+def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: tuple[RunChange, ...] = ()) -> Plan:
+    """The plan that leaves this job to be planned again when its next run would be due if its last one ended now."""
+    job = replace(job, next_fire_at=next_fire(replace(job, anchor_at=now), now), finished_at=None)
+    return Plan(job, runs, changes, records=looked_at(job, now))
 
 
 def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan:
@@ -332,7 +386,7 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
     end = terminate if job.overlap is Overlap.TERMINATE_OTHER else cancel
     reason = f"overlap: {job.overlap}; the next fire time came"
     return [
-        RunChange(end(run, job.retention, now, reason), run.token, run.state)
+        RunChange(end(run, retention_of_job(job), now, reason), run.token, run.state)
         for run in unfinished
         if run.state is not State.CANCELLING or job.overlap is Overlap.TERMINATE_OTHER
     ]
@@ -362,6 +416,11 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     elif cause is Cause.MANUAL:
         due_at = now
     timeouts = job.timeouts
+    elsewhere = isinstance(job.target, ExternalTarget)
+    start_seconds = GRACE_SECONDS if elsewhere and timeouts.start_seconds is None else timeouts.start_seconds
+    lease_seconds = timeouts.heartbeat_seconds
+    if elsewhere:
+        lease_seconds = timeouts.execution_seconds or SILENCE_SECONDS
     return Run(
         id=run_id(job.id, fire_at),
         queue=job.queue,
@@ -373,12 +432,12 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
         priority=job.priority,
         cause=cause,
         payload=payload,
-        concurrency_key=job.concurrency.key if job.concurrency else None,
-        concurrency_max=job.concurrency.max if job.concurrency else 0,
-        serial=job.overlap in _SERIAL,
-        lease_seconds=timeouts.heartbeat_seconds,
+        concurrency_key=job.concurrency.key if job.concurrency and not elsewhere else None,
+        concurrency_max=job.concurrency.max if job.concurrency and not elsewhere else 0,
+        serial=job.overlap in _SERIAL and not elsewhere,
+        lease_seconds=lease_seconds,
         execution_seconds=timeouts.execution_seconds,
-        start_by=None if timeouts.start_seconds is None else due_at + to_micros(timeouts.start_seconds),
+        start_by=None if start_seconds is None else due_at + to_micros(start_seconds),
     )
 
 
@@ -402,6 +461,6 @@ def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.S
         error=dropped.reason,
         fires=dropped.fires,
         last_fire_at=dropped.last if many else None,
-        prune_at=prune_instant(now, job.retention),
+        prune_at=prune_instant(now, retention_of_job(job)),
         history=(Event(now, State.SKIPPED, message),),
     )

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import CLAIMED, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
+from horarium.rules.compiled import retention_of_job
 from horarium.rules.planning import ENDS_OTHERS, PLANNED_CAUSES
 from horarium.rules.settling import cancel, noted, terminate
 
@@ -129,10 +130,10 @@ def _ended(run: Run, job: Job, now: Instant) -> list[RunChange]:
     else:
         reason = f"overlap: {job.overlap}; the next fire time came"
         if job.overlap is Overlap.TERMINATE_OTHER:
-            return [_change(run, terminate(run, job.retention, now, reason))]
+            return [_change(run, terminate(run, retention_of_job(job), now, reason))]
     if run.state is State.CANCELLING:
         return []
-    return [_change(run, cancel(run, job.retention, now, reason))]
+    return [_change(run, cancel(run, retention_of_job(job), now, reason))]
 
 
 def _moved(run: Run, job: Job, now: Instant) -> Run:

@@ -27,6 +27,7 @@ from horarium.model import (
     Disposition,
     Event,
     EventKind,
+    ExternalTarget,
     Failed,
     Job,
     Outcome,
@@ -41,6 +42,7 @@ from horarium.model import (
     prune_instant,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
+from horarium.rules.compiled import retention_of_job
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 """A target may ask for a longer pause than this; it is not given."""
@@ -63,13 +65,15 @@ _DEFAULT = RunPolicy()
 
 
 def retry_of(run: Run, job: Job | None) -> Retry:
-    """The retry policy in force: the job's, or a one-off run's own."""
+    """The retry policy in force: the job's, or a one-off run's own. Work that is done elsewhere has one attempt."""
+    if job is not None and isinstance(job.target, ExternalTarget):
+        return replace(job.retry, attempts_max=1)
     return job.retry if job is not None else (run.policy or _DEFAULT).retry
 
 
 def retention_of(run: Run, job: Job | None) -> Retention:
     """The retention in force: the job's, or a one-off run's own."""
-    return job.retention if job is not None else (run.policy or _DEFAULT).retention
+    return retention_of_job(job) if job is not None else (run.policy or _DEFAULT).retention
 
 
 # ---- settle -----------------------------------------------------------------------------------------------------

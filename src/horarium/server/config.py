@@ -90,6 +90,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={"secret": "all", "expected": "whsec_ followed by base64"},
         ),
     ] = None
+    smtp_url: Annotated[
+        Annotated[str, Meta(pattern=r"^smtps?://[^\s]+$", max_length=2_048)] | None,
+        Meta(
+            description="Mail server for channels of type email; `?from=ADDRESS` says who writes.",
+            extra={"secret": "password", "expected": "a URL such as smtps://USER:PASSWORD@mail.example.org"},
+        ),
+    ] = None
     allow_private_targets: Annotated[bool, Meta(description="Let HTTP targets be private or loopback addresses.")] = (
         False
     )

@@ -192,6 +192,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         # Clients of rrule-scheduler call their own cluster.
         allow_private_targets=settings.allow_private_targets or "rrule-scheduler" in settings.doors,
         signing_secret=settings.signing_secret,
+        smtp_url=settings.smtp_url,
         report_url=report_url,
         report_secret=settings.api_keys[0] if settings.api_keys else None,
         plan_ahead_seconds=settings.plan_ahead_seconds,
@@ -222,6 +223,7 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         hosts=server_hosts(settings),
         tokens=_tokens(runtime, settings),
         client_id=settings.oidc_client_id,
+        public_url=settings.public_url,
         news=runtime.news,
         pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
         documented=_documented(settings),

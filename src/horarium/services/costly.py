@@ -16,6 +16,7 @@ from msgspec import Struct
 from horarium.clock import Instant, to_micros
 from horarium.errors import TooExpensive
 from horarium.model import Job, Plan, Run
+from horarium.operations.changes import last_runs
 from horarium.ports import Store, Topic
 from horarium.rules.planning import needs_unfinished, plan
 from horarium.services.service import Service, Wake
@@ -95,8 +96,9 @@ class CostlyJobs(Service):
 
     async def _plan(self, job: Job, now: Instant) -> None:
         unfinished = (await self._store.unfinished_runs([job.id]))[job.id] if needs_unfinished(job) else []
+        last = (await last_runs(self._store, [job])).get(job.id)
         try:
-            planned = await asyncio.to_thread(self._planned, job, unfinished, now)
+            planned = await asyncio.to_thread(self._planned, job, unfinished, now, last)
         except TooExpensive as error:
             self.put_off(job, now, error.message)
             return
@@ -108,5 +110,5 @@ class CostlyJobs(Service):
         if (aside := self._aside.get(job.id)) is not None:
             aside.retry_at, aside.pause_seconds = now, RETRY_SECONDS_MIN
 
-    def _planned(self, job: Job, unfinished: list[Run], now: Instant) -> Plan:
-        return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX)
+    def _planned(self, job: Job, unfinished: list[Run], now: Instant, last: Run | None) -> Plan:
+        return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last)

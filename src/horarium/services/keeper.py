@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from horarium.clock import Clock, Instant
 from horarium.errors import Outage
 from horarium.ports import CANCEL, Topic
-from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
+from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Attempt, Stop
 from horarium.services.leases import Leases
 from horarium.services.performing import Performing
 from horarium.services.service import Service, Wake
@@ -35,33 +35,40 @@ class Keeper(Service):
                 one.room.set()
 
     async def step(self, now: Instant) -> Instant | None:
-        step = self._leases.watch.look(now)
-        if step > 0:
-            for one in self._performing:
-                await self._leases.put_forward(one.lively(), step, now)
+        await self._put_forward(now)
         if self._asked:
             self._asked = False
             try:
-                for one in self._performing:
-                    await self._leases.beat(one.lively())
+                await self._leases.beat(self._lively())
             except Outage:
                 self._asked = True
                 raise
+            await self._put_forward(self._clock.now())
         # The clock may have gone back while we waited: a lease renewed since then would seem to have run out.
-        wakes = [await self._keep(one, min(now, self._clock.now())) for one in self._performing]
-        return min((wake for wake in wakes if wake is not None), default=None)
-
-    async def _keep(self, performing: Performing, now: Instant) -> Instant | None:
-        """Renew leases that are a third gone, end attempts that are over time. When to look again."""
-        performing.quiet.tell_rest(now)
-        for attempt in performing.lively():
+        now = min(now, self._clock.now())
+        for attempt in self._lively():
             if attempt.deadline is not None and attempt.deadline <= now:
                 attempt.end(Stop.TIMEOUT, now)
             elif attempt.lease_expires_at <= now:
                 attempt.end(Stop.LOST, now)
-        await self._leases.beat([attempt for attempt in performing.lively() if attempt.wants_beat(now)])
-        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in performing.lively()]
-        return min([*wakes, *self._cancel_again(performing, now)], default=None)
+        # One call for all: if the clock steps while one is waited for, leases would be judged by a time that they
+        # have not been put forward to.
+        await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(now)])
+        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in self._lively()]
+        for one in self._performing:
+            one.quiet.tell_rest(now)
+            wakes += self._cancel_again(one, now)
+        return min(wakes, default=None)
+
+    def _lively(self) -> list[Attempt]:
+        return [attempt for one in self._performing for attempt in one.lively()]
+
+    async def _put_forward(self, now: Instant) -> None:
+        """All leases at once, if the clock stepped, before anything is waited for: what begins meanwhile has a lease by
+        the new time."""
+        step = self._leases.watch.look(now)
+        if step > 0:
+            await self._leases.put_forward(self._lively(), step, now)
 
     def _cancel_again(self, performing: Performing, now: Instant) -> list[Instant]:
         """Cancel those again that were cancelled and still run. Returns when to do so next."""

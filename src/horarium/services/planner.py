@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import TooExpensive
 from horarium.model import Cause, Job, Plan, Run, State
+from horarium.operations.changes import last_runs
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
-from horarium.rules.planning import needs_unfinished, plan
+from horarium.rules.planning import needs_unfinished, plan, plans_when_due
 from horarium.services.clock_steps import ClockSteps
 from horarium.services.costly import CostlyJobs
 from horarium.services.service import Service, Wake
@@ -57,7 +59,9 @@ class Planner(Service):
         catch_up_per_second: float = 100.0,
         jobs_max: int = JOBS_MAX,
         lead: float = 0.5,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing or Tracing()
         self.wake = Wake()
         self._store = store
         self._signal = signal
@@ -83,9 +87,9 @@ class Planner(Service):
 
     async def _plan_due(self, now: Instant) -> Instant | None:
         jobs, next_at = await self._store.due_jobs(now + self._ahead, self._jobs_max)
-        ready = [job for job in jobs if not needs_unfinished(job) or _fire(job) <= now]
-        wakes = [_fire(job) for job in jobs if needs_unfinished(job) and _fire(job) > now]
-        unfinished = await self._unfinished(ready)
+        ready = [job for job in jobs if not plans_when_due(job) or _fire(job) <= now]
+        wakes = [_fire(job) for job in jobs if plans_when_due(job) and _fire(job) > now]
+        unfinished, last = await self._unfinished(ready), await last_runs(self._store, ready)
         plans: list[Plan] = []
         clock = asyncio.get_running_loop().time
         slice_ends = clock() + SLICE_SECONDS
@@ -93,7 +97,7 @@ class Planner(Service):
             if clock() > slice_ends:
                 await asyncio.sleep(0)
                 slice_ends = clock() + SLICE_SECONDS
-            planned = self._plan(job, unfinished.get(job.id, []), now)
+            planned = self._plan(job, unfinished.get(job.id, []), now, last.get(job.id))
             if planned is not None:
                 plans.append(planned)
         carried_out = await self._commit(self._paced(plans, now), now)
@@ -107,18 +111,18 @@ class Planner(Service):
 
     def _plan_at(self, job: Job) -> Instant:
         """When to plan this job next: some part of the look-ahead before it falls due, when others do not run."""
-        return _fire(job) if needs_unfinished(job) else _fire(job) - self._lead
+        return _fire(job) if plans_when_due(job) else _fire(job) - self._lead
 
     async def _unfinished(self, jobs: Sequence[Job]) -> dict[str, list[Run]]:
         ids = [job.id for job in jobs if needs_unfinished(job)]
         return await self._store.unfinished_runs(ids) if ids else {}
 
-    def _plan(self, job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
+    def _plan(self, job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None) -> Plan | None:
         """One job's plan. A job that can't be planned here must not keep the others from it."""
         if self.costly.holds(job, now):
             return None
         try:
-            return plan(job, unfinished, now, self._ahead)
+            return plan(job, unfinished, now, self._ahead, last=last)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:
@@ -164,7 +168,13 @@ class Planner(Service):
             carried_out += await self._commit_batch(batch, now)
         return carried_out
 
+    def _traced(self, planned: Plan) -> Plan:
+        if not self._tracing.recording:
+            return planned
+        return replace(planned, runs=tuple(self._tracing.mark(run) for run in planned.runs))
+
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
+        batch = [self._traced(planned) for planned in batch]
         followed = await self._following.plans(batch, now)
         committed = await self._store.commit_plans(followed, now)
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]

@@ -7,6 +7,7 @@ from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import Job, Run
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
+from horarium.rules.compiled import retention_of_job
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
@@ -55,8 +56,9 @@ class Pruner(Service):
             self._note(job)
 
     def _note(self, job: Job) -> None:
-        if job.retention.runs_max is not None and len(self._trim) < TRIMMED_JOBS_MAX:
-            self._trim[job.id] = job.retention.runs_max
+        keep = retention_of_job(job).runs_max
+        if keep is not None and len(self._trim) < TRIMMED_JOBS_MAX:
+            self._trim[job.id] = keep
 
     async def step(self, now: Instant) -> Instant | None:
         if self._watch.look(now) < 0:

@@ -13,6 +13,7 @@ from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
 from horarium.ports import Stats
 from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.spans import Spans
 from horarium.services.tallies import Tally
 
 LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -29,6 +30,7 @@ class Telemetry:
         ProcessCollector(registry=self.registry)
         self.jobs = JobMeters(jobs_max)
         self.scraped = False
+        self.spans: Spans | None = None
         build = Gauge("horarium_build_info", "1, with the version.", ["version", "python"], registry=self.registry)
         build.labels(version, platform.python_version()).set(1)
         self._planned = self._counter("horarium_runs_planned_total", "Runs created, by cause.", ["cause"])
@@ -72,6 +74,8 @@ class Telemetry:
                 self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
                 self.tally.skipped(run)
         self.jobs.ended(runs)
+        if self.spans is not None:
+            self.spans.planned(runs)
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
@@ -92,6 +96,8 @@ class Telemetry:
             outcome = "retry" if state is State.PENDING else state.value
             self._settled.labels(outcome).inc(count)
         self.jobs.ended(runs)
+        if self.spans is not None:
+            self.spans.settled(runs)
 
     def rescued(self, runs: Sequence[Run]) -> None:
         """Leases expired."""

@@ -30,7 +30,7 @@ STATES = (
     State.CANCELLED,
     State.SKIPPED,
 )
-CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED, Cause.FOLLOW_UP)
+CAUSES = (Cause.SCHEDULE, Cause.CATCH_UP, Cause.MANUAL, Cause.BACKFILL, Cause.ENQUEUED, Cause.FOLLOW_UP, Cause.PING)
 DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.RAN,
     Disposition.SKIPPED_OVERLAP,

@@ -50,6 +50,12 @@ class Trigger(ABC):
         """
         return self
 
+    @property
+    def after_end(self) -> int | None:
+        """How long after the end of the last run it fires, in microseconds; None: it counts from no end. One that does
+        is anchored again at each end, and yields what would follow if each run took no time."""
+        return None
+
     def next_after(self, instant: datetime) -> datetime | None:
         """The first fire time strictly after an aware datetime, as an aware UTC datetime, or None."""
         fire = self.next_fire(to_instant(instant))

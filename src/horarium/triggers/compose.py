@@ -60,6 +60,9 @@ class AnyOf(Trigger):
             )
         for index, member in enumerate(self.triggers):
             _check_trigger(member, f"triggers[{index}]")
+            if member.after_end is not None:
+                message = "what counts from the end of the last run can't be combined with other triggers"
+                raise InvalidTrigger(f"triggers[{index}]: {message}; make a job of its own", field=f"triggers[{index}]")
         _check_tree(self)
         object.__setattr__(self, "_sources", _sources(self))
 
@@ -162,6 +165,10 @@ class Except(Trigger):
     def children(self) -> tuple[Trigger, ...]:
         return (self.trigger, *(item.trigger for item in self.excluded if isinstance(item, TriggerTimes)))
 
+    @property
+    def after_end(self) -> int | None:
+        return self.trigger.after_end
+
     def anchored(self, anchor: Instant) -> Except:
         return Except(self.trigger.anchored(anchor), tuple(item.anchored(anchor) for item in self.excluded))
 
@@ -221,6 +228,10 @@ class Between(Trigger):
 
     def children(self) -> tuple[Trigger, ...]:
         return (self.trigger,)
+
+    @property
+    def after_end(self) -> int | None:
+        return self.trigger.after_end
 
     def anchored(self, anchor: Instant) -> Between:
         return replace(self, trigger=self.trigger.anchored(max(anchor, self.start or anchor)))

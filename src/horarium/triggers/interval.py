@@ -2,6 +2,9 @@
 
 Every fire time is `anchor + k * every`, never the last one plus a duration, so it does not drift. All questions are
 answered by one division.
+
+With `from: end` it is a fixed delay: a job's planner anchors it again at the end of each run, so that the next one
+follows `every` after that.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class Interval(Trigger):
     type: ClassVar[str] = "interval"
     every: int
     anchor: Instant | None = None
+    from_end: bool = False
 
     def __post_init__(self) -> None:
         if not EVERY_MIN <= self.every <= EVERY_MAX:
@@ -46,9 +50,16 @@ class Interval(Trigger):
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Interval:
-        """Reads `{"type": "interval", "every_seconds": 300, "anchor"?: "2026-01-01T00:00:00Z"}`."""
-        seconds = spec.need("every_seconds", "a number of seconds")
-        return cls(_from_seconds(seconds), spec.optional_instant("anchor"))
+        """Reads `{"type": "interval", "every_seconds": 300, "anchor"?: "2026-01-01T00:00:00Z", "from"?: "end"}`."""
+        every = _from_seconds(spec.need("every_seconds", "a number of seconds"))
+        counted = spec.optional_text("from", "the text end")
+        if counted not in (None, "end"):
+            raise InvalidTrigger(f"from: expected end, not {quote(counted)}; leave it out otherwise", field="from")
+        return _checked(cls(every, spec.optional_instant("anchor"), counted == "end"))
+
+    @property
+    def after_end(self) -> int | None:
+        return self.every if self.from_end else None
 
     def anchored(self, anchor: Instant) -> Interval:
         return self if self.anchor is not None else replace(self, anchor=anchor + self.every)
@@ -73,24 +84,38 @@ class Interval(Trigger):
     def spec(self) -> dict[str, Any]:
         seconds = self.every / SECOND if self.every % SECOND else self.every // SECOND
         spec: dict[str, Any] = {"type": self.type, "every_seconds": seconds}
+        if self.from_end:
+            return {**spec, "from": "end"}
         return spec if self.anchor is None else {**spec, "anchor": to_text(self.anchor)}
 
     def words(self) -> str:
         said = say_duration(self.every)
         every = f"every {said.removeprefix('1 ') if said.count(' ') == 1 else said}"
+        if self.from_end:
+            return f"{every} after the end of the last run"
         return every if self.anchor is None else f"{every}, counted from {to_text(self.anchor)}"
 
 
 @explained(advise_every)
-def every(duration: timedelta | str | float, anchor: datetime | str | None = None) -> Interval:
+def every(
+    duration: timedelta | str | float, anchor: datetime | str | None = None, *, from_end: bool = False
+) -> Interval:
     """Every so often: a timedelta, seconds, or a text: `250ms`, `90s`, `5m`, `1h30m`, `2d`, `1w` (long units first).
 
-    `anchor`, if given, is itself a fire time; otherwise a job counts from when it is defined. Raises InvalidTrigger.
+    `anchor`, if given, is itself a fire time; otherwise a job counts from when it is defined. `from_end`: it counts
+    from the end of its last run, so that there is always that much time between two runs. Raises InvalidTrigger.
     """
     fixed = None if anchor is None else read_instant(anchor, "anchor")
     if isinstance(duration, timedelta):
-        return Interval(duration // timedelta(microseconds=1), fixed)
-    return Interval(_from_text(duration) if isinstance(duration, str) else _from_seconds(duration), fixed)
+        return _checked(Interval(duration // timedelta(microseconds=1), fixed, from_end))
+    length = _from_text(duration) if isinstance(duration, str) else _from_seconds(duration)
+    return _checked(Interval(length, fixed, from_end))
+
+
+def _checked(interval: Interval) -> Interval:
+    if interval.from_end and interval.anchor is not None:
+        raise InvalidTrigger("anchor: what counts from the end of its last run has no anchor", field="anchor")
+    return interval
 
 
 def _from_seconds(given: object) -> int:

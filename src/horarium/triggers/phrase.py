@@ -69,6 +69,10 @@ class Phrase(Trigger):
             spec.optional_instant("anchor"),
         )
 
+    @property
+    def after_end(self) -> int | None:
+        return None if self._trigger is None else self._trigger.after_end
+
     def anchored(self, anchor: Instant) -> Phrase:
         if self.anchor is not None or (self._trigger is not None and self._trigger.anchored(anchor) == self._trigger):
             return self
@@ -118,6 +122,8 @@ class Phrase(Trigger):
     def words(self) -> str:
         if self._trigger is None:
             return f"{say_parts(self._parts)}, {self.zone} (counted from when it is defined)"
+        if self._parts.from_end:
+            return say_parts(self._parts)
         if self._parts.window is not None or (self._parts.step > 1 and not self._parts.sub_daily):
             return f"{say_parts(self._parts)}, {self.zone}"
         return self._trigger.words()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import NoReturn
 
@@ -140,8 +141,21 @@ class _Compiler:
 
     # --- recurring
 
+    def _after_end(self) -> Trigger:
+        """So long after the end of the last run: a length of time and nothing else."""
+        parts = self.parts
+        seconds = {**_SECONDS, "day": _DAY_SECONDS, "week": 7 * _DAY_SECONDS}
+        if parts.unit not in seconds:
+            _fail("say how long after the last run, in weeks or less, e.g. 'every 5 minutes after the last run'")
+        plain = Parts(unit=parts.unit, step=parts.step, recurring=parts.recurring, zone=parts.zone, from_end=True)
+        if replace(parts, except_weekdays=set(), except_dates=[]) != plain:
+            _fail("what is counted from the end of the last run goes together with 'except', and with nothing else")
+        return Interval(parts.step * seconds[str(parts.unit)] * SECOND, from_end=True)
+
     def _recurring(self) -> Trigger:
         parts = self.parts
+        if parts.from_end:
+            return self._after_end()
         if parts.unit is None and not (parts.recurring or parts.times or parts.weekdays):
             _fail("it does not say how often; begin e.g. with 'every day at 9am'")
         if parts.day is not None:

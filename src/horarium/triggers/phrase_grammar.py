@@ -63,6 +63,7 @@ class _Parser(RhythmReader):
             "in": self._in,
             "during": self._in,
             "of": self._of,
+            "after": self._after_run,
             **dict.fromkeys(("between", "from"), self._between),
             **dict.fromkeys(("starting", "beginning", "since"), self._start),
             **dict.fromkeys(("until", "till", "through", "ending"), self._until),

@@ -92,6 +92,8 @@ class Parts:
     """`10 times`."""
     lasting: tuple[int, str] | None = None
     """`for the next 3 days`."""
+    from_end: bool = False
+    """`after the end of the last run`."""
     start: Moment | None = None
     until: Moment | None = None
     except_weekdays: set[int] = field(default_factory=set)
@@ -114,6 +116,8 @@ class Parts:
     @property
     def relative(self) -> bool:
         """Whether it means nothing without a moment to count from."""
+        if self.from_end:
+            return False
         ends = [moment.day.relative for moment in (self.start, self.until) if moment is not None]
         if any(ends) or self.count is not None or self.lasting is not None:
             return True

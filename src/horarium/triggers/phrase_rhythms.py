@@ -35,6 +35,23 @@ class RhythmReader(DayReader):
             self._once_only("rhythm", token)
             self._rhythm()
 
+    def _after_run(self, token: Token) -> None:
+        """`after the last run`, `after the end of the last run`, `after the last run has ended`."""
+        self._once_only("after", token)
+        self._accept("the")
+        if self._accept("end"):
+            self._expect("of")
+            self._accept("the")
+        self._expect("last", "previous")
+        self._expect("run")
+        self._accept("has")
+        self._accept("ends", "ended", "finishes", "finished")
+        self.parts.from_end = True
+
+    def _expect(self, *words: str) -> None:
+        if not self._accept(*words):
+            self._fail(self._peek(), f"expected {words[0]!r}, as in 'after the end of the last run'")
+
     def _adverb(self, token: Token) -> None:
         self._once_only("rhythm", token)
         self.parts.unit = ADVERBS[token.text]

@@ -34,6 +34,8 @@ def _once(parts: Parts) -> str:
 def _recurring(parts: Parts) -> str:
     unit = parts.unit or "day"
     said = say_every(parts.step, unit)
+    if parts.from_end:
+        return f"{said} after the end of the last run"
     weekdays = parts.weekdays or ({1} if unit == "week" else set())
     if weekdays:
         days = say_list([WEEKDAYS[day] for day in sorted(weekdays, key=lambda day: day or 7)])

@@ -138,11 +138,11 @@ def _keep_http(target: HttpTarget, stored: HttpTarget | None) -> HttpTarget:
 
 
 def _goes_where_it_went(target: HttpTarget, stored: HttpTarget) -> bool:
-    known = {_origin(stored.url), _origin(stored.cancel_url or stored.url)}
-    return _origin(target.url) == _origin(stored.url) and _origin(target.cancel_url or target.url) in known
+    known = {origin_of(stored.url), origin_of(stored.cancel_url or stored.url)}
+    return origin_of(target.url) == origin_of(stored.url) and origin_of(target.cancel_url or target.url) in known
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None] | str:
+def origin_of(url: str) -> tuple[str, str | None, int | None] | str:
     """Scheme, host and port; the URL itself where it has none that can be read."""
     try:
         parts = urlsplit(url)

@@ -19,6 +19,7 @@ from horarium.model import (
     Cause,
     Disposition,
     Event,
+    ExternalTarget,
     Follow,
     HandlerTarget,
     HttpTarget,
@@ -36,6 +37,7 @@ from horarium.model import (
 )
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
+from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_json, shown_target
 
 S = TypeVar("S", bound=Struct)
@@ -74,6 +76,7 @@ class JobView(Struct, kw_only=True):
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    ping_url: str | UnsetType = UNSET
 
 
 class EventView(Struct):
@@ -120,6 +123,7 @@ class RunView(Struct, kw_only=True):
     idempotency_key: str
     history: list[EventView]
     lease: LeaseView | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
 
 
 class NodeView(Struct, kw_only=True):
@@ -167,7 +171,18 @@ _JOB_SHARED = (
 
 _FULL: dict[type[Struct], Any] = {
     kind: msgspec.defstruct(kind.__name__, [], bases=(kind,), frozen=True, omit_defaults=False)
-    for kind in (CatchUp, Retry, Timeouts, Retention, Concurrency, HttpTarget, HandlerTarget, QueueTarget, BusTarget)
+    for kind in (
+        CatchUp,
+        Retry,
+        Timeouts,
+        Retention,
+        Concurrency,
+        HttpTarget,
+        HandlerTarget,
+        QueueTarget,
+        BusTarget,
+        ExternalTarget,
+    )
 }
 
 
@@ -227,6 +242,7 @@ def claimed_view(run: Run, job: Job | None) -> RunView:
     assert run.lease_expires_at is not None
     view.lease = LeaseView(run.token, to_datetime(run.lease_expires_at))
     view.attempts_max = (job.retry if job else run.policy.retry if run.policy else Retry()).attempts_max
+    view.traceparent = handed_on(run) or UNSET
     view.payload = _json(run.payload) if run.payload is not None or job is None else payload_of(job.target)
     return view
 
@@ -240,6 +256,8 @@ def payload_of(target: Target) -> Any:
             return payload
         case HttpTarget(body=body):
             return body
+        case ExternalTarget():
+            return None
 
 
 def node_view(node: Node) -> NodeView:

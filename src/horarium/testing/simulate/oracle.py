@@ -8,6 +8,7 @@ a run of its own, or a skipped run whose range covers it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
@@ -17,6 +18,8 @@ from horarium.testing.simulate.watch import PLANNED, Books
 FIRES_MAX = 20_000
 WRITING = 3 * SECOND
 """How long an edit may take, at most, from its `now` until it is written."""
+LATE = 30 * SECOND
+"""How long after its time a run may be planned, with trouble before it."""
 
 
 def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
@@ -33,6 +36,8 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
 
 def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     job = versions[-1]
+    if any(version.trigger.get("from") == "end" for version in versions):
+        return _check_from_end(versions, rows, now, exact, fail)
     asked = _cover([row for row in rows if row.cause is Cause.BACKFILL])
     rows = [row for row in rows if row.cause in PLANNED]
     ran = [row for row in rows if row.state is not State.SKIPPED and row.disposition is not Disposition.WITHDRAWN]
@@ -53,6 +58,31 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     if exact:
         _check_rows(job, steady, expected, fail)
     return len(expected)
+
+
+def _check_from_end(
+    versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]
+) -> int:
+    """A job that counts from the end of its last run: the delay lies between each end and the next fire time, and it
+    never falls silent. Around a change of the job nothing is compared."""
+    job = versions[-1]
+    planned = sorted((row for row in rows if row.cause in PLANNED), key=lambda row: row.fire_at)
+    edits = [version.updated_at for version in versions[1:]]
+    for run, following in pairwise(planned):
+        version = [each for each in versions if each.updated_at <= following.created_at][-1:]
+        if not exact or not version or version[0].trigger.get("from") != "end":
+            continue
+        if any(run.created_at - WRITING <= edit <= following.created_at + WRITING for edit in edits):
+            continue
+        delay = round(version[0].trigger["every_seconds"] * SECOND)
+        if run.finished_at is None or following.fire_at < run.finished_at + delay:
+            fail(f"job {job.name}: run {following.id} for {following.fire_at} follows too soon after {run.id}")
+    last = planned[-1] if planned else None
+    over = max(job.updated_at, (last.finished_at or now) if last is not None else job.created_at)
+    goes_on = job.enabled and job.deleted_at is None and job.ends_at is None and job.fires_max is None
+    if goes_on and job.trigger.get("from") == "end" and over + job.trigger["every_seconds"] * SECOND + LATE < now:
+        fail(f"job {job.name}: nothing has followed since {over}")
+    return len(planned)
 
 
 def _raced(row: Run, edits: list[Instant]) -> bool:

@@ -42,7 +42,7 @@ PERSON = principal("person", "person", "local", [Role.ADMIN])
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     """A rule that fires within seconds."""
-    kind = chance.randrange(8)
+    kind = chance.randrange(9)
     if kind == 0:
         return {"type": "once", "at": to_text(now + chance.randrange(1, 20) * SECOND)}
     if kind == 1:
@@ -57,6 +57,8 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     if kind == 3:
         return {"type": "cron", "expression": "0 * * * *", "timezone": "UTC"}
     interval: dict[str, Any] = {"type": "interval", "every_seconds": chance.choice((1, 2, 3, 5, 8, 1.5))}
+    if kind == 8:
+        return {**interval, "from": "end"}
     return interval if kind < 6 else {**interval, "anchor": to_text(now - chance.randrange(100) * SECOND)}
 
 

@@ -1,0 +1,121 @@
+"""The endpoints under /channels."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.errors import InvalidRequest, NotFound
+from horarium.model.channels import AnyChannel
+from horarium.operations.facade import Operations
+from horarium.wire.channels import shown_channel
+from horarium.wire.views import RunView, run_view
+
+
+class ChannelView(Struct, omit_defaults=True):
+    """A channel as it is shown: secrets masked. Which fields it has, its type says."""
+
+    name: str
+    type: str
+    group_seconds: float
+    quiet_seconds: float
+    system: bool
+    url: str | None = None
+    signing_secret: str | None = None
+    to: tuple[str, ...] | None = None
+
+
+class ChannelPage(Struct):
+    """One page of channels, by name."""
+
+    items: list[ChannelView]
+    next_cursor: str | None
+
+
+EXAMPLES = (
+    Example("webhook", {"type": "webhook", "url": "https://example.org/alerts"}),
+    Example("email", {"type": "email", "to": ["ops@example.org"]}),
+)
+
+
+class ChannelsApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._channels = operations.channels
+
+    async def put(self, call: Call) -> Answer:
+        name: str = call.request.path_params["name"]
+        if not is_name(name):
+            raise InvalidRequest(
+                f"name: {name[:200]!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
+                field="name",
+            )
+        asked: AnyChannel = call.body
+        channel, created = await self._channels.put(name, asked)
+        return answer(_view(name, channel), 201 if created else 200)
+
+    async def get(self, call: Call) -> Answer:
+        name = _name(call)
+        return answer(_view(name, await self._channels.get(name)))
+
+    async def list_all(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        page = await self._channels.page(read_cursor("channels", query.cursor, is_name), query.limit)
+        items = [_view(name, channel) for name, channel in page.items]
+        return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
+
+    async def delete(self, call: Call) -> Answer:
+        await self._channels.delete(_name(call))
+        return no_content()
+
+    async def test(self, call: Call) -> Answer:
+        return answer(run_view(await self._channels.test(_name(call))), 202)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/channels", name="listChannels", tag="channels", handle=self.list_all,
+                query=PageQuery, scope=Scope.ADMIN, summary="Channels, by name",
+                answers={200: (ChannelPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="PUT", path="/channels/{name}", name="putChannel", tag="channels", handle=self.put,
+                scope=Scope.ADMIN, summary="Define a channel, or replace it",
+                description="Secrets are shown as asterisks, which keep what is stored when they are sent back.",
+                body=AnyChannel, read=BodyReader(AnyChannel), examples=EXAMPLES,
+                answers={200: (ChannelView, "The channel"), 201: (ChannelView, "The new channel")},
+            ),
+            Endpoint(
+                method="GET", path="/channels/{name}", name="getChannel", tag="channels", handle=self.get,
+                scope=Scope.ADMIN, summary="Show a channel",
+                answers={200: (ChannelView, "The channel")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="DELETE", path="/channels/{name}", name="deleteChannel", tag="channels", handle=self.delete,
+                scope=Scope.ADMIN, summary="Delete a channel",
+                answers={204: (None, "It is gone")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="POST", path="/channels/{name}/test", name="testChannel", tag="channels", handle=self.test,
+                scope=Scope.ADMIN, summary="Send a test message",
+                description="The answer is the run that sends it, in one attempt; it says how that ended.",
+                answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
+            ),
+        ]  # fmt: skip
+
+
+def _name(call: Call) -> str:
+    """The channel that the path names. Raises NotFound for what no channel can be called."""
+    name: str = call.request.path_params["name"]
+    if not is_name(name):
+        raise NotFound(f"there is no channel named {name[:200]!r}")
+    return name
+
+
+def _view(name: str, channel: AnyChannel) -> ChannelView:
+    return ChannelView(**shown_channel(name, channel))

@@ -1,0 +1,95 @@
+"""Pings, as Healthchecks' clients send them: any of GET, HEAD and POST, with the key in the address.
+
+They answer a plain `OK`, and 404 for a key that was not given out. No API key is asked for: who knows the address may
+ping. A body that is too long is cut, never refused: what pings is often the end of a pipe.
+"""
+
+from __future__ import annotations
+
+import re
+
+from litestar.response.base import ASGIResponse
+
+from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint
+from horarium.api.looking_schemas import PingQuery
+from horarium.errors import NotFound
+from horarium.model import ExternalTarget, Job
+from horarium.operations.facade import Operations
+from horarium.rules.pinging import Ping, Sign
+
+PING_BODY_BYTES_MAX = 100_000
+"""How much of a ping's body is kept."""
+PING_BYTES_READ_MAX = 16 * 1024 * 1024
+"""A body of more than this is refused: nothing that is read is kept beyond the first part."""
+KEY_CHARS_MAX = 250
+STATUS_MAX = 255
+_STATUS = re.compile(r"[0-9]{1,3}", re.ASCII)
+
+
+def ping_url(public_url: str | None, request: AnyRequest, key: str) -> str:
+    """Where a job's pings go: under the address that is known to be ours, or under which this request came."""
+    base = public_url or f"{request.url.scheme}://{request.headers.get('host') or request.url.netloc}"
+    return f"{base.rstrip('/')}/ping/{key}"
+
+
+class Pings:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._pings = operations.pings
+
+    async def ping(self, call: Call) -> Answer:
+        """Any ping."""
+        request: AnyRequest = call.request
+        key = str(request.path_params["name"])
+        sign, status = _said(str(request.path_params.get("id", "")))
+        job = await self._found(key)
+        query: PingQuery = call.query
+        body = await _body(request) if request.method == "POST" else ""
+        await self._pings.heard(job, Ping(sign, query.rid or None, status, body))
+        headers = [("ping-body-limit", str(PING_BODY_BYTES_MAX)), ("access-control-allow-origin", "*")]
+        return ASGIResponse(body=b"OK", media_type="text/plain", headers=headers)
+
+    async def _found(self, key: str) -> Job:
+        if len(key) > KEY_CHARS_MAX:
+            raise NotFound("there is no job with this ping key")
+        job = await self._pings.job_of(key)
+        assert isinstance(job.target, ExternalTarget)
+        return job
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table, outside of /api/v1."""
+        return [self._endpoint(method, path) for path in PATHS for method in ("GET", "POST")]
+
+    def _endpoint(self, method: str, path: str) -> Endpoint:
+        name = ("ping" if method == "GET" else "postPing") + PATHS[path]
+        return Endpoint(
+            method="GET" if method == "GET" else "POST", path=path, name=name, tag="pings", handle=self.ping,
+            open=True, query=PingQuery, media_type="text/plain", body_bytes_max=PING_BYTES_READ_MAX,
+            summary="A sign from work that is done elsewhere",
+            description="As clients of Healthchecks send it: done; or, with another word at the end, `start`, `fail`, "
+            "`log`, or an exit status from 0 to 255. Of a body, 100 kB are kept in the run's log.",
+            answers={200: (str, "It was heard")}, problems=("not_found", "conflict"),
+        )  # fmt: skip
+
+
+PATHS = {"/ping/{name}": "", "/ping/{name}/{id}": "With"}
+
+
+def _said(word: str) -> tuple[Sign, int | None]:
+    """What the end of the address says."""
+    if word in ("", Sign.START, Sign.FAIL, Sign.LOG):
+        return Sign(word or Sign.SUCCESS), None
+    if _STATUS.fullmatch(word) and int(word) <= STATUS_MAX:
+        status = int(word)
+        return (Sign.FAIL if status else Sign.SUCCESS), status
+    raise NotFound(f"no ping ends in {word[:50]!r}; start, fail, log or an exit status from 0 to {STATUS_MAX} do")
+
+
+async def _body(request: AnyRequest) -> str:
+    """The beginning of the body, as text."""
+    kept = bytearray()
+    async for chunk in request.stream():
+        if len(kept) < PING_BODY_BYTES_MAX:
+            kept += chunk[: PING_BODY_BYTES_MAX - len(kept)]
+    return kept.decode(errors="replace")

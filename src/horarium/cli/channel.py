@@ -1,0 +1,151 @@
+"""`horarium channel`: where notifications go."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from horarium.cli.fields import DURATION
+from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table, say
+from horarium.cli.shell import Lazy, connect, server_options
+from horarium.errors import HorariumError
+
+if TYPE_CHECKING:
+    from horarium.wire.views import RunView
+
+TEST_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.2
+COLUMNS = (Column("name", whole=True), Column("type", whole=True), Column("to"))
+TYPES = ("webhook", "email", "apprise")
+_FINISHED = ("completed", "failed", "cancelled")
+
+channel = Lazy(
+    name="channel",
+    commands={
+        "add": "horarium.cli.channel:add",
+        "list": "horarium.cli.channel:list_channels",
+        "show": "horarium.cli.channel:show",
+        "test": "horarium.cli.channel:test",
+        "remove": "horarium.cli.channel:remove",
+    },
+    summaries={
+        "add": "Define a channel, or replace it.",
+        "list": "List channels.",
+        "show": "Show a channel.",
+        "test": "Send a test message, and say what came of it.",
+        "remove": "Remove a channel.",
+    },
+    help="Where notifications go: webhooks, email, and what the library apprise speaks to.",
+)
+NAME = click.argument("name")
+
+
+@click.command(
+    help="Define a channel, or replace it.\n\n\b\nExamples:\n"
+    "  horarium channel add ops --webhook https://example.org/alerts --signing-secret whsec_...\n"
+    "  horarium channel add oncall --email ann@example.org --email bob@example.org\n"
+    "  horarium channel add chat --apprise 'slack://TOKEN_A/TOKEN_B/TOKEN_C'"
+)
+@NAME
+@click.option("--webhook", metavar="URL", help="A signed POST to this URL.")
+@click.option("--email", multiple=True, metavar="ADDRESS", help="A message to this address; repeatable.")
+@click.option("--apprise", metavar="URL", help="A service by its URL, as the library apprise reads it.")
+@click.option("--signing-secret", metavar="WHSEC", help="Webhook: signs its requests; left out, the server's does.")
+@click.option("--group", type=DURATION, metavar="DURATION", help="How long a message waits for more of the same.")
+@click.option("--quiet", type=DURATION, metavar="DURATION", help="How long nothing more is said of the same.")
+@click.option("--system/--no-system", default=None, help="Whether it hears of lost nodes and queues without workers.")
+@server_options
+def add(
+    name: str,
+    webhook: str | None,
+    email: tuple[str, ...],
+    apprise: str | None,
+    signing_secret: str | None,
+    group: float | None,
+    quiet: float | None,
+    system: bool | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    fields = {"group_seconds": group, "quiet_seconds": quiet, "system": system, "signing_secret": signing_secret}
+    definition = {
+        **_place(webhook, email, apprise),
+        **{key: value for key, value in fields.items() if value is not None},
+    }
+    with connect(url, api_key) as client:
+        made, created = client.channels.put(name, definition)
+    if as_json:
+        print_json(made)
+    else:
+        say(f"Channel {name} {'added' if created else 'replaced'}. Try it: horarium channel test {name}")
+
+
+def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> dict[str, Any]:
+    given = [kind for kind, value in zip(TYPES, (webhook, email, apprise), strict=True) if value]
+    if len(given) != 1:
+        raise click.UsageError("give one of --webhook, --email and --apprise")
+    (kind,) = given
+    return {"type": kind, **({"to": list(email)} if email else {"url": webhook or apprise})}
+
+
+@click.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")
+@server_options
+def list_channels(url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        if as_json:
+            print_json_list(client.channels.list())
+            return
+        rows = [
+            (each["name"], each["type"], ", ".join(each.get("to") or [each["url"]])) for each in client.channels.list()
+        ]
+    print_table(COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
+
+
+@click.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")
+@NAME
+@server_options
+def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.channels.get(name)
+    if as_json:
+        print_json(found)
+    else:
+        print_fields(list(found.items()))
+
+
+@click.command(help="Send a test message, and say what came of it.\n\n\b\nExample:\n  horarium channel test ops")
+@NAME
+@server_options
+def test(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        run = _ended(client, client.channels.test(name))
+    if as_json:
+        print_json(run)
+    if run.state != "completed":
+        raise HorariumError(f"channel {name}: {run.error or 'the message was not sent; does a dispatcher run?'}")
+    if not as_json:
+        say(f"Channel {name} took the message.")
+
+
+def _ended(client: Any, run: RunView) -> RunView:
+    """The run once it has ended, or as it is after a minute."""
+    until = time.monotonic() + TEST_SECONDS
+    while run.state not in _FINISHED and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_SECONDS)
+        run = client.get_run(run.id)
+    return run
+
+
+@click.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")
+@NAME
+@server_options
+def remove(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.channels.delete(name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        say(f"Channel {name} removed.")

@@ -1,0 +1,141 @@
+"""`horarium run cancel` and `horarium run retry`: one run by its id, or all that fit a filter, counted first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from horarium.cli.fields import since_moment
+from horarium.cli.output import print_json, say
+from horarium.cli.run import STATES, find_run
+from horarium.cli.shell import connect, server_options
+from horarium.clock import SystemClock, to_datetime
+
+LEFT = {
+    "retried_before": "were retried before",
+    "overlap": "are held back by their job's overlap policy",
+    "job_deleted": "belong to a job that was deleted",
+    "forbidden": "belong to a job that this key may not touch",
+    "state": "were over by then",
+}
+"""Why a run that matched was left, for people."""
+
+FILTER_OPTIONS = [
+    click.option("--job", metavar="NAME", help="Every run of this job."),
+    click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable."),
+    click.option("--queue", metavar="QUEUE", help="Every run of this queue: http, NAME, pull/NAME, handler/NAME ..."),
+    click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h."),
+    click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m."),
+    click.option("--error-contains", metavar="TEXT", help="Only runs whose error holds this text."),
+    click.option(
+        "--per-second", type=click.FloatRange(0.001, 100_000), metavar="N", help="At most this number each second."
+    ),
+    click.option("--dry-run", is_flag=True, help="Only say how many runs match."),
+    click.option("--yes", is_flag=True, help="Do not ask, on a terminal, whether the number is right."),
+]
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(FILTER_OPTIONS):
+        command = option(command)
+    return click.argument("run_id", metavar="[ID]", required=False)(command)
+
+
+@click.command(
+    help="Cancel pending runs at once; ask running ones to stop.\n\nOne run by its ID, or all that fit the flags: "
+    "their number is shown first.\n\n"
+    '\b\nExamples:\n  horarium run cancel 0196f0c2-... --reason "wrong input"\n'
+    "  horarium run cancel --queue images --dry-run\n"
+    "  horarium run cancel --job nightly --state pending --per-second 100"
+)
+@_options
+@click.option("--reason", metavar="TEXT", help="Why; kept in the run's history.")
+@server_options
+def cancel(run_id: str | None, reason: str | None, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
+    with connect(url, api_key) as client:
+        if _one(run_id, flags):
+            run = client.cancel_run(find_run(client, run_id or ""), reason)
+            _show(run, f"Run {run.id} is {run.state}.", as_json)
+        else:
+            _many(client.cancel_runs, flags, "cancelled", as_json, reason=reason)
+
+
+@click.command(
+    help="Do the work of failed, cancelled or skipped runs again, as new runs.\n\nOne run by its ID, or all that fit "
+    "the flags (failed ones, unless --state says otherwise): their number is shown first. A run that was retried so is "
+    "not retried again.\n\n"
+    "\b\nExamples:\n  horarium run retry 0196f0c2-...\n  horarium run retry --job nightly --state failed --since 2d\n"
+    "  horarium run retry --error-contains 'connection refused' --since 1h --per-second 5"
+)
+@_options
+@server_options
+def retry(run_id: str | None, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
+    with connect(url, api_key) as client:
+        if _one(run_id, flags):
+            run = client.retry_run(find_run(client, run_id or ""))
+            _show(run, f"Run {run.id} takes over; it is {run.state}.", as_json)
+        else:
+            _many(client.retry_runs, flags, "retried", as_json)
+
+
+def _show(run: Any, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(run)
+    else:
+        say(text)
+
+
+def _one(run_id: str | None, flags: dict[str, Any]) -> bool:
+    """Whether one run is meant by its id, and not those of a filter. Raises UsageError for both, and for neither."""
+    names = {"states": "state", "error_contains": "error-contains", "per_second": "per-second", "dry_run": "dry-run"}
+    given = [names.get(name, name) for name, value in flags.items() if value]
+    filters = [name for name in given if name not in ("per-second", "dry-run", "yes")]
+    if run_id is not None and given:
+        raise click.UsageError(f"give the ID of a run or --{given[0]}, not both")
+    if run_id is None and not filters:
+        raise click.UsageError("give the ID of a run, or a filter such as --job NAME or --since 2h")
+    return run_id is not None
+
+
+def _many(act: Callable[..., Any], flags: dict[str, Any], done: str, as_json: bool, **more: Any) -> None:
+    """Count, ask on a terminal, and do it, showing how far it is."""
+    dry_run, agreed = flags.pop("dry_run"), flags.pop("yes")
+    which = {name: value for name, value in {**_read(flags), **more}.items() if value}
+    counted = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
+    if dry_run:
+        _report(counted, f"{counted.matched:,} runs match.", as_json)
+        return
+    if not as_json:
+        say(f"{counted.matched:,} runs match.", err=True)
+    if counted.matched and not agreed and not as_json and sys.stdin.isatty():
+        click.confirm(f"Are they to be {done}?", abort=True, err=True)
+    shown = _progress(counted.matched) if sys.stderr.isatty() and not as_json else lambda bulk: None
+    bulk = act(shown, **which)
+    left = ", ".join(f"{count:,} {LEFT.get(why, why)}" for why, count in bulk.left.items())
+    _report(bulk, f"{bulk.done:,} runs {done}.{f' {left}.' if left else ''}", as_json)
+
+
+def _read(flags: dict[str, Any]) -> dict[str, Any]:
+    now = to_datetime(SystemClock().now())
+    for name in ("since", "until"):
+        if flags[name] is not None:
+            flags[name] = since_moment(flags[name], now)
+    return flags
+
+
+def _progress(matched: int) -> Callable[[Any], None]:
+    def show(bulk: Any) -> None:
+        if bulk.matched < matched:
+            say(f"{bulk.done:,} done, {matched - bulk.matched:,} to go", err=True)
+
+    return show
+
+
+def _report(bulk: Any, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"matched": bulk.matched, "done": bulk.done, "left": bulk.left})
+    else:
+        say(text)

@@ -1,0 +1,54 @@
+"""Where messages leave: one way for each type of channel, and what may be in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from horarium.delivery.addresses import check_url
+from horarium.delivery.apprising import Apprising, check_service
+from horarium.delivery.letters import request_of
+from horarium.delivery.mailing import Mailing
+from horarium.delivery.signing import check_secret
+from horarium.errors import InvalidJob, InvalidRequest
+from horarium.model import Outcome
+from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel, Letter, WebhookChannel
+
+if TYPE_CHECKING:
+    from horarium.delivery.http import HttpDelivery
+
+
+def check_channel(channel: AnyChannel, allow_private: bool) -> None:
+    """Raises InvalidRequest, with the field."""
+    match channel:
+        case WebhookChannel():
+            try:
+                check_url(channel.url, allow_private, field="url")
+            except InvalidJob as error:
+                raise InvalidRequest(error.message, field=error.field) from None
+            if channel.signing_secret is not None:
+                check_secret(channel.signing_secret, error=InvalidRequest)
+        case AppriseChannel():
+            check_service(channel.url)
+        case EmailChannel():
+            pass
+
+
+class Post:
+    """Sends messages to channels of every type. `http`: the client, with its guard against private addresses."""
+
+    def __init__(self, http: HttpDelivery, smtp_url: str | None, signing_secret: str | None) -> None:
+        self._http = http
+        self._mailing = Mailing(smtp_url)
+        self._apprising = Apprising()
+        self._secret = signing_secret
+
+    async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
+        """Send one message. Every failure is an outcome."""
+        match channel:
+            case WebhookChannel():
+                secret = channel.signing_secret or self._secret
+                return await self._http.post(channel.url, lambda path, now: request_of(letter, path, now, secret))
+            case EmailChannel():
+                return await self._mailing.send(channel, letter)
+            case AppriseChannel():
+                return await self._apprising.send(channel, letter)

@@ -1,0 +1,62 @@
+"""Where notifications go, as a `Scheduler` defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from horarium.errors import InvalidRequest
+from horarium.library.values import Run
+from horarium.model import Name
+from horarium.model.channels import AnyChannel
+from horarium.operations.facade import Operations
+from horarium.wire.channels import shown_channel
+from horarium.wire.faults import fault_of, find_faults, say_faults
+
+
+class ChannelMethods:
+    """The channels of a scheduler, as plain data: the fields of docs/notifications.md, secrets masked."""
+
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
+
+    async def put_channel(self, name: str, channel: Mapping[str, Any]) -> dict[str, Any]:
+        """Define the channel `name`, or replace it: `{"type": "webhook", "url": ...}`, `{"type": "email", "to": [...]}`
+        or `{"type": "apprise", "url": ...}`. Raises InvalidRequest."""
+        defined, _ = await self._operations.channels.put(
+            _converted(name, Name, "name"), _converted(channel, AnyChannel)
+        )
+        return shown_channel(name, defined)
+
+    async def get_channel(self, name: str) -> dict[str, Any]:
+        """The channel of that name. Raises NotFound."""
+        return shown_channel(name, await self._operations.channels.get(name))
+
+    async def list_channels(self) -> list[dict[str, Any]]:
+        """All channels, by name."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            page = await self._operations.channels.page(after, 200)
+            found += (shown_channel(name, channel) for name, channel in page.items)
+            if (after := page.next_after) is None:
+                return found
+
+    async def delete_channel(self, name: str) -> None:
+        """Remove a channel. Raises NotFound."""
+        await self._operations.channels.delete(name)
+
+    async def test_channel(self, name: str) -> Run:
+        """Send a test message: the run that does it, in one attempt. Raises NotFound."""
+        return Run(await self._operations.channels.test(name))
+
+
+def _converted(value: Any, kind: Any, path: str = "") -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        faults = find_faults(value, kind, path=path) or [fault_of(error)]
+        raise InvalidRequest(say_faults(faults), field=faults[0].field or None) from None

@@ -1,0 +1,78 @@
+"""Where notifications go: a channel, and what one message on it says."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+from horarium.clock import Instant
+from horarium.model.limits import URL_CHARS_MAX
+
+RECIPIENTS_MAX = 50
+EVENTS_MAX = 50
+"""Different events in one message."""
+MEMBERS_MAX = 1_000
+"""Notifications that one message tells."""
+MESSAGE_CHARS_MAX = 500
+
+Address = Annotated[str, Meta(max_length=320, pattern=r"^[^@\s<>,;]+@[^@\s<>,;]+(?!\n)$")]
+GroupSeconds = Annotated[float, Meta(ge=0, le=600)]
+QuietSeconds = Annotated[float, Meta(ge=0, le=24 * 3600)]
+
+
+class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
+    """What every channel has. `group_seconds`: how long a message waits for more of the same. `quiet_seconds`: how
+    long nothing more is said of one event of one job; what happens meanwhile is told together after it. `system`:
+    whether it is told what concerns no job: a queue that no worker serves, a node that is lost."""
+
+    group_seconds: GroupSeconds = 2.0
+    quiet_seconds: QuietSeconds = 60.0
+    system: bool = True
+
+
+class WebhookChannel(Channel, tag="webhook", frozen=True, kw_only=True):
+    """A signed POST to a URL, after Standard Webhooks. `signing_secret` is write-only; left out, the server's signs."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
+    signing_secret: str | None = None
+    kind: ClassVar[str] = "webhook"
+
+
+class EmailChannel(Channel, tag="email", frozen=True, kw_only=True):
+    """A message by the server of the setting `smtp_url`."""
+
+    to: Annotated[tuple[Address, ...], Meta(min_length=1, max_length=RECIPIENTS_MAX)]
+    kind: ClassVar[str] = "email"
+
+
+class AppriseChannel(Channel, tag="apprise", frozen=True, kw_only=True):
+    """Any service that the library `apprise` speaks to. The URL is write-only: it holds the service's keys."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
+    kind: ClassVar[str] = "apprise"
+
+
+AnyChannel = WebhookChannel | EmailChannel | AppriseChannel
+
+
+class Told(Struct, frozen=True):
+    """One event, as a channel hears it. `count`: how often it happened; the rest is of the last time."""
+
+    event: str
+    job: str | None
+    run_id: str | None
+    fire_at: str | None
+    at: str
+    message: str
+    count: int = 1
+
+
+class Letter(Struct, frozen=True):
+    """One message. `id` is the same however often it is sent; `members`: the other notifications that it tells."""
+
+    id: str
+    channel: str
+    at: Instant
+    events: tuple[Told, ...]
+    members: tuple[str, ...] = ()

@@ -1,0 +1,111 @@
+"""What can be asked of channels: kept as records, checked when they are written, tried by a message.
+
+A channel is the record `channel/NAME`. Its secrets are shown as asterisks, which keep what is stored when they are sent
+back for the same place, and are refused for any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.clock import Clock, to_text
+from horarium.errors import NotFound
+from horarium.model import Run, RunPolicy, uuid7
+from horarium.model.channels import AnyChannel, Told
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.auditing import told
+from horarium.operations.contention import RACES_MAX, Entropy, contended
+from horarium.operations.signalling import announce_runs
+from horarium.policies import Retry
+from horarium.ports import PAGE_MAX, Page, Signal, Store
+from horarium.rules.following import notify_run
+from horarium.rules.grouping import TEST
+from horarium.wire.channels import keep_channel_secrets, shown_channel
+
+PREFIX = "channel/"
+ChannelCheck = Callable[[AnyChannel], None]
+"""Raises InvalidRequest for a channel that may not be used here (an address that is not allowed, a bad secret). It may
+take long (a library is imported), so it is called in a thread."""
+
+decode_channel = msgspec.json.Decoder(AnyChannel).decode
+_ONCE = RunPolicy(retry=Retry(attempts_max=1))
+
+
+class ChannelOperations:
+    """Channels of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, check: ChannelCheck) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._entropy = entropy
+        self._check = check
+
+    async def put(self, name: str, channel: AnyChannel) -> tuple[AnyChannel, bool]:
+        """Define the channel, or bring the existing one to this. The second value: whether it is new."""
+        for _ in range(RACES_MAX):
+            (stored,) = await self._store.get_records([PREFIX + name])
+            before = None if stored is None else decode_channel(stored.body)
+            wanted = keep_channel_secrets(channel, before)
+            await asyncio.to_thread(self._check, wanted)
+            if wanted == before:
+                return wanted, False
+            version = 0 if stored is None else stored.version
+            record = Record(name=PREFIX + name, body=msgspec.json.encode(wanted), version=version + 1)
+            line = told(
+                "channel.update" if before else "channel.create",
+                f"channel/{name}",
+                self._clock.now(),
+                before=None if before is None else shown_channel(name, before),
+                after=shown_channel(name, wanted),
+            )
+            if (await self._store.put_records([RecordChange(record, version, records=line)])) == [True]:
+                return wanted, stored is None
+        raise contended(f"channel {name}")
+
+    async def find(self, name: str) -> AnyChannel | None:
+        """The channel of that name, secrets and all."""
+        (stored,) = await self._store.get_records([PREFIX + name])
+        return None if stored is None else decode_channel(stored.body)
+
+    async def get(self, name: str) -> AnyChannel:
+        """The channel of that name. Raises NotFound."""
+        channel = await self.find(name)
+        if channel is None:
+            raise NotFound(f"there is no channel named {name!r}")
+        return channel
+
+    async def page(self, after: str | None, limit: int) -> Page[tuple[str, AnyChannel]]:
+        """Channels by name, beginning after this name; at most 200."""
+        where, beyond = RecordFilter(PREFIX), None if after is None else PREFIX + after
+        page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
+        items = tuple((record.name.removeprefix(PREFIX), decode_channel(record.body)) for record in page.items)
+        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+
+    async def delete(self, name: str) -> None:
+        """Remove a channel. Raises NotFound."""
+        for _ in range(RACES_MAX):
+            (stored,) = await self._store.get_records([PREFIX + name])
+            if stored is None:
+                raise NotFound(f"there is no channel named {name!r}")
+            before = shown_channel(name, decode_channel(stored.body))
+            line = told("channel.delete", f"channel/{name}", self._clock.now(), before=before)
+            change = RecordChange(stored, stored.version, deleted=True, records=line)
+            if (await self._store.put_records([change])) == [True]:
+                return
+        raise contended(f"channel {name}")
+
+    async def test(self, name: str) -> Run:
+        """A run that sends one message to the channel, in one attempt. Raises NotFound."""
+        await self.get(name)
+        now = self._clock.now()
+        event = Told(TEST, None, None, None, to_text(now), f"This is a test of the channel {name}.")
+        key = f"{uuid7(now, self._entropy(10))}/test/notify:{name}"
+        run = replace(notify_run(name, event, key, now, _ONCE), priority=100)
+        await self._store.add_runs([run])
+        announce_runs(self._signal, [run])
+        return run

@@ -1,0 +1,40 @@
+"""Under which trace the present task asks for runs: set at an edge, read where a run is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from horarium.model import Run, State
+from horarium.rules.tracing import marked, planned_context, read_traceparent
+
+_ASKED: ContextVar[str | None] = ContextVar("horarium_trace", default=None)
+
+
+@contextmanager
+def asked_under(traceparent: str | None) -> Iterator[None]:
+    """Runs that are asked for within belong to this trace (None, or no traceparent: to none)."""
+    token = _ASKED.set(read_traceparent(traceparent))
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
+
+
+def asked_trace() -> str | None:
+    """The trace under which the present task asks."""
+    return _ASKED.get()
+
+
+class Tracing:
+    """Marks new runs. `recording`: this node records spans, so a run that comes without a trace begins one."""
+
+    def __init__(self, recording: bool = False) -> None:
+        self.recording = recording
+
+    def mark(self, run: Run, traceparent: str | None = None) -> Run:
+        """The run as one of the trace under which it was asked for."""
+        if run.state is not State.PENDING or (traceparent is None and not self.recording):
+            return run
+        return marked(run, traceparent or planned_context(run), self.recording)

@@ -1,0 +1,80 @@
+"""Which notifications of a channel are told now, as one message, and which wait: `group`, pure.
+
+Notifications are of one kind if they are of the same event of the same job. The first of a kind waits a moment for
+more; then all that there are become one line of a message, which says how many. After that the kind is quiet for a
+while: what happens meanwhile is told together at the end of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Instant, to_micros
+from horarium.model.channels import EVENTS_MAX, MEMBERS_MAX, MESSAGE_CHARS_MAX, Channel, Letter, Told
+
+TEST = "test"
+"""The event of a message that was asked for: it waits for nothing."""
+
+
+class Item(Struct, frozen=True):
+    """A notification that has not been told. `at`: when it was made."""
+
+    id: str
+    at: Instant
+    told: Told
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.told)
+
+
+def kind_of(told: Told) -> str:
+    """What a notification is one more of."""
+    return f"{told.event}/{told.job or told.message}"
+
+
+def ready_at(
+    kind: str, items: Sequence[Item], told_at: Mapping[str, Instant], channel: Channel, now: Instant
+) -> Instant:
+    """From when on these, all of one kind, may be told. An instant that lies ahead, from a clock that was wrong, counts
+    as now."""
+    if items[0].told.event == TEST:
+        return now
+    wait, quiet = to_micros(channel.group_seconds), to_micros(channel.quiet_seconds)
+    first = min(now, min(item.at for item in items))
+    last = min(now, max(item.at for item in items))
+    gathered = min(last + wait, first + max(wait, quiet))
+    before = told_at.get(kind)
+    return gathered if before is None or before > now else max(gathered, before + quiet)
+
+
+def group(
+    own: Item, others: Sequence[Item], told_at: Mapping[str, Instant], channel: Channel, name: str, now: Instant
+) -> Letter | Instant:
+    """The message that tells `own` and all others that may be told now, or from when on `own` may be told."""
+    kinds: dict[str, list[Item]] = {own.kind: [own]}
+    for item in others if own.told.event != TEST else ():
+        kinds.setdefault(item.kind, []).append(item)
+    at = ready_at(own.kind, kinds[own.kind], told_at, channel, now)
+    if at > now:
+        return at
+    events: list[Told] = []
+    members: list[str] = []
+    for kind, items in kinds.items():
+        room = MEMBERS_MAX - len(members)
+        if len(events) < EVENTS_MAX and room > 0 and ready_at(kind, items, told_at, channel, now) <= now:
+            events.append(_together(items[:room]))
+            members += (item.id for item in items[:room] if item is not own)
+    return Letter(own.id, name, now, tuple(sorted(events, key=lambda told: told.at)), tuple(members))
+
+
+def _together(items: Sequence[Item]) -> Told:
+    last = max(items, key=lambda item: (item.at, item.id)).told
+    count = sum(item.told.count for item in items)
+    message = last.message
+    if len(message) > MESSAGE_CHARS_MAX:
+        message = message[: MESSAGE_CHARS_MAX - 4] + " ..."
+    return replace(last, count=count, message=f"{message} ({count} times)" if len(items) > 1 else message)

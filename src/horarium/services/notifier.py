@@ -1,0 +1,184 @@
+"""What performs the runs of the queue `notify`: tells channels, many events in one message where they come together.
+
+Of one channel one notification is claimed at a time, by its concurrency key. The one that is claimed looks at all that
+wait for the same channel, and `rules.grouping` says which of them it tells. What it is going to say is kept with it
+before it is sent, and those that it tells for are ended as told: so a message that has to be sent again is the same
+message under the same id, and nothing is told in two. While a channel does not answer, one message is retried, and
+those behind it wait for that.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Clock, Instant, to_micros
+from horarium.errors import HorariumError
+from horarium.model import (
+    Deferred,
+    Disposition,
+    Event,
+    Failed,
+    Outcome,
+    Run,
+    RunChange,
+    State,
+    Succeeded,
+    prune_instant,
+)
+from horarium.model.channels import AnyChannel, Letter, Told
+from horarium.model.records import Record, RecordChange
+from horarium.operations.channels import ChannelOperations
+from horarium.policies import Retention
+from horarium.ports import BATCH_MAX, PAGE_MAX, Assignment, Control, RunFilter, Store
+from horarium.rules.following import NOTIFY_QUEUE
+from horarium.rules.grouping import TEST, Item, group, kind_of
+
+LOOKED_AT_MAX = 5_000
+"""Waiting notifications that one look goes through."""
+TOLD = "told/"
+"""The record of a channel that says what it was told, and when."""
+
+
+class Note(Struct, frozen=True):
+    """The payload of a run of this queue."""
+
+    channel: str
+    event: Told
+
+
+class Sends(Protocol):
+    """What sends a message."""
+
+    async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
+        """Send one message. Every failure is an outcome."""
+
+
+_decode_note = msgspec.json.Decoder(Note).decode
+_decode_letter = msgspec.json.Decoder(Letter).decode
+_decode_told = msgspec.json.Decoder(dict[str, Instant]).decode
+
+
+class NotifyDelivery:
+    """Tells channels."""
+
+    def __init__(self, store: Store, clock: Clock, channels: ChannelOperations, post: Sends) -> None:
+        self._store = store
+        self._clock = clock
+        self._channels = channels
+        self._post = post
+
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
+        """See `ports.Delivery`."""
+        run = assignment.run
+        try:
+            note = _decode_note(run.payload or b"")
+        except msgspec.DecodeError as error:
+            return Failed(f"not a notification: {error}", retryable=False)
+        try:
+            channel = await self._channels.find(note.channel)
+            if channel is None:
+                return Failed(f"there is no channel named {note.channel!r}")
+            letter = await self._letter(run, note, channel, control)
+            if not isinstance(letter, Letter):
+                return letter
+            await self._end_members(letter)
+            outcome = await self._post.send(channel, letter)
+            if not isinstance(outcome, Succeeded):
+                return outcome
+            await self._remember(letter, channel)
+        except HorariumError as error:
+            return Failed(error.message)
+        return Succeeded(msgspec.json.encode({"events": len(letter.events), "told": 1 + len(letter.members)}))
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    # ---- what is said
+
+    async def _letter(self, run: Run, note: Note, channel: AnyChannel, control: Control) -> Letter | Outcome:
+        """What this run is to say, kept with it; or that it has nothing to say, or not yet."""
+        if run.progress is not None:
+            return _decode_letter(run.progress)
+        now = self._clock.now()
+        others, letters = await self._waiting(run, note.channel) if note.event.event != TEST else ([], [])
+        for holder, letter in letters:
+            if run.id in letter.members:
+                return Succeeded(_told_with(holder.id))
+        later = [holder.due_at for holder, _ in letters if holder.due_at > now]
+        if later:
+            return Deferred(min(later), "the channel did not take a message; it is tried again then")
+        spoken = {member for _, letter in letters for member in letter.members}
+        items = [item for item in others if item.id not in spoken]
+        told = await self._told(note.channel)
+        made = group(Item(run.id, run.created_at, note.event), items, told, channel, note.channel, now)
+        if not isinstance(made, Letter):
+            return Deferred(made, "waits for more of the same")
+        await control.heartbeat(msgspec.json.encode(made))
+        return made
+
+    async def _waiting(self, run: Run, channel: str) -> tuple[list[Item], list[tuple[Run, Letter]]]:
+        """The other notifications for this channel that are pending, and those of them that have a message already."""
+        items: list[Item] = []
+        letters: list[tuple[Run, Letter]] = []
+        where, after, looked = RunFilter(queue=NOTIFY_QUEUE, states=frozenset({State.PENDING})), None, 0
+        while looked < LOOKED_AT_MAX:
+            page = await self._store.list_runs(where, after, PAGE_MAX)
+            for other in page.items:
+                if other.id == run.id or other.concurrency_key != run.concurrency_key:
+                    continue
+                if other.progress is not None:
+                    letters.append((other, _decode_letter(other.progress)))
+                elif (told := _decode_note(other.payload or b"").event).event != TEST:
+                    items.append(Item(other.id, other.created_at, told))
+            looked += len(page.items)
+            if (after := page.next_after) is None:
+                break
+        return items, letters
+
+    async def _end_members(self, letter: Letter) -> None:
+        """The notifications that this one tells for are over. Any that was claimed meanwhile ends by itself."""
+        now = self._clock.now()
+        for start in range(0, len(letter.members), BATCH_MAX):
+            runs = await self._store.get_runs(letter.members[start : start + BATCH_MAX])
+            pending = [run for run in runs if run is not None and run.state is State.PENDING]
+            await self._store.settle_runs([_ended(run, letter.id, now) for run in pending], now)
+
+    # ---- what was said
+
+    async def _told(self, channel: str) -> dict[str, Instant]:
+        (record,) = await self._store.get_records([TOLD + channel])
+        return {} if record is None else _decode_told(record.body)
+
+    async def _remember(self, letter: Letter, channel: AnyChannel) -> None:
+        """Note what was told, and forget what no longer keeps anything quiet."""
+        now = self._clock.now()
+        (record,) = await self._store.get_records([TOLD + letter.channel])
+        told = {} if record is None else _decode_told(record.body)
+        since = now - to_micros(channel.quiet_seconds)
+        kept = {kind: at for kind, at in told.items() if since < at <= now}
+        kept |= {kind_of(each): now for each in letter.events if each.event != TEST}
+        version = 0 if record is None else record.version
+        body = msgspec.json.encode(kept)
+        after = Record(name=TOLD + letter.channel, body=body, version=version + 1)
+        await self._store.put_records([RecordChange(after, version)])
+
+
+def _told_with(run_id: str) -> bytes:
+    return msgspec.json.encode({"told_with": run_id})
+
+
+def _ended(run: Run, holder: str, now: Instant) -> RunChange:
+    after = replace(
+        run,
+        state=State.COMPLETED,
+        finished_at=now,
+        disposition=Disposition.RAN,
+        result=_told_with(holder),
+        prune_at=prune_instant(now, (run.policy.retention if run.policy else Retention())),
+        history=(*run.history, Event(now, State.COMPLETED, f"told together with run {holder}")),
+    )
+    return RunChange(after, run.token, run.state)

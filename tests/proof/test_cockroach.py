@@ -1,0 +1,81 @@
+"""The contract on a real CockroachDB: 20.1.17, which `tools/build_cockroach.sh` builds where it is missing.
+
+It is six years old and lacks much of what the store uses, so statements are rewritten for it (`cockroach_20_1`). What
+it does prove is that nothing depends on PostgreSQL's transactions or wire protocol: a portal that stays open between
+two statements, a look-up of array types, a serialization failure at COMMIT each broke the store on it once.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horarium.ports import Store
+from horarium.testing.contract import StoreContract
+from tests.servers.process import ServerProcess, free_port
+from tests.stores.cockroach_20_1 import OldConnection, OldStore
+from tests.stores.postgres_server import transaction_on
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".venv" / "cockroach"
+BUILD_SECONDS = 3600
+
+pytestmark = [pytest.mark.proof, pytest.mark.slow]
+
+
+def program() -> Path:
+    """The server's program: the one of HORARIUM_TEST_COCKROACH, or ours, built if need be."""
+    found = Path(os.environ.get("HORARIUM_TEST_COCKROACH", str(FOLDER / "bin" / "cockroach")))
+    if not found.exists():
+        subprocess.run(
+            ["bash", str(ROOT / "tools" / "build_cockroach.sh"), str(FOLDER)], check=True, timeout=BUILD_SECONDS
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A database on a server of one node."""
+    built = str(program())
+
+    def command(folder: Path, port: int) -> list[str]:
+        where = [
+            f"--store={folder / 'data'}",
+            f"--listen-addr=127.0.0.1:{port}",
+            f"--http-addr=127.0.0.1:{free_port()}",
+        ]
+        return [built, "start-single-node", "--insecure", "--cache=128MiB", "--max-sql-memory=128MiB", *where]
+
+    server = ServerProcess("cockroach", command)
+    server.start()
+    try:
+        made = [built, "sql", "--insecure", f"--host=127.0.0.1:{server.port}", "-e", "CREATE DATABASE test"]
+        subprocess.run(made, check=True, timeout=60, capture_output=True)
+        yield f"cockroachdb://root@127.0.0.1:{server.port}/test?sslmode=disable"
+    finally:
+        server.stop()
+
+
+class TestOldCockroachStore(StoreContract):
+    """Every test of the contract."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, url: str) -> None:
+        self.url = url
+
+    async def open_store(self, namespace: str) -> Store:
+        store = OldStore(self.url, namespace)
+        await store.open()
+        return store
+
+    @asynccontextmanager
+    async def transaction(self, store: Store) -> AsyncIterator[Any]:
+        url = self.url.replace("cockroachdb://", "postgresql://")
+        async with transaction_on(url, isolation="serializable") as connection:
+            yield OldConnection(connection)

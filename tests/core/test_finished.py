@@ -11,7 +11,8 @@ from horarium.clock import DAY, MINUTE, SECOND, Instant, to_text
 from horarium.errors import TooExpensive
 from horarium.model import Cause, Job, Plan, QueueTarget, State
 from horarium.policies import Overlap
-from horarium.rules.planning import is_finished, next_fire, owed_run, plan
+from horarium.rules.finished import is_finished
+from horarium.rules.planning import next_fire, owed_run, plan
 from horarium.triggers.budget import PLAN_STEPS, PLAN_STEPS_MAX
 
 NOW = 1_767_571_200 * SECOND

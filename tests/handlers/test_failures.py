@@ -134,3 +134,22 @@ async def test_a_result_that_json_does_not_have_is_refused_and_not_made_null(sch
     assert (run.state, run.error) == (
         State.FAILED, "its result can't be written as JSON: it['values'][1] is not a finite number",
     )  # fmt: skip
+
+
+async def test_what_a_failure_says_can_neither_move_a_cursor_nor_make_a_line_of_the_log(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = "\x1b[2Jhello\x1b]52;c;cHduZWQ=\x07\r\n2026-01-01 [info] all is well\x85\u2028end"
+
+    @scheduler.handler("hostile")
+    async def raises(run: RunContext) -> None:
+        raise ValueError(hostile)
+
+    await scheduler.start()
+    run = await scheduler.enqueue("hostile", retry={"attempts_max": 2, "backoff_seconds": 0})
+    await ended(scheduler, run)
+    said = [record.getMessage() for record in caplog.records if getattr(record, "run", None) == run.id]
+    assert len(said) == 2
+    assert all(character.isprintable() or character == "\n" for text in said for character in text)
+    assert "all is well" in said[0]
+    assert all(len(text.split("\nTraceback")[0].splitlines()) == 1 for text in said)

@@ -203,14 +203,12 @@ class Client(Watching, ManyRuns):
         finished: bool | None = False,
         limit: int | None = None,
     ) -> Iterator[JobView]:
-        """Jobs by name, all of them or the first `limit`. `finished`: those that can never fire again, which are left
-        out otherwise (None: all)."""
+        """Jobs by name, all or the first `limit`. `finished`: those that can never fire again, or all (None)."""
         query = {
             "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
-            "enabled": None if enabled is None else str(enabled).lower(),
-            "prefix": prefix,
+            "enabled": None if enabled is None else str(enabled).lower(), "prefix": prefix,
             "finished": {False: None, True: "true", None: "any"}[finished],
-        }
+        }  # fmt: skip
         return self._pages("/jobs", query, _JobsPage, limit)
 
     def delete_job(self, name: str) -> None:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
-from horarium.errors import TooExpensive
 from horarium.model import (
     Cause,
     Disposition,
@@ -95,8 +94,7 @@ def needs_unfinished(job: Job) -> bool:
 
 
 def counted_runs(job: Job) -> tuple[int, int] | None:
-    """How many of its unfinished runs, and how many of its pending ones, the overlap policy counts: beyond these
-    numbers more make no difference. None: it needs them all."""
+    """How many of its unfinished runs, and of its pending ones, the overlap policy counts at most. None: all."""
     if job.overlap in ENDS_OTHERS:
         return None
     return _UNFINISHED_MAX.get(job.overlap, 0), job.buffer_max or 0
@@ -116,10 +114,10 @@ def next_fire(job: Job, after: Instant) -> Instant | None:
     """The job's first fire time after `after`, within its own window and count; None for one that is paused."""
     if not job.enabled or job.deleted_at is not None or exhausted(job):
         return None
-    return _next_in_window(job, after)
+    return next_in_window(job, after)
 
 
-def _next_in_window(job: Job, after: Instant) -> Instant | None:
+def next_in_window(job: Job, after: Instant) -> Instant | None:
     start = after if job.starts_at is None else max(after, job.starts_at - 1)
     with bounded(PLAN_STEPS):
         fire = trigger_of(job).next_fire(start)
@@ -148,20 +146,6 @@ def exhausted(job: Job) -> bool:
 def timed(job: Job) -> Job:
     """The job with its next fire time, from its cursor on."""
     return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None)
-
-
-def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
-    """Whether the job has nothing left to do: its rule yields no fire time after the cursor (within its window and its
-    count, also once it is resumed), and none of its runs is unfinished. One whose rule is too expensive to ask is not.
-    """
-    if unfinished or job.deleted_at is not None or job.next_fire_at is not None:
-        return False
-    if exhausted(job):
-        return True
-    try:
-        return _next_in_window(job, job.planned_until) is None
-    except TooExpensive:
-        return False
 
 
 # ---- the plan ---------------------------------------------------------------------------------------------------
@@ -315,7 +299,7 @@ def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[I
 
 def dropped_range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
     """One row for all fire times in (after, until], or None where there are none."""
-    first = _next_in_window(job, after)
+    first = next_in_window(job, after)
     if first is None or first > until:
         return None
     last = _last_in_window(job, after, until)

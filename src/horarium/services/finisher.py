@@ -16,8 +16,8 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
 from horarium.rules.editing import delete
+from horarium.rules.finished import is_finished
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
-from horarium.rules.planning import is_finished
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 

@@ -1,0 +1,23 @@
+"""Whether a job has nothing left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horarium.errors import TooExpensive
+from horarium.model import Job, Run
+from horarium.rules.planning import exhausted, next_in_window
+
+
+def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
+    """Whether the job has nothing left to do: its rule yields no fire time after the cursor (within its window and its
+    count, also once it is resumed), and none of its runs is unfinished. One whose rule is too expensive to ask is not.
+    """
+    if unfinished or job.deleted_at is not None or job.next_fire_at is not None:
+        return False
+    if exhausted(job):
+        return True
+    try:
+        return next_in_window(job, job.planned_until) is None
+    except TooExpensive:
+        return False

@@ -136,7 +136,7 @@ def main() -> int:
         server = start_server(port, store)
         try:
             api = f"http://127.0.0.1:{port}/api/v1"
-            print(f"Horarium serves {api}; Swagger UI: http://127.0.0.1:{port}/swagger-ui\n")
+            print(f"Dashboard: http://127.0.0.1:{port}/  API: {api}  Swagger UI: http://127.0.0.1:{port}/swagger-ui\n")
             for job in sample_jobs(f"http://127.0.0.1:{receiver.server_port}"):
                 made = call("POST", f"{api}/jobs", job)
                 assert isinstance(made, dict)

@@ -13,9 +13,11 @@ from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.dashboard.attention import Watching, is_lost
 from horarium.dashboard.formats import counted
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.operations.facade import Operations
+from horarium.ports import PAGE_MAX
 from horarium.services.claims import Claims
+from horarium.wire.channels import shown_channel
 
 AUDIT_SHOWN = 50
 CURSOR_CHARS_MAX = 1_000
@@ -34,7 +36,15 @@ class SystemPages:
         return [
             Page(path="/queues", name="queues", handle=self.queues, scope=Scope.RUNS_READ, place="queues"),
             Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes"),
-            Page(path="/channels", name="channels", handle=self.channels, scope=Scope.JOBS_READ, place="channels"),
+            Page(path="/channels", name="channels", handle=self.channels, scope=Scope.ADMIN, place="channels"),
+            Page(
+                path="/channels/{name}/test",
+                name="channel-test",
+                handle=self.test_channel,
+                method="POST",
+                scope=Scope.ADMIN,
+                place="channels",
+            ),
             Page(path="/audit", name="audit", handle=self.audit, scope=Scope.ADMIN, place="audit"),
         ]
 
@@ -59,7 +69,17 @@ class SystemPages:
         return Shown("nodes.html", {"rows": rows})
 
     async def channels(self, visit: Visit) -> Answer:
-        return Shown("channels.html", {})
+        page = await self._operations.channels.page(None, PAGE_MAX)
+        rows = []
+        for name, channel in page.items:
+            shown = shown_channel(name, channel)
+            where = shown.get("url") or ", ".join(shown.get("to") or ())
+            rows.append({"name": name, "type": shown["type"], "where": where, "system": shown["system"]})
+        return Shown("channels.html", {"rows": rows})
+
+    async def test_channel(self, visit: Visit) -> Answer:
+        run = await self._operations.channels.test(visit.path_name)
+        return Went(f"/runs/{run.id}", f"A test goes out on {visit.path_name}; this run says what became of it.")
 
     async def audit(self, visit: Visit) -> Answer:
         asked = {name: visit.text(name).strip() for name in ("actor", "action", "object")}

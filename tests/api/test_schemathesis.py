@@ -48,6 +48,9 @@ def drop_cursors(document: dict[str, Any]) -> None:
             operation["parameters"] = [
                 each for each in operation["parameters"] if each["name"] not in ("cursor", "after")
             ]
+    for name, shape in document["components"]["schemas"].items():
+        if name.endswith("Request"):
+            shape.get("properties", {}).pop("cursor", None)
 
 
 def failures(api: Api, operations: list[dict[str, Any]]) -> tuple[list[str], Counter[str]]:

@@ -14,7 +14,7 @@ FULL: dict[str, Any] = {
     "catch_up": {"policy": "all", "window_seconds": 3600.0},
     "overlap": "buffer_one",
     "retry": {"attempts_max": 5, "backoff_seconds": 1.0, "backoff_factor": 3.0, "backoff_max_seconds": 60.0,
-              "age_max_seconds": 600.0},
+              "age_max_seconds": 600.0, "silences_max": 4},
     "timeouts": {"start_seconds": 10.0, "execution_seconds": 20.0, "heartbeat_seconds": 5},
     "priority": 7,
     "concurrency": {"key": "db", "max": 3},

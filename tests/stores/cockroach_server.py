@@ -58,17 +58,17 @@ class TroubledConnection:
         if fails:
             await self._connection.execute(GIVE_UP)
 
-    async def fetch(self, *given: Any) -> Any:
+    async def fetch(self, *given: Any, **how: Any) -> Any:
         await self._perhaps(self._trouble.at_statement())
-        return await self._connection.fetch(*given)
+        return await self._connection.fetch(*given, **how)
 
-    async def fetchval(self, *given: Any) -> Any:
+    async def fetchval(self, *given: Any, **how: Any) -> Any:
         await self._perhaps(self._trouble.at_statement())
-        return await self._connection.fetchval(*given)
+        return await self._connection.fetchval(*given, **how)
 
-    async def execute(self, *given: Any) -> Any:
+    async def execute(self, *given: Any, **how: Any) -> Any:
         await self._perhaps(self._trouble.at_statement())
-        return await self._connection.execute(*given)
+        return await self._connection.execute(*given, **how)
 
     @asynccontextmanager
     async def transaction(self, isolation: str) -> AsyncIterator[None]:

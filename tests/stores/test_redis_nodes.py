@@ -49,7 +49,13 @@ async def ask(server: Redis, *command: str) -> Any:
 @asynccontextmanager
 async def opened(url: str, namespace: str = "nodes") -> AsyncIterator[RedisStore]:
     store = RedisStore(url, namespace=namespace)
-    await store.open()
+
+    async def open_it() -> bool:
+        await store.open()
+        return True
+
+    # A replica that has just followed may not confirm in time on a busy machine.
+    await until(open_it, ignoring=NOT_YET)
     try:
         yield store
     finally:

@@ -56,7 +56,8 @@ class ChannelsApi:
             )
         asked: AnyChannel = call.body
         channel, created = await self._channels.put(name, asked)
-        return answer(_view(name, channel), 201 if created else 200)
+        location = [("location", f"/api/v1/channels/{name}")] if created else []
+        return answer(_view(name, channel), 201 if created else 200, location)
 
     async def get(self, call: Call) -> Answer:
         name = _name(call)

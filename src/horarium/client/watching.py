@@ -86,6 +86,13 @@ class Watching:
                 return
             cursor = page.next_cursor
 
+    def upcoming(
+        self, since: datetime | None = None, until: datetime | None = None, limit: int = 100
+    ) -> dict[str, Any]:
+        """What fires next, of all jobs: `items` with `job` and `fire_at`, and whether that was `truncated`."""
+        query = {"since": since and since.isoformat(), "until": until and until.isoformat(), "limit": limit}
+        return _decode(self._call("GET", "/upcoming", query=query), dict)
+
     def explain(self, name: str, at: datetime | None = None) -> Explained:
         """Why the job ran, did not run, will run or will not run then (left out: now)."""
         query = {"at": None if at is None else at.isoformat()}

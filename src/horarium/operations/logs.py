@@ -110,11 +110,12 @@ class Logs:
 
     async def read(self, run_id: str, after: int, limit: int, wait_seconds: float = 0.0) -> LogPage:
         """Lines from number `after` on. Where there are none yet and the run goes on, wait for some."""
-        deadline = self._clock.monotonic() + min(wait_seconds, WAIT_SECONDS_MAX)
+        elapsed = asyncio.get_running_loop().time
+        deadline = elapsed() + min(wait_seconds, WAIT_SECONDS_MAX)
         while True:
             run = await self._run(run_id)
             page = await self._page(run, after, limit)
-            left = deadline - self._clock.monotonic()
+            left = deadline - elapsed()
             if page.lines or page.next_line is None or left <= 0 or not self._may_wait():
                 return page
             await self._wait(run_id, min(left, LOOK_SECONDS))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import Instant
-from horarium.errors import NotFound
+from horarium.errors import InvalidRequest
 from horarium.model import Job, Plan
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.auditing import told_job
@@ -142,7 +142,7 @@ class Versions:
         return Page(page.items, next_after)
 
     async def get(self, job: Job, version: int) -> JobDefinition:
-        """What the job was at this version. Raises NotFound."""
+        """What the job was at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
         prefix = f"{PREFIX}{job.id}/"
         if 0 < version <= min(job.version, VERSION_MAX):
             upto = RecordFilter(prefix, until=_key(version + 1), descending=True)
@@ -154,7 +154,8 @@ class Versions:
                 found = found if found[0].number == 1 else ()
             if found:
                 return found[0].definition
-        raise NotFound(f"job {job.name!r} has no version {version}, or it is kept no longer", field="version")
+        message = f"version: job {job.name!r} has no version {version}, or it is kept no longer"
+        raise InvalidRequest(message, field="version")
 
     # ---- forgotten
 

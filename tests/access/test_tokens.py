@@ -23,6 +23,7 @@ from horarium.clock import SECOND
 from horarium.errors import IssuerUnavailable
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
+from tests.waiting import until
 
 from .issuer_server import (
     AUDIENCE,
@@ -296,11 +297,7 @@ async def test_keys_are_fetched_again_every_hour(server: IssuerServer, door: Doo
     assert await door.lets_in(token)
     clock.advance(KEPT_SECONDS + 1)
     assert await door.lets_in(token)
-    for _ in range(200):
-        if server.fetches == 2:
-            break
-        await asyncio.sleep(0.01)
-    assert server.fetches == 2
+    await until(lambda: server.fetches == 2)
 
 
 async def test_known_keys_outlive_an_issuer_that_is_away(server: IssuerServer, door: Door, clock: ManualClock) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from horarium.clock import SECOND, SystemClock
 from horarium.errors import CallerError, InvalidSetting, Outage
 
 REDIRECT_PORT = 5556
@@ -297,7 +298,7 @@ def _made(answer: Mapping[str, Any]) -> Tokens:
     given = _read(answer, _TokenAnswer)
     if given.token_type.lower() != "bearer":
         raise SignInRefused(f"the issuer gave a token of the type {given.token_type!r}; Bearer is needed")
-    expires_at = time.time() + given.expires_in
+    expires_at = SystemClock().now() / SECOND + given.expires_in
     return Tokens(access_token=given.access_token, expires_at=expires_at, refresh_token=given.refresh_token)
 
 

@@ -151,9 +151,11 @@ class Store(Protocol):
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Jobs by name, ascending, beginning after the name `after`."""
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
-        `next_fire_at` beyond those returned, due or not."""
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        """Jobs that are not deleted and whose `next_fire_at` <= `until` (and > `after`, if given), earliest first, then
+        by id; and the earliest `next_fire_at` beyond those returned, due or not. At no cost for those before `after`."""
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         """Jobs that are not deleted and whose `planned_until` > `until`, each once; `next_after` is the store's own. At

@@ -89,8 +89,11 @@ class MemoryStore:
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        entries = list(islice(self._space.found_jobs.due, limit + 1))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        due_at = self._space.found_jobs.due
+        entries = list(islice(due_at if after is None else due_at.above(_end_of(after)), limit + 1))
         due = [job_id for fire_at, job_id in entries[:limit] if fire_at <= until]
         beyond = entries[len(due)][0] if len(due) < len(entries) else None
         return [self._space.jobs[job_id] for job_id in due], beyond

@@ -70,8 +70,9 @@ def _index_of_jobs(where: JobFilter) -> str:
     return "jobs_by_name" if where.finished is None else "jobs_by_finish"
 
 
-def due_jobs(session: Session, until: Instant) -> Query:
-    found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$lte": until}}
+def due_jobs(session: Session, until: Instant, after: Instant | None = None) -> Query:
+    bounds = {"$lte": until} if after is None else {"$lte": until, "$gt": after}
+    found = {"n": session.namespace, "deleted": False, "next_fire_at": bounds}
     return Query(collection=JOBS, index="jobs_due", where=found, sort=[("next_fire_at", 1), ("_id", 1)])
 
 

@@ -131,13 +131,13 @@ ORDER BY name LIMIT $5;
 -- One more than asked, whether due or not: that is the next one.
 (
     SELECT next_fire_at, definition FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at <= $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at <= $2 AND next_fire_at > $4::int8 AND deleted_at IS NULL
     ORDER BY next_fire_at, id LIMIT $3::int8 + 1
 )
 UNION ALL
 (
     SELECT next_fire_at, NULL FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at > $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at > GREATEST($2, $4::int8) AND deleted_at IS NULL
     ORDER BY next_fire_at LIMIT 1
 );
 

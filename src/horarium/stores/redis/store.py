@@ -186,8 +186,10 @@ class RedisStore:
             return jobs[:limit], jobs[limit - 1].name if limit > 0 else None
         return jobs, stopped.decode() or None
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX), "-inf" if after is None else f"({after}")
         return [decode_job(row) for row in rows], None if beyond is None else int(float(beyond))
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:

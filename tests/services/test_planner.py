@@ -143,7 +143,8 @@ async def test_what_is_on_time_goes_first_though_more_is_late_than_a_step_takes(
     await setting.add_job("punctual", every=5_000)
     planner = a_planner(setting, jobs_max=2)
     await planner.step(now)
-    assert [run.job for run in await runs(setting) if run.cause is Cause.SCHEDULE] == ["punctual"]
+    pending = [run for run in await runs(setting) if run.state is State.PENDING]
+    assert [run.job for run in pending if run.cause is Cause.SCHEDULE] == ["punctual"]
     while await planner.step(now) == now:
         pass
     assert {run.job for run in await runs(setting)} == {"punctual", *(f"late-{number}" for number in range(6))}
@@ -160,7 +161,7 @@ async def test_a_job_that_missed_one_fire_time_waits_for_none_that_missed_a_thou
     (once,) = (await setting.store.list_runs(RunFilter(job="once"), None, 10)).items
     assert once.due_at - now < 12 * SECOND
     late = [run.due_at for job in range(4) for run in await late_runs(setting, f"often-{job}")]
-    assert len(late) == 4 * 999
+    assert len(late) == 4 * 998
     assert max(late) - now > 40 * SECOND
 
 

@@ -29,6 +29,7 @@ from horarium.ports import (
     Stats,
     lease_end,
 )
+from horarium.stores.counting import counted
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.memory.indexes import Timed
 from horarium.stores.memory.ordered import Ordered
@@ -259,12 +260,9 @@ class MemoryStore:
 
     async def stats(self, now: Instant) -> Stats:
         jobs = [self._space.jobs[job_id] for job_id in self._space.found_jobs.ids.values()]
-        queues = sorted(self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys())
-        return Stats(
-            jobs=len(jobs),
-            jobs_enabled=sum(job.active for job in jobs),
-            queues=tuple(self._queue_stats(queue, now) for queue in queues),
-        )
+        queues = self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys()
+        enabled = sum(job.active for job in jobs)
+        return counted(len(jobs), enabled, (self._queue_stats(queue, now) for queue in queues))
 
     def _queue_stats(self, queue: str, now: Instant) -> QueueStats:
         lanes = self._space.found_runs.lanes.of(queue)

@@ -100,7 +100,8 @@ async def due_jobs(
         found = await session.find(queries.due_jobs(session, until, after), limit + 1, within=instant)
         if len(found) > limit:
             return [load_job(document) for document in found[:limit]], int(found[limit]["next_fire_at"])
-        beyond: Instant | None = await session.first(queries.next_job_at(session, until if after is None else max(until, after)), within=instant)
+        above = until if after is None else max(until, after)
+        beyond: Instant | None = await session.first(queries.next_job_at(session, above), within=instant)
     return [load_job(document) for document in found], beyond
 
 

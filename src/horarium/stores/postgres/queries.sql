@@ -925,6 +925,9 @@ SELECT queues.name,
     count(*) FILTER (WHERE state = 0 AND due_at <= $2),
     count(*) FILTER (WHERE state = 0 AND due_at > $2),
     count(*) FILTER (WHERE state > 0),
-    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2)
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) AS oldest_due_at,
+    count(*) OVER ()
 FROM horarium.runs JOIN horarium.queues ON queues.num = runs.queue_id
-WHERE runs.namespace_id = $1 GROUP BY queues.name ORDER BY queues.name;
+WHERE runs.namespace_id = $1 GROUP BY queues.name
+ORDER BY min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) IS NULL,
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2), queues.name LIMIT $3;

@@ -17,6 +17,7 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
+    QUEUES_MAX,
     Along,
     Beat,
     Claimed,
@@ -248,5 +249,6 @@ async def _beat_node(session: Session, node: Node) -> None:
 
 async def _stats(session: Session, now: Instant) -> Stats:
     ((total, enabled),) = await session.rows("count_jobs", session.namespace_id)
-    rows = await session.rows("count_runs", session.namespace_id, now)
-    return Stats(total, enabled, tuple(QueueStats(*row) for row in rows))
+    rows = await session.rows("count_runs", session.namespace_id, now, QUEUES_MAX)
+    queues = sorted((QueueStats(*row[:5]) for row in rows), key=lambda one: one.queue)
+    return Stats(total, enabled, tuple(queues), max(0, rows[0][5] - QUEUES_MAX) if rows else 0)

@@ -34,6 +34,7 @@ from horarium.ports import (
     RunFilter,
     Stats,
 )
+from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, record_bounds
 from horarium.stores.listing import SCAN_MAX, id_bounds
 from horarium.stores.redis.location import parse_url
@@ -67,6 +68,8 @@ CALL_BYTES_MAX = 4 * 1024 * 1024
 item, or one plan, is never divided.)"""
 SCAN_STRETCH = 1_000
 """How many ids a filtered list looks at in one call."""
+QUEUES_AT_ONCE = 200
+"""Of how many queues the runs are counted in one call."""
 JOBS_OF_RUNS = 100
 """Of how many jobs the unfinished runs are read in one call."""
 
@@ -189,7 +192,9 @@ class RedisStore:
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
-        rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX), "-inf" if after is None else f"({after}")
+        rows, beyond = await self._read(
+            "due_jobs", until, min(limit, BATCH_MAX), "-inf" if after is None else f"({after}"
+        )
         return [decode_job(row) for row in rows], None if beyond is None else int(float(beyond))
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
@@ -333,9 +338,14 @@ class RedisStore:
         return sorted(nodes, key=lambda node: node.name)
 
     async def stats(self, now: Instant) -> Stats:
-        jobs, disabled, queues = await self._read("stats", now)
-        counted = (_queue_stats(*queue) for queue in queues)
-        return Stats(jobs, jobs - disabled, tuple(sorted(counted, key=lambda queue: queue.queue)))
+        found: list[QueueStats] = []
+        bound = "-"
+        while True:
+            jobs, disabled, queues, last = await self._read("stats", now, bound, QUEUES_AT_ONCE)
+            found += (_queue_stats(*queue) for queue in queues)
+            if not last:
+                return counted(jobs, jobs - disabled, found)
+            bound = f"({last.decode()}"
 
 
 def _info(text: bytes) -> dict[str, str]:

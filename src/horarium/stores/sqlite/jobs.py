@@ -130,9 +130,7 @@ def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
     return Page(trimmed, found[limit - 1].name if more else None)
 
 
-def due_jobs(
-    session: Session, until: Instant, limit: int, after: Instant | None
-) -> tuple[list[Job], Instant | None]:
+def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None) -> tuple[list[Job], Instant | None]:
     first = BEFORE_ALL if after is None else after
     due = session.jobs("due_jobs", session.namespace_id, until, limit, first)
     last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (first, ABOVE_ALL_IDS)

@@ -36,7 +36,7 @@ from horarium.ports import (
 )
 from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, record_bounds
-from horarium.stores.listing import SCAN_MAX, id_bounds
+from horarium.stores.listing import id_bounds
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
@@ -68,6 +68,8 @@ CALL_BYTES_MAX = 4 * 1024 * 1024
 item, or one plan, is never divided.)"""
 SCAN_STRETCH = 1_000
 """How many ids a filtered list looks at in one call."""
+LOOKS_MAX = 2 * SCAN_STRETCH
+"""How many runs a list looks at for a page, and a stretch more."""
 QUEUES_AT_ONCE = 200
 """Of how many queues the runs are counted in one call."""
 JOBS_OF_RUNS = 100
@@ -126,13 +128,16 @@ class RedisStore:
             )
 
     async def _check_layout(self) -> None:
-        found = int(await self._write("open_namespace", LAYOUT))
+        layout, unqueued = await self._write("open_namespace", LAYOUT)
+        found = int(layout)
         if found != LAYOUT:
             raise InvalidSetting(
                 f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, "
                 f"this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
                 field="store",
             )
+        while unqueued:
+            unqueued = await self._write("index_queues", BATCH_MAX)
 
     # -- jobs
 
@@ -243,7 +248,7 @@ class RedisStore:
         least, below = "-" if lowest is None else f"[{lowest}", "+" if upto is None else f"({upto}"
         found: list[Run] = []
         looked_at, stretch, frontier = 0, limit + 1, b""
-        while len(found) <= limit and looked_at < SCAN_MAX:
+        while len(found) <= limit and looked_at < LOOKS_MAX:
             filters = where.job, states, where.queue, where.since, where.until
             asked = (below, least, limit + 1 - len(found), stretch, *filters)
             ids, frontier, loaded = await self._read("list_runs", pack(asked))

@@ -131,13 +131,13 @@ ORDER BY name LIMIT $5;
 -- One more than asked, whether due or not: that is the next one.
 (
     SELECT next_fire_at, definition FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at <= $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at <= $2 AND next_fire_at > $4::int8 AND deleted_at IS NULL
     ORDER BY next_fire_at, id LIMIT $3::int8 + 1
 )
 UNION ALL
 (
     SELECT next_fire_at, NULL FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at > $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at > GREATEST($2, $4::int8) AND deleted_at IS NULL
     ORDER BY next_fire_at LIMIT 1
 );
 
@@ -925,6 +925,9 @@ SELECT queues.name,
     count(*) FILTER (WHERE state = 0 AND due_at <= $2),
     count(*) FILTER (WHERE state = 0 AND due_at > $2),
     count(*) FILTER (WHERE state > 0),
-    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2)
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) AS oldest_due_at,
+    count(*) OVER ()
 FROM horarium.runs JOIN horarium.queues ON queues.num = runs.queue_id
-WHERE runs.namespace_id = $1 GROUP BY queues.name ORDER BY queues.name;
+WHERE runs.namespace_id = $1 GROUP BY queues.name
+ORDER BY min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) IS NULL,
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2), queues.name LIMIT $3;

@@ -244,7 +244,13 @@ async def test_who_is_not_signed_in_is_asked_to(locked: Api) -> None:
     assert (await visitor.open("/runs")).status == 200
 
 
-@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        "//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\t/evil.example",
+        "/\n//evil.example", "/jobs\r\nset-cookie: a=b", "/a\\..\\/evil.example", "", " /jobs", "evil.example",
+    ],
+)  # fmt: skip
 async def test_a_sign_in_leads_nowhere_else(locked: Api, to: str) -> None:
     visitor = Visitor(locked)
     await visitor.open("/sign-in")

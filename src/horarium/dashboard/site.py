@@ -150,6 +150,7 @@ class Site:
             status_code=200,
             include_in_schema=False,
             request_max_body_size=FORM_BYTES_MAX,
+            opt={"page": page},
         )(handle)
 
     # ---- who asks

@@ -39,6 +39,14 @@ async def test_the_life_of_a_channel(api: Api) -> None:
         assert (await api.send(method, f"/channels/ops{path}")).code == "not_found"
 
 
+async def test_notifications_are_listed_as_runs_of_their_queue(api: Api) -> None:
+    await put(api, "ops", {"type": "webhook", "url": "https://example.org/hook"})
+    sent = (await api.post("/channels/ops/test")).json
+    assert sent["queue"] == "notify"
+    assert [run["id"] for run in (await api.get("/runs?queue=notify")).json["items"]] == [sent["id"]]
+    assert (await api.get("/runs?queue=pull/notify")).json["items"] == []
+
+
 async def test_what_is_no_channel_is_refused_with_its_field(api: Api) -> None:
     for channel, field in (
         ({"type": "webhook"}, "url"),

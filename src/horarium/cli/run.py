@@ -72,7 +72,7 @@ run = Lazy(
 )
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
-@click.option("--queue", metavar="QUEUE", help="Only this queue: http, NAME, pull/NAME, handler/NAME or bus/NAME.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
 @click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")

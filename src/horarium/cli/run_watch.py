@@ -30,7 +30,7 @@ WIDTHS = (20, 36, 24, 10)
 @click.argument("run_id", metavar="[ID]", required=False)
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
-@click.option("--queue", metavar="QUEUE", help="Only this queue: http, NAME, pull/NAME, handler/NAME or bus/NAME.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
 @server_options
 def watch(
     run_id: str | None,

@@ -262,11 +262,13 @@ class TransactionalStore(Protocol):
     """What a store can do in addition if its database is one in which callers have transactions of their own. A store
     has either all of this or none of it."""
 
-    async def add_runs_in(self, connection: Any, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """As `Store.add_runs`, within the transaction that the caller holds on a connection to the same database: the
-        runs exist once it commits. Raises InvalidRequest for a connection that can't be used."""
+        runs, and what comes along, exist once it commits. Raises InvalidRequest for a connection that can't be used."""
 
-    def add_runs_sql(self, runs: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """One statement that adds these runs, and its values, for any driver. Needs no open store. Raises
         InvalidRequest where the database takes more than one statement."""
 

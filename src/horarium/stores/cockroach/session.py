@@ -22,7 +22,7 @@ from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
-NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "fold_job_counts"})
+NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "add_runs_elsewhere_along", "fold_job_counts"})
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 BOUNDS = {

@@ -54,16 +54,18 @@ class CockroachStore(PostgresStore):
     async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=True) if runs_ else []
 
-    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
         serializable and retried as a whole by the caller. The store must be open."""
         if not hasattr(connection, "fetch"):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
         teach_arrays(connection)
-        return await runs.add_runs(self._session(connection), runs_) if runs_ else []
+        return await runs.add_runs(self._session(connection), runs_, along) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """There is no single statement here. Raises InvalidRequest."""
         raise InvalidRequest(
             "cockroachdb:// can't add runs by a single statement; use an asyncpg connection", field="connection"

@@ -174,11 +174,13 @@ class SimpleScheduler:
         return value([run for run in found if "status" not in given or run.status == status] or None)
 
     async def _runs(self, where: RunFilter) -> list[Run]:
+        """Those that are due: what is planned ahead is no run yet to these clients."""
         found: list[Run] = []
         after: str | None = None
+        now = self._operations.clock.now()
         while len(found) < RUNS_MAX:
             page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += (run for run in page.items if run.state is not State.SKIPPED)
+            found += (run for run in page.items if run.state is not State.SKIPPED and run.fire_at <= now)
             after = page.next_after
             if after is None:
                 break

@@ -40,7 +40,7 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
     began = to_instant(made) if isinstance(made, datetime) and made.year > 1970 else now
     try:
         fields = rrule_schedules.read_fields(sent, "a field is of the wrong type")
-        return id, rrule_schedules.definition(id, fields, rrule_schedules.start_after(began))
+        return id, rrule_schedules.definition(id, fields, rrule_schedules.start_at(began, fields.get("rrule")))
     except rrule_schedules.Refused as error:
         return id, error.message
 

@@ -133,9 +133,7 @@ def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
         "type": "http",
         "url": fields["callback_url"],
         "method": method,
-        "headers": {
-            name: text for name, text in (fields.get("headers") or {}).items() if name.lower() not in NOT_SENT
-        },
+        "headers": {name: text for name, text in (fields.get("headers") or {}).items() if name.lower() not in NOT_SENT},
         "body": body or (None if method in ("GET", "HEAD") else ""),
     }
     try:

@@ -48,6 +48,7 @@ class RruleScheduler:
     """See `web.Door`."""
 
     name = NAME
+    shares = False
     prefixes: tuple[str, ...] = (SCHEDULES,)
 
     def __init__(self, operations: Operations, entropy: Entropy, admit: KeyCheck) -> None:

@@ -42,6 +42,7 @@ class SimpleScheduler:
     """See `web.Door`. `bus`: on which bus its workers are. `enforce`: runs that must not be concurrent are not."""
 
     name = NAME
+    shares = False
     prefixes: tuple[str, ...] = ("/api/jobs", "/api/runs", "/api/status")
 
     def __init__(self, operations: Operations, tokens: Tokens, bus: str, enforce: bool) -> None:

@@ -315,7 +315,7 @@ class Past:
 
     async def _nodes(self) -> None:
         begun = self._now - 2 * DAY
-        roles = ("planner", "deliverer", "rescuer")
+        roles = ("api", "planner", "dispatcher", "rescuer", "pruner")
         for name, silent, stopped in (("node-a1", 6 * MINUTE, False), ("node-b1", 3 * HOUR, True)):
             beat = self._now - silent
             await self._store.beat_node(

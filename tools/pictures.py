@@ -79,6 +79,7 @@ def pages_of(url: str) -> dict[str, str]:
         "edit": "/jobs/backup-postgres-main/edit",
         "runs": "/runs",
         "runs-failed": "/runs?state=failed",
+        "bulk": "/bulk-runs?action=retry&state=failed",
         "run-failed": f"/runs/{run_of(url, 'job=invoice-export&state=failed')}",
         "run-running": f"/runs/{run_of(url, 'job=recommendations-train&state=running')}",
         "run-well": f"/runs/{run_of(url, 'job=fraud-score-batch&state=completed')}",
@@ -108,6 +109,7 @@ async def take(browser: Browser, url: str, names: list[str], looks: list[str], f
             await page.wait_for_load_state("load")
             if name == "new-job":
                 await fill(page)
+            await page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
             await page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
         await context.close()
 
@@ -122,7 +124,6 @@ async def fill(page: Page) -> None:
 
 
 async def draw(url: str, names: list[str], looks: list[str], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     async with chromium() as browser:
         await take(browser, url, names, looks, folder)
 
@@ -134,6 +135,7 @@ def main() -> int:
     parser.add_argument("--url", default="")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "pictures")
     given = parser.parse_args()
+    given.into.mkdir(parents=True, exist_ok=True)
     names, looks = [name for name in given.only.split(",") if name], given.looks.split(",")
     if given.url:
         asyncio.run(draw(given.url, names, looks, given.into))

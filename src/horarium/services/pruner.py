@@ -18,7 +18,7 @@ PAUSE = SECOND // 20
 SLOW_SECONDS, QUICK_SECONDS = 0.020, 0.010
 """A batch that takes longer than the first is halved, one that takes less than the second grows again."""
 SHARE = 20
-"""One part of so many of the time is spent on pruning, while it does not fall behind."""
+"""One part in this number of the time is spent on pruning, while it does not fall behind."""
 PER_SECOND_MIN = 2_000
 """Forgotten a second at least, where more waits."""
 BEHIND_SECONDS = 600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horarium.access import audit
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.model import Job, Run
+from horarium.model import Job
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.compiled import retention_of_job
@@ -84,8 +84,8 @@ class Pruner(Service):
         self._audit_seconds = audit_retention_seconds
         self._audit_due_at: Instant | None = None
 
-    def note(self, run: Run, job: Job | None) -> None:
-        """A run of this job was settled: it may have one more than it keeps."""
+    def note(self, job: Job | None) -> None:
+        """Runs of this job were settled: it may have more than it keeps."""
         if job is not None:
             self._note(job)
 

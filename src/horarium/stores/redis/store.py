@@ -401,6 +401,7 @@ def _weight_of_record_change(change: RecordChange) -> tuple[int, int]:
 def _weight_of_plan(plan: Plan) -> tuple[int, int]:
     weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
     weights += map(_weight_of_record, plan.records)
+    weights += (_weight_of_record(record) for records in plan.along.values() for record in records)
     rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
     return rows, sum(size for _, size in weights)
 
@@ -424,6 +425,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
         yield from (run.id, run.token)
     for run in plan.runs:
         yield from new_run(run, arguments)
+        yield come_along((), plan.along.get(run.id, ()), arguments)
 
 
 def _ids_of(plan: Plan) -> list[str]:

@@ -61,8 +61,9 @@ class Connection(asyncio.Protocol):
         """Status and body of the answer."""
         self._buffer, self._needed = b"", -1
         self._answer = asyncio.get_running_loop().create_future()
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        self._transport.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+        head += f"\r\nContent-Length: {len(body)}"
+        self._transport.write(head.encode() + b"\r\n\r\n" + body)
         return await self._answer
 
     def close(self) -> None:

@@ -20,12 +20,12 @@ from horarium.delivery.bus import BusDelivery
 from horarium.delivery.channels import Post
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.model import Node, Run, fraction
+from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.operations.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
-from horarium.rules.following import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims

@@ -98,6 +98,15 @@ class Claims(Service):
         return self._waiting
 
     @property
+    def waiters(self) -> dict[str, int]:
+        """How many workers wait at present, for each queue."""
+        counts: dict[str, int] = {}
+        for line in self._lines.values():
+            for queue in line.queues if line.waiters else ():
+                counts[queue] = counts.get(queue, 0) + len(line.waiters)
+        return counts
+
+    @property
     def closed(self) -> bool:
         """Whether this node is about to stop, so that no worker may wait here."""
         return self._closed

@@ -39,7 +39,7 @@ Whether there were any."""
 
 
 async def no_step(claims: Mapping[str, int]) -> bool:
-    """Where no service watches the clock, no lease ends by a step of it."""
+    """Where no node watches the clock, no lease is put forward."""
     return False
 
 

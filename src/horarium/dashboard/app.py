@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
+from horarium.access.people import People
 from horarium.access.sessions import Sessions
 from horarium.api.app import Entrance
 from horarium.dashboard.activity import Activity
@@ -14,6 +15,7 @@ from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
@@ -23,7 +25,13 @@ from horarium.dashboard.views.system import SystemPages
 from horarium.services.tallies import Tally
 
 
-def pages_of(entrance: Entrance, tally: Tally, sessions: Sessions) -> list[Page]:
+def pages_of(
+    entrance: Entrance,
+    tally: Tally,
+    sessions: Sessions,
+    people: People | None = None,
+    public_url: str | None = None,
+) -> list[Page]:
     """Every page there is."""
     operations = entrance.operations
     watching, activity = Watching(operations), Activity(operations.store, tally)
@@ -38,12 +46,15 @@ def pages_of(entrance: Entrance, tally: Tally, sessions: Sessions) -> list[Page]
         *Calendar(operations).pages(),
         *Channels(operations).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
-        *Entry(entrance.keys, sessions, entrance.news).pages(),
+        *Entry(entrance.keys, sessions, entrance.news, people).pages(),
+        *(() if people is None else IssuerEntry(entrance, sessions, people, public_url).pages()),
     ]
 
 
-def dashboard(entrance: Entrance, tally: Tally) -> list[HTTPRouteHandler]:
-    """The routes of the dashboard."""
+def dashboard(
+    entrance: Entrance, tally: Tally, people: People | None = None, public_url: str | None = None
+) -> list[HTTPRouteHandler]:
+    """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`."""
     sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy)
-    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy)
-    return routes(site, pages_of(entrance, tally, sessions))
+    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, people)
+    return routes(site, pages_of(entrance, tally, sessions, people, public_url))

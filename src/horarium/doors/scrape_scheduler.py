@@ -44,6 +44,7 @@ class ScrapeScheduler:
     """See `web.Door`. `wait_seconds`: how long a worker waits for a job."""
 
     name = NAME
+    shares = True
     prefixes: tuple[str, ...] = ("/jobs",)
 
     def __init__(self, operations: Operations, claims: Claims, admit: KeyCheck, wait_seconds: float) -> None:

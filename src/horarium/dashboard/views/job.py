@@ -47,11 +47,11 @@ class JobPages:
                 path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
             ),
             Page(
-                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.JOBS_WRITE
+                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.RUNS_WRITE
             ),
             Page(
                 path="/jobs/{name}/resume", name="job-resume", handle=self.resume, method="POST",
-                scope=Scope.JOBS_WRITE,
+                scope=Scope.RUNS_WRITE,
             ),
             Page(
                 path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from horarium.model import CLAIMED, UNFINISHED, Disposition, Follow, Job, Occasion, Run, State
-from horarium.rules.following import FOLLOW_QUEUE, NOTIFY_QUEUE
+from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 
 ON = {
     "job-0": {

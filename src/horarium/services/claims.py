@@ -93,11 +93,6 @@ class Claims(Service):
         self.wake = Wake()
 
     @property
-    def waiting(self) -> int:
-        """How many workers wait at present."""
-        return self._waiting
-
-    @property
     def waiters(self) -> dict[str, int]:
         """How many workers wait at present, for each queue."""
         counts: dict[str, int] = {}

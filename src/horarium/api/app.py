@@ -117,7 +117,9 @@ def create_app(
     others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
-    beside = Own("/", route_handlers=[*_routes(unguarded, check), *Docs(document).handlers(home=pages is None), *others])
+    beside = Own(
+        "/", route_handlers=[*_routes(unguarded, check), *Docs(document).handlers(home=pages is None), *others]
+    )
     return Litestar(
         [api, beside],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
@@ -132,7 +134,7 @@ def create_app(
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check) -> list[HTTPRouteHandler]:
-    """The handlers. The one for OPTIONS comes first: where there is none, the framework adds one that knows one method."""
+    """The handlers. The one for OPTIONS comes first: without it, the framework adds one that knows one method."""
     paths = list(dict.fromkeys(endpoint.path for endpoint in endpoints))
     return [options(paths), *(route(endpoint, check) for endpoint in endpoints)]
 

@@ -126,11 +126,7 @@ async def lateness(store: Store, where: RunFilter) -> float:
     return worst * 1000
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url")
-    parser.add_argument("--runs", type=int, default=5_000_000)
-    given = parser.parse_args()
+async def measure(given: argparse.Namespace) -> None:
     store: Store = SqliteStore(given.url) if given.url.startswith("sqlite") else PostgresStore(given.url)
     await store.open()
     if not (await store.list_runs(RunFilter(), None, 1)).items:
@@ -148,5 +144,12 @@ async def main() -> None:
     await store.close()
 
 
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("--runs", type=int, default=5_000_000)
+    asyncio.run(measure(parser.parse_args(arguments)))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

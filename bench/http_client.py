@@ -7,6 +7,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -96,13 +97,23 @@ class Served:
     def memory_bytes(self) -> int:
         return int(self.statistics.memory_info().rss)
 
+    def count_lines(self) -> list[int]:
+        """Read on what it logs, so that it never waits for us to do so. The answer holds how many lines there were."""
+        count, log = [0], self._process.stderr
+        assert log is not None
+
+        def read() -> None:
+            for _ in log:
+                count[0] += 1
+
+        threading.Thread(target=read, daemon=True).start()
+        return count
+
     def stop(self) -> float:
         """SIGTERM. Seconds until it has ended."""
         started = time.perf_counter()
         self._process.terminate()
         self._process.wait(40)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
         return time.perf_counter() - started
 
 

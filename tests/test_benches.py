@@ -29,9 +29,9 @@ def test_runs_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "horarium run" in capsys.readouterr().out
 
 
-def test_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "TIMES", 1)
-    lists.main([f"sqlite:///{tmp_path / 'lists.db'}", "--runs", "1000"])
+    lists.main(["sqlite", "--runs", "1000"])
     assert "due_jobs beside state=running" in capsys.readouterr().out
 
 

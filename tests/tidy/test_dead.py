@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
+
 from tests.tidy.source import ALL, OURS, PACKAGE, WORD, Module
+
+pytestmark = pytest.mark.slow
 
 FOR_OTHERS = {
     "error_seconds": "how sure a clock is, for what watches it",

@@ -76,6 +76,7 @@ class Runtime:
     def _make_shared(self) -> Shared:
         pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         self.telemetry.spans = make_spans()
+        leases = Leases(self.store, self.clock)
         operations = Operations(
             self.store,
             self.clock,
@@ -86,9 +87,9 @@ class Runtime:
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
+            revive=leases.revive,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        leases = Leases(self.store, self.clock)
         collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
@@ -96,6 +97,7 @@ class Runtime:
             clock=self.clock,
             signal=self.signal,
             telemetry=self.telemetry,
+            leases=leases,
             collector=collector,
             pruner=pruner,
             claims=claims,

@@ -93,7 +93,7 @@ class Collector(Service):
     async def _write_stale(self, stale: list[Ended]) -> None:
         """Settle what was not as expected as it now is: a cancel was asked meanwhile, or the first answer was lost. A
         claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is ours."""
-        await self._leases.revive([ended.run for ended in stale])
+        await self._leases.revive({ended.run.id: ended.run.token for ended in stale})
         reports = [Settlement(run.id, run.token, outcome) for run, _, outcome in stale]
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
             if not isinstance(answer, Run):

@@ -134,11 +134,13 @@ class Dispatcher(Service):
         due = waiting.due(now)
         if not due:
             return
+        asked_at = self._clock.now()
         pulses = await self._leases.ask([ready.run for ready in due])
-        stepped = self._watch.peek(self._clock.now()) > 0
+        answered_at = self._clock.now()
+        stepped = answered_at < asked_at or self._watch.peek(answered_at) > 0
         for ready, pulse in zip(due, pulses, strict=True):
             if pulse is None and stepped:
-                continue  # the next step puts its lease forward, and asks again
+                continue  # the next step puts its lease forward, if it must, and asks again
             if not waiting.release(ready.claim):
                 continue
             if pulse is None:

@@ -36,6 +36,8 @@ Placeholders = Literal["$1", "%s"]
 
 BATCH_MAX = 1_000
 PAGE_MAX = 200
+QUEUES_MAX = 1_000
+"""Of how many queues a store tells the counts."""
 
 
 class JobFilter(Struct, frozen=True):
@@ -114,11 +116,12 @@ class QueueStats(Struct, frozen=True):
 
 class Stats(Struct, frozen=True):
     """Counts for /stats and /metrics. Finished runs are not counted: their number may be large. `jobs_enabled`: those
-    that are neither paused nor finished."""
+    that are neither paused nor finished. `queues_left_out`: how many queues there are beyond those told."""
 
     jobs: int
     jobs_enabled: int
     queues: tuple[QueueStats, ...]
+    queues_left_out: int = 0
 
 
 class Store(Protocol):
@@ -151,9 +154,11 @@ class Store(Protocol):
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Jobs by name, ascending, beginning after the name `after`."""
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
-        `next_fire_at` beyond those returned, due or not."""
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        """Jobs that are not deleted and whose `next_fire_at` <= `until` (and > `after`, if given), earliest first, then
+        by id; and the earliest `next_fire_at` beyond those returned, due or not. Those up to `after` cost nothing."""
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         """Jobs that are not deleted and whose `planned_until` > `until`, each once; `next_after` is the store's own. At
@@ -249,8 +254,8 @@ class Store(Protocol):
         """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
 
     async def stats(self, now: Instant) -> Stats:
-        """Counts by queue, by name, of queues with unfinished runs. Cost: at most proportional to these. Deleted
-        jobs are not counted."""
+        """Counts by queue, by name, of queues with unfinished runs: if there are more than `QUEUES_MAX`, of those in
+        which a due run has waited longest. Cost: at most proportional to these runs. Deleted jobs are not counted."""
 
 
 @runtime_checkable
@@ -258,11 +263,13 @@ class TransactionalStore(Protocol):
     """What a store can do in addition if its database is one in which callers have transactions of their own. A store
     has either all of this or none of it."""
 
-    async def add_runs_in(self, connection: Any, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """As `Store.add_runs`, within the transaction that the caller holds on a connection to the same database: the
-        runs exist once it commits. Raises InvalidRequest for a connection that can't be used."""
+        runs, and what comes along, exist once it commits. Raises InvalidRequest for a connection that can't be used."""
 
-    def add_runs_sql(self, runs: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """One statement that adds these runs, and its values, for any driver. Needs no open store. Raises
         InvalidRequest where the database takes more than one statement."""
 

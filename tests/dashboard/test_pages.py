@@ -244,7 +244,13 @@ async def test_who_is_not_signed_in_is_asked_to(locked: Api) -> None:
     assert (await visitor.open("/runs")).status == 200
 
 
-@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        "//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\t/evil.example",
+        "/\n//evil.example", "/jobs\r\nset-cookie: a=b", "/a\\..\\/evil.example", "", " /jobs", "evil.example",
+    ],
+)  # fmt: skip
 async def test_a_sign_in_leads_nowhere_else(locked: Api, to: str) -> None:
     visitor = Visitor(locked)
     await visitor.open("/sign-in")
@@ -287,8 +293,17 @@ async def test_an_operator_runs_and_does_not_edit(locked: Api) -> None:
     visitor = await signed_in(locked, await a_key(locked, "op", "operator"))
     await visitor.open("/jobs/job")
     assert ">Run now<" in visitor.page
+    assert ">Pause<" in visitor.page
     assert ">Edit<" not in visitor.page
     assert (await visitor.post("/jobs/job/run")).status == 303
+    await visitor.open("/jobs/job")
+    assert (await visitor.post("/jobs/job/pause", reason="moving")).status == 303
+    await visitor.open("/jobs/job")
+    assert ">Resume<" in visitor.page
+    assert (await visitor.post("/jobs/job/resume")).status == 303
+    await visitor.open("/jobs")
+    assert (await visitor.post("/jobs", action="pause", chosen="job")).status == 303
+    assert (await locked.get("/jobs/job", headers=admin)).json["enabled"] is False
 
 
 async def test_a_session_ends_with_its_key_with_sign_out_and_with_time(locked: Api) -> None:

@@ -217,8 +217,10 @@ class RescuesTooLate(MemoryStore):
 
 
 class PlansTooLate(MemoryStore):
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await super().due_jobs(until - 1, limit)
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await super().due_jobs(until - 1, limit, after)
 
 
 class ListsTheCursorAgain(MemoryStore):

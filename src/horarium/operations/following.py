@@ -29,6 +29,8 @@ class Following:
     async def changes(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[RunChange]:
         """The changes, each with what follows from it. Jobs that are not among those given are read."""
         jobs = await self._with_missing(changes, jobs)
+        if not any(job.on for job in jobs.values()):
+            return list(changes)
         done: list[RunChange] = []
         before: dict[str, list[Run]] = {}
         for change in changes:
@@ -88,8 +90,8 @@ class Following:
         return sorted(found.values(), key=lambda each: each.id, reverse=True)[:count]
 
     async def _with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
-        missing = {change.run.job_id for change in changes if change.run.job_id is not None} - set(jobs)
+        missing = [each for each in {change.run.job_id for change in changes} if each is not None and each not in jobs]
         if not missing:
             return jobs
-        read = await self._store.get_jobs_by_id(sorted(each for each in missing if each is not None))
+        read = await self._store.get_jobs_by_id(sorted(missing))
         return {**jobs, **{job.id: job for job in read if job is not None}}

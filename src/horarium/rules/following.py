@@ -40,11 +40,10 @@ from horarium.model import (
 )
 from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
+from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
 from horarium.rules.planning import PLANNED_CAUSES
 
-NOTIFY_QUEUE = "notify"
-FOLLOW_QUEUE = "follow"
 DEPTH_MAX = 100
 """Runs that may follow from one another, each from the end of the one before."""
 NOTIFY_POLICY = RunPolicy(retry=Retry(attempts_max=15, backoff_seconds=5, backoff_max_seconds=900))

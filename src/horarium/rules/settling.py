@@ -82,7 +82,7 @@ def retention_of(run: Run, job: Job | None) -> Retention:
 def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
     """The claimed run after its attempt ended with this outcome. A run of a deleted job gets no further attempt."""
     if isinstance(outcome, Succeeded):
-        return completed(run, job, outcome, now)
+        return completed(run, outcome, now, prune_instant(now, retention_of(run, job)))
     return _unless_deleted(run, job, _settled(run, job, outcome, now), now)
 
 
@@ -123,7 +123,7 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
     return replace(after, history=_clipped_history(tuple(events)))
 
 
-def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Run:
+def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | None) -> Run:
     """The hot path: one attempt, and it succeeded."""
     return replace(
         run,
@@ -133,7 +133,7 @@ def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Ru
         result=outcome.result,
         error=None,
         disposition=Disposition.RAN,
-        prune_at=prune_instant(now, retention_of(run, job)),
+        prune_at=prune_at,
     )
 
 

@@ -93,12 +93,15 @@ async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[
     return Page(trimmed, found[limit - 1].name if len(found) > limit > 0 else None)
 
 
-async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+async def due_jobs(
+    session: Session, until: Instant, limit: int, after: Instant | None
+) -> tuple[list[Job], Instant | None]:
     async with session.at_one_instant() as instant:
-        found = await session.find(queries.due_jobs(session, until), limit + 1, within=instant)
+        found = await session.find(queries.due_jobs(session, until, after), limit + 1, within=instant)
         if len(found) > limit:
             return [load_job(document) for document in found[:limit]], int(found[limit]["next_fire_at"])
-        beyond: Instant | None = await session.first(queries.next_job_at(session, until), within=instant)
+        above = until if after is None else max(until, after)
+        beyond: Instant | None = await session.first(queries.next_job_at(session, above), within=instant)
     return [load_job(document) for document in found], beyond
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horarium.clock import Instant
+from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.batches import parts
@@ -23,6 +23,7 @@ from horarium.stores.postgres.session import Session
 LABELLED_MAX = 2_000
 """Jobs that have some labels are all looked at for a page of them, up to this number."""
 ABOVE_ALL_IDS = "\U0010ffff"
+BEFORE_ALL: Instant = INSTANT_MIN - 1
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
@@ -90,8 +91,10 @@ async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[
     return Page(trimmed, jobs[limit - 1].name if len(jobs) > limit > 0 else None)
 
 
-async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-    rows = await session.rows("due_jobs", session.namespace_id, until, limit)
+async def due_jobs(
+    session: Session, until: Instant, limit: int, after: Instant | None
+) -> tuple[list[Job], Instant | None]:
+    rows = await session.rows("due_jobs", session.namespace_id, until, limit, BEFORE_ALL if after is None else after)
     due = [row for row in rows if row[1] is not None]
     beyond = next((row[0] for row in [*due[limit:], *rows[len(due) :]]), None)
     return [decode_job(row[1]) for row in due[:limit]], beyond

@@ -17,6 +17,7 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
+    QUEUES_MAX,
     Along,
     Beat,
     Claimed,
@@ -119,8 +120,10 @@ class PostgresStore:
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.list_jobs(session, where, after, limit))
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await self._call(lambda session: jobs.due_jobs(session, until, limit))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await self._call(lambda session: jobs.due_jobs(session, until, limit, after))
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.jobs_ahead(session, until, after, limit))
@@ -142,16 +145,18 @@ class PostgresStore:
         several = bool(along) or len({run.id for run in runs_}) < len(runs_)
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
-    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
         transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
         this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
-        return await add_elsewhere(connection, self.namespace, runs_) if runs_ else []
+        return await add_elsewhere(connection, self.namespace, runs_, along) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """The same for any other driver: see `elsewhere.add_statement`. Nothing is executed, so the store need not be
         open."""
-        return add_statement(self.namespace, runs_, placeholders)
+        return add_statement(self.namespace, runs_, placeholders, along)
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []
@@ -246,5 +251,6 @@ async def _beat_node(session: Session, node: Node) -> None:
 
 async def _stats(session: Session, now: Instant) -> Stats:
     ((total, enabled),) = await session.rows("count_jobs", session.namespace_id)
-    rows = await session.rows("count_runs", session.namespace_id, now)
-    return Stats(total, enabled, tuple(QueueStats(*row) for row in rows))
+    rows = await session.rows("count_runs", session.namespace_id, now, QUEUES_MAX)
+    queues = sorted((QueueStats(*row[:5]) for row in rows), key=lambda one: one.queue)
+    return Stats(total, enabled, tuple(queues), max(0, rows[0][5] - QUEUES_MAX) if rows else 0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import apsw
 import msgspec
 
-from horarium.clock import Instant
+from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.encoding import decode_id_digits, encode_id
@@ -25,6 +25,7 @@ from horarium.stores.sqlite.session import Session
 LABELLED_COUNTED = 1_000
 """Up to how many jobs of a label are counted to find the rarest of several."""
 ABOVE_ALL_IDS = b"\xff" * 17
+BEFORE_ALL: Instant = INSTANT_MIN - 1
 
 _decode_ahead = msgspec.json.Decoder(tuple[list[Job], Instant | None, str | None]).decode
 
@@ -129,9 +130,10 @@ def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
     return Page(trimmed, found[limit - 1].name if more else None)
 
 
-def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-    due = session.jobs("due_jobs", session.namespace_id, until, limit)
-    last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (-1, b"")
+def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None) -> tuple[list[Job], Instant | None]:
+    first = BEFORE_ALL if after is None else after
+    due = session.jobs("due_jobs", session.namespace_id, until, limit, first)
+    last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (first, ABOVE_ALL_IDS)
     return due, session.one("next_job_at", session.namespace_id, *last)
 
 

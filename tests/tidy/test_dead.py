@@ -26,6 +26,7 @@ FOR_OTHERS = {
     "generate_span_id": "overrides OpenTelemetry's",
     "generate_trace_id": "overrides OpenTelemetry's",
     "is_trace_id_random": "overrides OpenTelemetry's",
+    "collect": "called by prometheus_client",
     "do_GET": "answers of http.server",
     "log_message": "overrides http.server's",
     "redirect_request": "overrides urllib's",

@@ -138,6 +138,7 @@ class Dispatcher(Service):
             return
         pulses = await self._leases.ask([ready.run for ready in due])
         stepped = self._watch.peek(self._clock.now()) > 0
+        lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
             if pulse is None and stepped:
                 continue  # the next step puts its lease forward, and asks again
@@ -145,11 +146,15 @@ class Dispatcher(Service):
                 continue
             if pulse is None:
                 self._telemetry.lease_lost()
+                lost.append(ready)
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:
                 waiting.add(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
         self._performing.begin()
+        if lost:
+            jobs = {job.id: job for _, job in lost if job is not None}
+            await self._claiming.never_begun([run for run, _ in lost], jobs)
 
     # ---- stopping
 

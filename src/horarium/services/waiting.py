@@ -50,6 +50,10 @@ class Waiting:
         yield from self._ready
         yield from self._held.values()
 
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim is here."""
+        return claim in self._held or any(ready.claim == claim for ready in self._ready)
+
     @property
     def ready(self) -> int:
         """How many can begin at once."""

@@ -247,7 +247,7 @@ class JobOperations:
             asked_for = replace(run, unique_key=unique_key, cause=cause)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
-            return replace(planned, runs=tuple(made), records=(*planned.records, *records))
+            return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
         await self._changes.change(name, decide, lambda job: Reach.COUNTED)
         (stored,) = await self._store.get_runs([made[0].id])

@@ -91,11 +91,14 @@ class Triggering:
         return await asked.answer
 
     async def trigger_all(self, group: Sequence[Asked]) -> None:
-        """Answer each of these, at most `BATCH_MAX`; what is new of them is written in one go."""
+        """Answer each of these, at most `BATCH_MAX`; what is new of them is written in one go. If that fails, no one
+        waits for the answers: the failure is the caller's."""
         try:
             await self._write(group)
-        except BaseException as error:
-            _answer_all(group, error)
+        except BaseException:
+            for asked in group:
+                if not asked.answer.cancel() and not asked.answer.cancelled():
+                    asked.answer.exception()
             raise
 
     async def add_planned(self, planned: Plan) -> None:

@@ -54,7 +54,7 @@ class Waiting:
 
     def holds(self, claim: Claim) -> bool:
         """Whether this claim is here."""
-        return claim in self._held or any(ready.claim == claim for ready in self._ready)
+        return claim in self._held or any(ready.claim == claim for ready in self.line)
 
     @property
     def ready(self) -> int:

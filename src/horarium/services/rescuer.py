@@ -89,14 +89,17 @@ class Rescuer(Service):
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
         one renews it before that, so nothing is taken from it. Done at the start, and when this clock went back."""
         runs, _ = await self._store.overdue_runs(INSTANT_MAX, BATCH_MAX)
-        changes = [
-            RunChange(replace(run, lease_expires_at=end), run.token, run.state)
-            for run in runs
-            if run.lease_expires_at is not None and run.lease_expires_at > (end := longest_lease(run, now)) + MINUTE
-        ]
-        if changes:
-            log.warning("%d leases were given by a clock that was ahead", len(changes))
-            await self._store.settle_runs(changes, now)
+        too_long: dict[Instant, list[RunChange]] = {}
+        for run in runs:
+            end = longest_lease(run, now)
+            if run.lease_expires_at is not None and run.lease_expires_at > end + MINUTE:
+                shortened = RunChange(replace(run, lease_expires_at=end), run.token, run.state, held=True)
+                too_long.setdefault(end, []).append(shortened)
+        if too_long:
+            log.warning("%d leases were given by a clock that was ahead", sum(map(len, too_long.values())))
+        for end, changes in too_long.items():
+            # Held beyond that still: a lease that was renewed since it was read is left alone, and what came with it.
+            await self._store.settle_runs(changes, end + MINUTE)
 
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})

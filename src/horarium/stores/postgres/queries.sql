@@ -381,6 +381,7 @@ SELECT * FROM (
     FROM (
         SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
         WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
         ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at

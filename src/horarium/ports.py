@@ -172,7 +172,8 @@ class Store(Protocol):
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
         plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
         has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
-        `add_runs` would refuse is left out), records. A plan changes neither the job's id nor its name. With
+        `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be withdrawn),
+        each with what comes `along` with it, records. A plan changes neither the job's id nor its name. With
         `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
@@ -262,11 +263,13 @@ class TransactionalStore(Protocol):
     """What a store can do in addition if its database is one in which callers have transactions of their own. A store
     has either all of this or none of it."""
 
-    async def add_runs_in(self, connection: Any, runs: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """As `Store.add_runs`, within the transaction that the caller holds on a connection to the same database: the
-        runs exist once it commits. Raises InvalidRequest for a connection that can't be used."""
+        runs, and what comes along, exist once it commits. Raises InvalidRequest for a connection that can't be used."""
 
-    def add_runs_sql(self, runs: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """One statement that adds these runs, and its values, for any driver. Needs no open store. Raises
         InvalidRequest where the database takes more than one statement."""
 

@@ -23,7 +23,7 @@ async def test_the_life_of_a_channel(api: Api) -> None:
     shown = await put(api, "ops", OPS)
     assert shown == {
         "name": "ops", "type": "webhook", "url": "https://example.org/hook?token=********",
-        "signing_secret": "********", "group_seconds": 2.0, "quiet_seconds": 60.0, "system": True,
+        "signing_secret": "********", "group_seconds": 1.0, "quiet_seconds": 60.0, "system": True,
     }  # fmt: skip
     assert SECRET not in str((await api.get("/channels/ops")).json)
     sent_back = {name: value for name, value in shown.items() if name != "name"}
@@ -37,6 +37,14 @@ async def test_the_life_of_a_channel(api: Api) -> None:
     assert (await api.send("DELETE", "/channels/ops")).status == 204
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/test")):
         assert (await api.send(method, f"/channels/ops{path}")).code == "not_found"
+
+
+async def test_notifications_are_listed_as_runs_of_their_queue(api: Api) -> None:
+    await put(api, "ops", {"type": "webhook", "url": "https://example.org/hook"})
+    sent = (await api.post("/channels/ops/test")).json
+    assert sent["queue"] == "notify"
+    assert [run["id"] for run in (await api.get("/runs?queue=notify")).json["items"]] == [sent["id"]]
+    assert (await api.get("/runs?queue=pull/notify")).json["items"] == []
 
 
 async def test_what_is_no_channel_is_refused_with_its_field(api: Api) -> None:

@@ -1,30 +1,15 @@
-"""Each route with each role, and with none: the table is made of the route table, so no route is left out."""
+"""Keys with roles and queues, and what they open. Each route with each role: `test_scopes_table`."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import pytest
-
 from horarium.access.keys import REMEMBERED_SECONDS
-from horarium.access.roles import SCOPES, Role, Scope
 from horarium.testing.values import NOW
 
 from .conftest import Api
 
 ADMIN = {"authorization": "Bearer first-key-1234"}
-NO_SCOPE = {"/api/v1/me"}
-
-
-def routes(api: Api) -> list[tuple[str, str, Scope | None]]:
-    """Method, path and scope of everything under /api."""
-    found = []
-    for route in api.app.routes:
-        for handler in getattr(route, "route_handlers", ()) if route.path.startswith("/api/") else ():
-            path, scope = route.path.replace(":str", ""), handler.opt.get("scope")
-            found += [(method, path, scope) for method in handler.http_methods - {"HEAD", "OPTIONS"}]
-    return found
 
 
 async def a_key(api: Api, **fields: Any) -> dict[str, str]:
@@ -32,35 +17,6 @@ async def a_key(api: Api, **fields: Any) -> dict[str, str]:
     reply = await api.post("/keys", {"name": "key", "roles": ["viewer"], **fields}, headers=ADMIN)
     assert reply.status == 201, reply.body
     return {"authorization": f"Bearer {reply.json['key']}"}
-
-
-async def test_every_route_declares_its_scope(locked_api: Api) -> None:
-    found = routes(locked_api)
-    assert len(found) > 25
-    assert {path for _, path, scope in found if scope is None} == NO_SCOPE
-
-
-@pytest.mark.parametrize("role", Role)
-async def test_each_route_is_open_to_the_roles_that_have_its_scope(locked_api: Api, role: Role) -> None:
-    key = await a_key(locked_api, roles=[role])
-    gone = asyncio.Event()
-    gone.set()  # who asks for a stream goes away at once
-    for method, path, scope in routes(locked_api):
-        # Nothing of that name exists, and the body is no JSON: the scope is judged first.
-        url = "/" + path.replace("{name}", "none").replace("{id}", "0-0")
-        reply = await locked_api.send(method, url, b"{", headers=key, hang_up=gone)
-        if scope is None or scope in SCOPES[role]:
-            assert reply.status not in (401, 403), (method, path)
-        else:
-            assert (reply.status, reply.code, reply.json["missing_scopes"]) == (403, "forbidden", [scope]), path
-            challenge = reply.headers["www-authenticate"]
-            assert challenge == f'Bearer realm="horarium", error="insufficient_scope", scope="{scope}"'
-
-
-async def test_without_a_key_no_route_is_open(locked_api: Api) -> None:
-    for method, path, _ in routes(locked_api):
-        reply = await locked_api.send(method, "/" + path.replace("{name}", "none").replace("{id}", "0-0"), b"{")
-        assert (reply.status, reply.code) == (401, "unauthorized")
 
 
 async def test_who_asks_is_told(locked_api: Api, api: Api) -> None:

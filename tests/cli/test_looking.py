@@ -139,3 +139,22 @@ def test_a_job_that_can_never_fire_again_leaves_the_list(call: Call, url: str) -
         assert "finished" in call("job", "show", "once").stdout
         assert client.stats()["jobs_enabled"] == len(listed("--enabled"))
         client.delete_job("once")
+
+
+def test_one_run_is_watched_until_it_is_over(call: Call, url: str) -> None:
+    with Client(url) as client:
+        trigger = {"type": "once", "at": "2100-01-01T00:00:00Z"}
+        client.create_job({"name": "watched", "trigger": trigger, "target": {"type": "queue", "queue": "watched"}})
+        ids = [client.trigger_job("watched").id for _ in range(2)]
+        for run in client.claim(["watched"], 2, "w", 10):
+            assert run.lease
+            if run.id == ids[0]:
+                client.complete(run.id, run.lease.token)
+            else:
+                client.fail(run.id, run.lease.token, "no\npaper", retryable=False)
+    assert "completed   attempt 1, took " in call("run", "watch", ids[0]).stdout
+    assert call("run", "watch", ids[1], status=1).stdout.rstrip().endswith(": no")
+    told = call("run", "watch", ids[0], "--json").stdout.splitlines()
+    assert [json.loads(line)["state"] for line in told] == ["completed"]
+    assert "not both" in call("run", "watch", ids[0], "--job", "watched", status=2).stderr
+    assert "there is no job named 'typo'" in call("run", "watch", "--job", "typo", status=1).stderr

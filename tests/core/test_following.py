@@ -27,10 +27,10 @@ from horarium.model import (
     State,
     Succeeded,
 )
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.policies import Retention, Retry
 from horarium.rules.following import (
     DEPTH_MAX,
-    NOTIFY_QUEUE,
     chain_key,
     depth_of,
     follow,

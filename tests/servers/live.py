@@ -12,8 +12,9 @@ from functools import partial
 import uvicorn
 
 from horarium.access.issuer import Issuer
+from horarium.access.people import People
 from horarium.access.tokens import TokenPolicy, Tokens
-from horarium.api.app import create_app
+from horarium.api.app import Pages, create_app
 from horarium.dashboard.app import dashboard
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
@@ -31,12 +32,14 @@ class LiveServer:
         issuer: str | None = None,
         audience: str = "",
         pages: bool = False,
+        port: int = 0,
+        client: tuple[str, str | None] | None = None,
     ) -> None:
-        self._pages = pages
+        self._pages, self._client = pages, client
         self._api_keys = api_keys
         self._issuer, self._audience = issuer, audience
         self._store = store
-        self._socket = _listen(0)
+        self._socket = _listen(port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -75,6 +78,7 @@ class LiveServer:
         runtime = Runtime(make_store(self._store), options)
         await runtime.open()
         await runtime.start()
+        tokens = self._tokens(runtime)
         app = create_app(
             runtime.operations,
             runtime.claims,
@@ -82,8 +86,8 @@ class LiveServer:
             telemetry=runtime.telemetry,
             api_keys=self._api_keys,
             news=runtime.news,
-            pages=partial(dashboard, tally=runtime.telemetry.tally) if self._pages else None,
-            tokens=self._tokens(runtime),
+            pages=self._dashboard(runtime, tokens) if self._pages else None,
+            tokens=tokens,
             client_id="horarium",
         )
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
@@ -99,6 +103,12 @@ class LiveServer:
         ticks.cancel()
         await server.shutdown(sockets=[self._socket])
         await runtime.close()
+
+    def _dashboard(self, runtime: Runtime, tokens: Tokens | None) -> Pages:
+        people = None
+        if tokens is not None and self._client is not None:
+            people = People(tokens, *self._client, runtime.clock)
+        return partial(dashboard, tally=runtime.telemetry.tally, people=people)
 
     def _tokens(self, runtime: Runtime) -> Tokens | None:
         if self._issuer is None:
@@ -122,10 +132,16 @@ def _listen(port: int) -> socket.socket:
 
 @contextmanager
 def live_server(
-    api_keys: Sequence[str] = (), *, issuer: str | None = None, audience: str = "", pages: bool = False
+    api_keys: Sequence[str] = (),
+    *,
+    issuer: str | None = None,
+    audience: str = "",
+    pages: bool = False,
+    port: int = 0,
+    client: tuple[str, str | None] | None = None,
 ) -> Iterator[LiveServer]:
-    """A server for the length of the `with`."""
-    server = LiveServer(api_keys, issuer=issuer, audience=audience, pages=pages)
+    """A server for the length of the `with`. `client`: id and secret for the sign-in of people in a browser."""
+    server = LiveServer(api_keys, issuer=issuer, audience=audience, pages=pages, port=port, client=client)
     server.start()
     try:
         yield server

@@ -19,16 +19,18 @@ STEPS_MAX = 10
 
 
 class OidcProvider(ServerProcess):
-    """`url` is the issuer. The client `horarium` is sent back to `redirect_port`; `robot` has the secret
-    `robot-secret`. Who signs in as `ROLE-NAME` has that role."""
+    """`url` is the issuer. The client `horarium` is sent back to `redirect_port`; `dashboard`, with the secret
+    `dashboard-secret`, to `dashboard_port`; `robot` has the secret `robot-secret`. Who signs in as `ROLE-NAME` has that
+    role."""
 
     def __init__(self) -> None:
         node = shutil.which("node") or _node_of_the_wheel()
-        self.redirect_port = free_port()
+        self.redirect_port, self.dashboard_port = free_port(), free_port()
 
         def command(folder: Path, port: int) -> list[str]:
             redirect = f"http://localhost:{self.redirect_port}/callback"
-            return [node, str(SCRIPT), str(MODULE), str(port), redirect, AUDIENCE]
+            back = f"http://localhost:{self.dashboard_port}/sign-in/callback"
+            return [node, str(SCRIPT), str(MODULE), str(port), redirect, AUDIENCE, back]
 
         super().__init__("oidc", command, environment=lambda folder, port: {"NODE_NO_WARNINGS": "1"})
 

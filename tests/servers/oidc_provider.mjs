@@ -1,6 +1,7 @@
 // An OpenID Connect provider (npm oidc-provider) that signs in anyone, by its own development pages.
-// Arguments: the module, the port, the redirect address, the audience. Logins are "ROLE-NAME".
-const [, , module, port, redirect, audience] = process.argv;
+// Arguments: the module, the port, the redirect address, the audience, the dashboard's
+// redirect address. Logins are "ROLE-NAME".
+const [, , module, port, redirect, audience, dashboard] = process.argv;
 const { Provider } = await import(module);
 const issuer = `http://127.0.0.1:${port}`;
 const scopes = "jobs:read jobs:write runs:read runs:write work admin";
@@ -13,6 +14,13 @@ const provider = new Provider(issuer, {
       redirect_uris: [redirect],
       response_types: ["code"],
       grant_types: ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+    },
+    {
+      client_id: "dashboard",
+      client_secret: "dashboard-secret",
+      redirect_uris: [dashboard],
+      response_types: ["code"],
+      grant_types: ["authorization_code"],
     },
     {
       client_id: "robot",

@@ -11,9 +11,9 @@ from horarium.clock import HOUR, MINUTE, SECOND
 from horarium.model import Node, Run, State, Succeeded
 from horarium.model.channels import WebhookChannel
 from horarium.model.records import RecordFilter
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.settling import Settlement
 from horarium.ports import RunFilter
-from horarium.rules.following import NOTIFY_QUEUE
 from horarium.rules.watching import PREFIX
 from horarium.services.planner import Planner
 from horarium.services.troubles import LOOK_EVERY, LOST_AFTER, Troubles

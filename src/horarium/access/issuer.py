@@ -41,6 +41,7 @@ class Issuer:
         self.url = url
         self._clock = clock
         self._keys: dict[str | None, Any] = {}
+        self._discovery: dict[str, Any] = {}
         self._fetched: float | None = None
         self._tried: float | None = None
         self._fetching: asyncio.Task[None] | None = None
@@ -56,17 +57,25 @@ class Issuer:
     async def key(self, kid: str | None) -> Any:
         """The key of this id; without an id, the only key there is. None: there is none. Raises IssuerUnavailable if
         no keys are known."""
+        await self._have()
+        found = self._find(kid)
+        if found is None and kid is not None:
+            await self._fetch_if_due()
+            found = self._find(kid)
+        return found
+
+    async def discovery(self) -> dict[str, Any]:
+        """What it says of itself. Raises IssuerUnavailable if nothing is known yet."""
+        await self._have()
+        return self._discovery
+
+    async def _have(self) -> None:
         if self._fetched is None:
             await self._fetch_if_due()
             if self._fetched is None:
                 raise IssuerUnavailable(f"the issuer {self.url} did not give its keys; try again in a few seconds")
         elif self._clock.monotonic() - self._fetched > KEPT_SECONDS:
             self._start_if_due()
-        found = self._find(kid)
-        if found is None and kid is not None:
-            await self._fetch_if_due()
-            found = self._find(kid)
-        return found
 
     def _find(self, kid: str | None) -> Any:
         if kid is None:
@@ -92,7 +101,7 @@ class Issuer:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                keys = await fetch_keys(self.url)
+                discovery, keys = await fetch(self.url)
         except Exception as error:
             log.warning("the keys of the issuer %s can't be had: %s", self.url, error or type(error).__name__)
             return
@@ -101,24 +110,37 @@ class Issuer:
         }:
             self._keys = keys
             self.generation += 1
+        self._discovery = discovery
         self._fetched = self._clock.monotonic()
 
 
-async def fetch_keys(issuer: str) -> dict[str | None, Any]:
-    """The issuer's keys for signatures, by id. Raises what goes wrong."""
-    import aiohttp
-
-    async with aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session:
+async def fetch(issuer: str) -> tuple[dict[str, Any], dict[str | None, Any]]:
+    """What the issuer says of itself, and its keys for signatures, by id. Raises what goes wrong."""
+    async with _session() as session:
         discovery = await _get(session, issuer.rstrip("/") + DISCOVERY_PATH)
         if discovery.get("issuer") != issuer:
             raise ValueError(f"it calls itself {str(discovery.get('issuer'))[:200]!r}")
         jwks_uri = discovery.get("jwks_uri")
-        if not isinstance(jwks_uri, str) or not _as_safe(jwks_uri, issuer):
+        if not isinstance(jwks_uri, str) or not has_same_safety(jwks_uri, issuer):
             raise ValueError(f"its jwks_uri is {str(jwks_uri)[:200]!r}")
-        return read_keys(await _get(session, jwks_uri))
+        return discovery, read_keys(await _get(session, jwks_uri))
 
 
-def _as_safe(url: str, issuer: str) -> bool:
+async def ask(url: str, *, form: dict[str, str], headers: dict[str, str], seconds: float) -> tuple[int, dict[str, Any]]:
+    """Status and JSON object that an endpoint of an issuer answers to a form. Raises what goes wrong."""
+    async with asyncio.timeout(seconds), _session() as session:
+        sent = {"accept": "application/json", **headers}
+        async with session.post(url, data=form, allow_redirects=False, headers=sent) as answer:
+            return answer.status, await _read(answer, url)
+
+
+def _session() -> Any:
+    import aiohttp
+
+    return aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def has_same_safety(url: str, issuer: str) -> bool:
     """HTTPS; plain HTTP only from an issuer that is reached that way itself."""
     scheme = urlsplit(url).scheme
     return scheme == "https" or (scheme == "http" and urlsplit(issuer).scheme == "http")
@@ -129,11 +151,15 @@ async def _get(session: Any, url: str) -> dict[str, Any]:
     async with session.get(url, allow_redirects=False, headers={"accept": "application/json"}) as answer:
         if answer.status != 200:
             raise ValueError(f"{url} answered {answer.status}")
-        body = bytearray()
-        async for part in answer.content.iter_chunked(16 * 1024):
-            body += part
-            if len(body) > DOCUMENT_BYTES_MAX:
-                raise ValueError(f"{url} gave more than {DOCUMENT_BYTES_MAX:,} bytes")
+        return await _read(answer, url)
+
+
+async def _read(answer: Any, url: str) -> dict[str, Any]:
+    body = bytearray()
+    async for part in answer.content.iter_chunked(16 * 1024):
+        body += part
+        if len(body) > DOCUMENT_BYTES_MAX:
+            raise ValueError(f"{url} gave more than {DOCUMENT_BYTES_MAX:,} bytes")
     value = msgspec.json.decode(bytes(body))
     if not isinstance(value, dict):
         raise ValueError(f"{url} gave no JSON object")

@@ -1,8 +1,9 @@
-"""Sessions of people in a browser: a random token in a cookie, its hash in the store, and the key that opened it.
+"""Sessions of people in a browser: a random token in a cookie, its hash in the store, and what opened it.
 
-A session says nothing about what its bearer may do. It names the key it was opened with, and that key is looked at
-again with each request: one that is revoked ends its sessions within seconds, on every node. Records are ordered by
-when their session ends, so what is over is forgotten from below.
+A session that was opened with a key says nothing about what its bearer may do: it names the key, and that is looked at
+again with each request: one that is revoked ends its sessions within seconds, on every node. A session of a person who
+signed in at the issuer holds what the issuer said of them, and ends twelve hours after that in any case. Records are
+ordered by when their session ends, so what is over is forgotten from below.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.roles import Principal
 from horarium.clock import HOUR, MINUTE, Clock, Instant
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.ports import Store
@@ -31,17 +33,20 @@ REMEMBERED_SECONDS = 4.0
 REMEMBERED_MAX = 10_000
 FORGOTTEN_MAX = 1_000
 
-Credential = Literal["server-key", "key"]
+Credential = Literal["server-key", "key", "person"]
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """`digest`: of the token. `key`: SHA-256 of the key that opened it. Both in hexadecimal."""
+    """`digest`: of the token. `key`: SHA-256 of the key that opened it; of a person, of the rules by which they got
+    their roles. Both in hexadecimal. `last_at`: how far it may be renewed (None: as long as it is used)."""
 
     digest: str
     credential: Credential
     key: str
     created_at: Instant
     ends_at: Instant
+    person: Principal | None = None
+    last_at: Instant | None = None
 
 
 _decode = msgspec.json.Decoder(Session).decode
@@ -61,9 +66,21 @@ class Sessions:
 
     async def begin(self, credential: Credential, key: str) -> str:
         """A new session; its token, which only the browser gets. What is over is forgotten."""
+        return await self._begin(Session(digest="", credential=credential, key=key, created_at=0, ends_at=0))
+
+    async def begin_of(self, person: Principal, rules: str) -> str:
+        """The same for a person, who got their roles by these rules."""
+        last_at = self._clock.now() + LASTS
+        made = Session(
+            digest="", credential="person", key=rules, created_at=0, ends_at=0, person=person, last_at=last_at
+        )
+        return await self._begin(made)
+
+    async def _begin(self, like: Session) -> str:
         now = self._clock.now()
         token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
-        session = Session(digest=digest_of(token), credential=credential, key=key, created_at=now, ends_at=now + LASTS)
+        ends_at = now + LASTS if like.last_at is None else like.last_at
+        session = replace(like, digest=digest_of(token), created_at=now, ends_at=ends_at)
         await self._store.put_records([RecordChange(_record(session))])
         await self._store.prune_records(PREFIX, instant_key(now), FORGOTTEN_MAX)
         return token
@@ -84,7 +101,7 @@ class Sessions:
         if now - session.created_at < ROTATED_AFTER or session.ends_at <= now + OVERLAP:
             return None
         await self._end(session, replace(session, ends_at=now + OVERLAP))
-        return await self.begin(session.credential, session.key)
+        return await self._begin(session)
 
     async def end(self, token: str) -> None:
         """Forget the session."""

@@ -76,6 +76,16 @@ class Tokens:
         return self._issuer.url
 
     @property
+    def source(self) -> Issuer:
+        """The issuer itself."""
+        return self._issuer
+
+    @property
+    def policy(self) -> TokenPolicy:
+        """What is asked of them."""
+        return self._policy
+
+    @property
     def audience(self) -> str | None:
         """What they must be for; None: that is not looked at."""
         return None if self._policy.audience == ANY_AUDIENCE else self._policy.audience
@@ -100,17 +110,24 @@ class Tokens:
         return fresh and generation == self._issuer.generation and self._clock.now() < expires_at
 
     async def _verified(self, token: str) -> dict[str, Any]:
+        header, claims = await self.signed(token)
+        check_claims(claims, self._issuer.url, self._policy.audience, self._clock.now())
+        if not self._policy.scopes_only:
+            check_kind(header, claims)
+        return claims
+
+    async def signed(self, token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Header and claims of what the issuer signed; no claim is judged yet. Raises TokenRefused,
+        IssuerUnavailable."""
+        if len(token) > TOKEN_BYTES_MAX:
+            raise TokenRefused(f"it has more than {TOKEN_BYTES_MAX:,} bytes")
         header = read_header(token)
         key = await self._issuer.key(header.get("kid"))
         if key is None:
             raise TokenRefused("its key is none of the issuer's")
         if key.key_type != ALGORITHMS[header["alg"]]:
             raise TokenRefused(f"its algorithm {header['alg']} does not fit its key")
-        claims = _json_object(_payload(token, key, header["alg"]), "claims")
-        check_claims(claims, self._issuer.url, self._policy.audience, self._clock.now())
-        if not self._policy.scopes_only:
-            check_kind(header, claims)
-        return claims
+        return header, _json_object(_payload(token, key, header["alg"]), "claims")
 
 
 def _payload(token: str, key: Any, algorithm: str) -> bytes:

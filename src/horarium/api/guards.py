@@ -121,8 +121,19 @@ class Keys:
         self._sign_ins.succeeded(address, digest)
         return credential, digest.hex()
 
+    async def slow_down(self, connection: Connection, proof: str) -> None:
+        """Wait as long as the failures of this address ask for, before a proof of another kind is looked at. Raises
+        TooManyFailures."""
+        await self._slow_down(_address(connection), sha256(proof.encode("utf-8", "replace")).digest())
+
+    def sign_in_failed(self, connection: Connection, why: str) -> None:
+        """Such a proof was worth nothing: logged, counted, audited, and a debt of its address."""
+        self._failed(connection, _address(connection), why, wrong=True)
+
     async def bearer(self, credential: Credential, digest: str) -> Principal | None:
         """Who bears the key of this digest, as things are now."""
+        if credential == "person":
+            return None  # has no key
         if credential == "key":
             return await self._callers.bearer(digest)
         known = sum(compare_digest(bytes.fromhex(digest), each) for each in self._known) > 0
@@ -152,13 +163,16 @@ class Keys:
         run_id = str(connection.path_params["id"])
         return sum(compare_digest(given, report_key(each, run_id).encode()) for each in self._known) > 0
 
-    def _refusal(self, connection: Connection, address: str, *, wrong: bool) -> Unauthorized:
+    def _failed(self, connection: Connection, address: str, why: str, *, wrong: bool) -> None:
         self._count("unauthorized")
-        why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
         request = _request(connection)
         self._sign_ins.failed(address, request, why, guess=wrong)
         if wrong:
             self._refused.sign_in(origin_of(address), request, why)
+
+    def _refusal(self, connection: Connection, address: str, *, wrong: bool) -> Unauthorized:
+        why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
+        self._failed(connection, address, why, wrong=wrong)
         return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)
 
 

@@ -16,6 +16,7 @@ from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
+from horarium.model.targets import PLAIN_QUEUES
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
@@ -25,8 +26,9 @@ LINE_DIGITS_MAX = 16
 
 
 def shown_queue(given: str) -> str:
-    """The line that a reader means: `http` and `kind/NAME` as they are, a plain name as `pull/NAME`."""
-    return given if "/" in given or given == "http" else f"pull/{given}"
+    """The queue that a reader means: `http`, `notify` and their kin and `kind/NAME` as they are, another plain name as
+    `pull/NAME`."""
+    return given if "/" in given or given in PLAIN_QUEUES else f"pull/{given}"
 
 
 def bounded_instant(moment: datetime | UnsetType, field: str) -> Instant | None:

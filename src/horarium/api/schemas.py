@@ -52,7 +52,8 @@ AnyQueue = Annotated[
     Meta(
         max_length=NAME_LENGTH_MAX + 8,
         pattern=rf"^((pull|handler|bus)/)?{_NAME}(?!\n)$",
-        description="`http`, `handler/NAME`, `pull/NAME`, `bus/NAME`; a plain name means `pull/NAME`.",
+        description="`http`, `external`, `notify`, `follow`, `handler/NAME`, `pull/NAME`, `bus/NAME`; another plain "
+        "name means `pull/NAME`.",
     ),
 ]
 Worker = Annotated[

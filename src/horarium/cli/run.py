@@ -48,6 +48,7 @@ run = Lazy(
         "list": "horarium.cli.run:list_runs",
         "show": "horarium.cli.run:show",
         "logs": "horarium.cli.run:logs",
+        "watch": "horarium.cli.run_watch:watch",
         "cancel": "horarium.cli.run_many:cancel",
         "retry": "horarium.cli.run_many:retry",
     },
@@ -56,6 +57,7 @@ run = Lazy(
         "list": "List runs, newest fire time first.",
         "show": "Show a run and its history.",
         "logs": "Show what a run has said; -f: while it says it.",
+        "watch": "Show runs as they change, or one until it is over.",
         "cancel": "Cancel one run or many; running ones are asked to stop.",
         "retry": "Do the work of failed or cancelled runs again.",
     },
@@ -70,7 +72,7 @@ run = Lazy(
 )
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
-@click.option("--queue", metavar="QUEUE", help="Only this queue: http, NAME, pull/NAME, handler/NAME or bus/NAME.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
 @click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
+from horarium.access.people import People
 from horarium.access.sessions import Sessions
 from horarium.api.app import Entrance
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site, routes
+from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.calendar import Calendar
+from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
+from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.system import SystemPages
 from horarium.services.tallies import Tally
 
 
-def pages_of(entrance: Entrance, tally: Tally, sessions: Sessions) -> list[Page]:
+def pages_of(
+    entrance: Entrance,
+    tally: Tally,
+    sessions: Sessions,
+    people: People | None = None,
+    public_url: str | None = None,
+) -> list[Page]:
     """Every page there is."""
     operations = entrance.operations
     watching, activity = Watching(operations), Activity(operations.store, tally)
@@ -30,14 +41,20 @@ def pages_of(entrance: Entrance, tally: Tally, sessions: Sessions) -> list[Page]
         *JobPages(operations).pages(),
         *Editing(operations).pages(),
         *Runs(operations).pages(),
+        *BulkRuns(operations).pages(),
+        *RunPages(operations).pages(),
         *Calendar(operations).pages(),
+        *Channels(operations).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
-        *Entry(entrance.keys, sessions, entrance.news).pages(),
+        *Entry(entrance.keys, sessions, entrance.news, people).pages(),
+        *(() if people is None else IssuerEntry(entrance, sessions, people, public_url).pages()),
     ]
 
 
-def dashboard(entrance: Entrance, tally: Tally) -> list[HTTPRouteHandler]:
-    """The routes of the dashboard."""
+def dashboard(
+    entrance: Entrance, tally: Tally, people: People | None = None, public_url: str | None = None
+) -> list[HTTPRouteHandler]:
+    """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`."""
     sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy)
-    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy)
-    return routes(site, pages_of(entrance, tally, sessions))
+    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, people)
+    return routes(site, pages_of(entrance, tally, sessions, people, public_url))

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
+from horarium.access.people import People
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Session, Sessions
 from horarium.api.guards import Keys
@@ -44,6 +45,7 @@ SAID_SECONDS = 60
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
+NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
 class Visit(Struct, kw_only=True):
@@ -124,11 +126,14 @@ def csrf_of(token: str) -> str:
 class Site:
     """Serves a table of pages."""
 
-    def __init__(self, operations: Operations, keys: Keys, sessions: Sessions, entropy: Entropy) -> None:
+    def __init__(
+        self, operations: Operations, keys: Keys, sessions: Sessions, entropy: Entropy, people: People | None = None
+    ) -> None:
         self._operations = operations
         self._keys = keys
         self._sessions = sessions
         self._entropy = entropy
+        self._people = people
 
     def handler(self, page: Page) -> HTTPRouteHandler:
         """The route of a page."""
@@ -145,13 +150,14 @@ class Site:
             status_code=200,
             include_in_schema=False,
             request_max_body_size=FORM_BYTES_MAX,
+            opt={"page": page},
         )(handle)
 
     # ---- who asks
 
     async def _visit(self, request: AnyRequest, *, open: bool) -> Visit | None:
         """None: the visitor must sign in first."""
-        cookies = _cookies(request)
+        cookies = cookies_of(request)
         now, zone = self._operations.clock.now(), str(zone_of(unquote(cookies.get(ZONE, "UTC"))))
         if not self._keys.needed or open:
             token, given = cookies.get(VISIT, ""), []
@@ -161,13 +167,18 @@ class Site:
             return Visit(request=request, principal=LOCAL, token=token, now=now, zone=zone, cookies=given)
         token = cookies.get(SESSION, "")
         session = await self._sessions.find(token) if token else None
-        principal = await self._keys.bearer(session.credential, session.key) if session else None
+        principal = await self._bearer(session) if session else None
         if session is None or principal is None:
             return None
         visit = Visit(request=request, principal=principal, token=token, now=now, zone=zone)
         if request.method == "GET" and "hx-request" not in request.headers:
             await self._rotate(visit, session)
         return visit
+
+    async def _bearer(self, session: Session) -> Principal | None:
+        if session.credential == "person":
+            return session.person if self._people is not None and session.key == self._people.stamp else None
+        return await self._keys.bearer(session.credential, session.key)
 
     async def _rotate(self, visit: Visit, session: Session) -> None:
         fresh = await self._sessions.rotate(session)
@@ -192,13 +203,13 @@ class Site:
             return self._to_sign_in(request)
         request.scope["user"] = visit.principal
         try:
-            if page.method == "POST":
-                await self._read_form(visit)
             missing = visit.principal.missing(page.scope) if page.scope else []
             if missing:
                 raise Forbidden(f"{visit.principal.name} may not do this; it takes the scope {missing[0]}", missing)
-            if visit.principal.queues is not None:
+            if visit.principal.queues is not None and page.scope is not None:
                 raise Forbidden(f"{visit.principal.name} is bound to queues, and these pages tell of all", [])
+            if page.method == "POST":
+                await self._read_form(visit)
             with acting(self._origin(visit) if page.method == "POST" else None):
                 answer = await page.handle(visit)
         except HorariumError as error:
@@ -210,7 +221,7 @@ class Site:
         return answer
 
     def _page(self, visit: Visit, place: str, shown: Shown) -> ASGIResponse:
-        said = _read_said(_cookies(visit.request).get(SAID))
+        said = _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
         body = render(shown.template, {**self.frame(visit, place), "said": said, **shown.values})
         headers = tuple(("set-cookie", cookie) for cookie in cookies)
@@ -242,6 +253,9 @@ class Site:
         to = f"/sign-in?next={quote(back, safe='')}"
         if "hx-request" in request.headers:
             return ASGIResponse(status_code=401, headers=[("hx-redirect", to)])
+        if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            # A link on another site brings no cookie along; our own page does.
+            return going_on(request, back)
         return ASGIResponse(status_code=303, headers=[("location", to)])
 
     def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> ASGIResponse:
@@ -293,9 +307,18 @@ def takes_gzip(request: AnyRequest) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def set_cookie(request: AnyRequest, name: str, value: str, seconds: int | None = None) -> str:
+def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> ASGIResponse:
+    """A page that goes on by itself to an address of ours: what it asks for is asked by this site, so that the browser
+    sends its cookies, though the visitor comes from another."""
+    body = render("going-on.html", {"to": to.translate(NOT_IN_QUOTES)})
+    return page_answer(body, gzipped=takes_gzip(request), headers=tuple(("set-cookie", cookie) for cookie in cookies))
+
+
+def set_cookie(
+    request: AnyRequest, name: str, value: str, seconds: int | None = None, same_site: str = "Strict"
+) -> str:
     """A cookie for this site alone, which no script can read."""
-    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", f"SameSite={same_site}"]
     if request.scope.get("scheme") == "https":
         parts.append("Secure")
     if seconds is not None:
@@ -303,7 +326,8 @@ def set_cookie(request: AnyRequest, name: str, value: str, seconds: int | None =
     return "; ".join(parts)
 
 
-def _cookies(request: AnyRequest) -> Mapping[str, str]:
+def cookies_of(request: AnyRequest) -> Mapping[str, str]:
+    """What the browser brought."""
     try:
         jar: SimpleCookie = SimpleCookie(request.headers.get("cookie", ""))
     except CookieError:

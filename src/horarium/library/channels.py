@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from horarium.errors import InvalidRequest
+from horarium.library.named import in_name_of_actor
 from horarium.library.values import Run
 from horarium.model import Name
 from horarium.model.channels import AnyChannel
@@ -19,11 +20,14 @@ from horarium.wire.faults import fault_of, find_faults, say_faults
 class ChannelMethods:
     """The channels of a scheduler, as plain data: the fields of docs/notifications.md, secrets masked."""
 
+    actor: str | None
+
     @property
     def _operations(self) -> Operations:
         raise NotImplementedError
 
-    async def put_channel(self, name: str, channel: Mapping[str, Any]) -> dict[str, Any]:
+    @in_name_of_actor
+    async def put_channel(self, name: str, channel: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
         """Define the channel `name`, or replace it: `{"type": "webhook", "url": ...}`, `{"type": "email", "to": [...]}`
         or `{"type": "apprise", "url": ...}`. Raises InvalidRequest."""
         defined, _ = await self._operations.channels.put(
@@ -45,11 +49,13 @@ class ChannelMethods:
             if (after := page.next_after) is None:
                 return found
 
-    async def delete_channel(self, name: str) -> None:
+    @in_name_of_actor
+    async def delete_channel(self, name: str, *, actor: str | None = None) -> None:
         """Remove a channel. Raises NotFound."""
         await self._operations.channels.delete(name)
 
-    async def test_channel(self, name: str) -> Run:
+    @in_name_of_actor
+    async def test_channel(self, name: str, *, actor: str | None = None) -> Run:
         """Send a test message: the run that does it, in one attempt. Raises NotFound."""
         return Run(await self._operations.channels.test(name))
 

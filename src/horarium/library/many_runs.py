@@ -12,6 +12,7 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.errors import HorariumError, InvalidRequest, UnknownArgument
 from horarium.library.fields import TargetFields, check_names, one_target, plain_fields
+from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import RunFields, delay_seconds
 from horarium.library.values import Run
 from horarium.model import State
@@ -57,6 +58,7 @@ class Bulk(Struct):
 class Home(Protocol):
     """What has the operations, and the handlers of the program."""
 
+    actor: str | None
     _program: Program
 
     @property
@@ -66,14 +68,18 @@ class Home(Protocol):
 class ManyRuns:
     """A part of the scheduler."""
 
-    async def add_run(self: Home, **fields: Unpack[RunArguments]) -> Run:
+    @in_name_of_actor
+    async def add_run(self: Home, *, actor: str | None = None, **fields: Unpack[RunArguments]) -> Run:
         """A run that belongs to no job, for one target of any type: `handler` (with `args`), `http`, `queue` or `bus`
         (with `payload`), or `target` in full. Due now, `at` an instant or after a `delay`. With a `unique_key` that
         another run holds, that run is returned. Raises InvalidRequest."""
         added = await self._operations.one_offs.add_run(_definition(self._program, fields))
         return Run(added.run)
 
-    async def add_runs(self: Home, runs: Iterable[Mapping[str, Any]]) -> list[Run | HorariumError]:
+    @in_name_of_actor
+    async def add_runs(
+        self: Home, runs: Iterable[Mapping[str, Any]], *, actor: str | None = None
+    ) -> list[Run | HorariumError]:
         """Many of them, each a mapping of what `add_run` takes, 1,000 a transaction. For each, in order, the run (or
         the one that holds its key), or what is wrong with it. Raises InvalidRequest for what can't be read."""
         definitions = [_definition(self._program, fields) for fields in runs]
@@ -83,7 +89,8 @@ class ManyRuns:
             found += [Run(each.run) if isinstance(each, Added) else each for each in added]
         return found
 
-    async def retry_runs(self: Home, **which: Unpack[Which]) -> Bulk:
+    @in_name_of_actor
+    async def retry_runs(self: Home, *, actor: str | None = None, **which: Unpack[Which]) -> Bulk:
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
         at this pace."""
@@ -94,7 +101,10 @@ class ManyRuns:
             return await _all_batches(lambda after, at: bulk.count(selection, states, after))
         return await _all_batches(lambda after, at: bulk.retry(selection, states, after, pace, at))
 
-    async def cancel_runs(self: Home, *, reason: str = "cancelled by request", **which: Unpack[Which]) -> Bulk:
+    @in_name_of_actor
+    async def cancel_runs(
+        self: Home, *, reason: str = "cancelled by request", actor: str | None = None, **which: Unpack[Which]
+    ) -> Bulk:
         """Cancel those that are meant: pending ones at once, running ones are asked to stop."""
         operations, pace = self._operations, which.get("per_second")
         selection = _selection(which, CANCELLED, CANCELLED)

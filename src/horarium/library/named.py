@@ -10,8 +10,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from horarium.access.acting import acting, who_acts
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
+from horarium.errors import InvalidRequest
 
 REQUEST_ID_BYTES = 16
+ACTOR_CHARS_MAX = 255
 
 
 class Named(Protocol):
@@ -28,15 +30,28 @@ T = TypeVar("T")
 def in_name_of_actor(
     method: Callable[Concatenate[S, P], Awaitable[T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The method, called in the name of the object's actor, if it has one; else of who acts already."""
+    """The method, called in the name of the actor that the call gives (`actor=`), else of the object's, if it has one;
+    else of who acts already."""
 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.actor is None:
+        given = kwargs.get("actor")
+        if given is None and self.actor is None:
             return await method(self, *args, **kwargs)
-        caller = principal(self.actor, self.actor, "local", [Role.ADMIN])
-        origin = who_acts() or Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex())
-        with acting(origin):
+        with acting(origin_of(given, self.actor)):
             return await method(self, *args, **kwargs)
 
     return call
+
+
+def origin_of(given: object, usual: str | None) -> Origin | None:
+    """Who acts: the actor of this call, else who acts already, else the usual one. Raises InvalidRequest."""
+    if given is None:
+        acts = who_acts()
+        if acts is not None or usual is None:
+            return acts
+    actor = usual if given is None else given
+    if not isinstance(actor, str) or not 0 < len(actor) <= ACTOR_CHARS_MAX:
+        raise InvalidRequest(f"actor: expected a name of 1 to {ACTOR_CHARS_MAX} characters", field="actor")
+    caller = principal(actor, actor, "local", [Role.ADMIN])
+    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex())

@@ -23,26 +23,25 @@ from typing import Any, Self, TypeVar, Unpack
 
 from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
-from horarium.errors import Conflict, InvalidJob, InvalidRequest
+from horarium.errors import InvalidJob, InvalidRequest
 from horarium.interrupts import on_signals
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
+from horarium.library.enqueuing import Enqueuing
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking
 from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
-from horarium.library.one_offs import RunFields, Wanted, encode, encode_args, one_offs, wanted
+from horarium.library.one_offs import encode
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
-from horarium.model import Run as StoredRun
 from horarium.model import State
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
 from horarium.operations.facade import Operations
-from horarium.operations.one_offs import HOLDER_RACES_MAX
-from horarium.ports import BATCH_MAX, JobFilter, Placeholders, RunFilter, Store, TransactionalStore
+from horarium.ports import JobFilter, RunFilter, Store
 from horarium.triggers import Trigger
 
 Function = TypeVar("Function", bound=HandlerFunction)
@@ -52,10 +51,11 @@ LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 log = logging.getLogger("horarium")
 
 
-class Scheduler(ChannelMethods, Looking, ManyRuns):
+class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
-    `job` make: programs that share a namespace give a name each. `actor`: in whose name it
-    changes jobs and runs; the audit then has an entry of each. Raises UnknownArgument or InvalidSetting."""
+    `job` make: programs that share a namespace give a name each. `actor`: in whose name it changes things, unless a
+    call names another (`actor=`); the audit then has an entry of each change. Raises UnknownArgument or
+    InvalidSetting."""
 
     def __init__(
         self,
@@ -208,6 +208,8 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         /,
         name: str,
         trigger: Trigger | Mapping[str, Any],
+        *,
+        actor: str | None = None,
         **fields: Unpack[JobArguments],
     ) -> Job:
         """Define a job, or bring the existing one of that name to this content (unchanged content changes nothing).
@@ -247,6 +249,7 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         *,
         prune: bool = False,
         dry_run: bool = False,
+        actor: str | None = None,
     ) -> Declared:
         """Make the program's list of jobs the truth: those listed (`job(...)`, or a mapping of what `add_job` takes)
         and those made by the decorator are defined or brought to this content; those that an earlier version of the
@@ -283,40 +286,47 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         return jobs_page(await self._operations.jobs.list_jobs(where, after, limit))
 
     @in_name_of_actor
-    async def delete_job(self, name: str) -> None:
+    async def delete_job(self, name: str, *, actor: str | None = None) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
         await self._operations.jobs.delete_job(name)
 
-    async def delete_jobs(self, *, labels: Mapping[str, str]) -> int:
+    @in_name_of_actor
+    async def delete_jobs(self, *, labels: Mapping[str, str], actor: str | None = None) -> int:
         """End every job that has all of these labels. How many."""
         return await each_labelled(self._operations, labels, self.delete_job)
 
     @in_name_of_actor
-    async def pause_job(self, name: str, reason: str | None = None) -> Job:
+    async def pause_job(self, name: str, reason: str | None = None, *, actor: str | None = None) -> Job:
         """No later fire time runs until it is resumed."""
         return Job(await self._operations.jobs.pause_job(name, reason))
 
     @in_name_of_actor
-    async def resume_job(self, name: str) -> Job:
+    async def resume_job(self, name: str, *, actor: str | None = None) -> Job:
         """Go on with the fire times from now on."""
         return Job(await self._operations.jobs.resume_job(name))
 
-    async def pause_jobs(self, *, labels: Mapping[str, str], reason: str | None = None) -> int:
+    @in_name_of_actor
+    async def pause_jobs(
+        self, *, labels: Mapping[str, str], reason: str | None = None, actor: str | None = None
+    ) -> int:
         """Pause every job that has all of these labels. How many they are."""
         return await each_labelled(self._operations, labels, lambda name: self.pause_job(name, reason))
 
-    async def resume_jobs(self, *, labels: Mapping[str, str]) -> int:
+    @in_name_of_actor
+    async def resume_jobs(self, *, labels: Mapping[str, str], actor: str | None = None) -> int:
         """Resume every job that has all of these labels. How many they are."""
         return await each_labelled(self._operations, labels, self.resume_job)
 
     @in_name_of_actor
-    async def trigger_job(self, name: str, payload: Any = None, *, unique_key: str | None = None) -> Run:
+    async def trigger_job(
+        self, name: str, payload: Any = None, *, unique_key: str | None = None, actor: str | None = None
+    ) -> Run:
         """A run now, under the job's overlap policy."""
         encoded = None if payload is None else encode("payload", payload)
         return Run(await self._operations.jobs.trigger_job(name, encoded, unique_key))
 
     @in_name_of_actor
-    async def backfill_job(self, name: str, start: datetime, end: datetime) -> list[Run]:
+    async def backfill_job(self, name: str, start: datetime, end: datetime, *, actor: str | None = None) -> list[Run]:
         """Runs for the fire times in [start, end), at most 1,000."""
         return [Run(run) for run in (await self._operations.jobs.backfill_job(name, start, end)).runs]
 
@@ -325,92 +335,6 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         return (await self._operations.jobs.fires(name, count))[0]
 
     # ---- runs
-
-    @in_name_of_actor
-    async def enqueue(
-        self,
-        name: str | HandlerFunction,
-        args: Mapping[str, Any] | None = None,
-        *,
-        unique_key: str | None = None,
-        connection: Any = None,
-        **how: Unpack[RunFields],
-    ) -> Run:
-        """A one-off run of a handler (its name, or a registered function): now, at an instant (`at`), or after a
-        `delay`: a timedelta, seconds, or a text such as `5m`.
-
-        With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
-        is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
-        begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
-        page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
-        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
-        Conflict, with nothing added, where the key's holder is in a transaction that has not committed."""
-        (run,) = self._one_offs(name, [args], wanted(how, unique_key))
-        for _ in range(HOLDER_RACES_MAX):
-            (added,) = await self._add_runs([run], connection)
-            if added or unique_key is None:
-                return Run(run)
-            holder = await self._runtime.store.get_run_by_key(unique_key)
-            if holder is not None:
-                return Run(holder)
-        raise Conflict(
-            f"unique_key: {unique_key!r} is held by a run that can't be read: it was added in a transaction that has "
-            "not committed, yours perhaps"
-        )
-
-    @in_name_of_actor
-    async def enqueue_many(
-        self,
-        name: str | HandlerFunction,
-        args: Sequence[Mapping[str, Any] | None],
-        *,
-        connection: Any = None,
-        **how: Unpack[RunFields],
-    ) -> list[str]:
-        """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
-        order."""
-        runs = self._one_offs(name, args, wanted(how))
-        await self._add_runs(runs, connection)
-        return [run.id for run in runs]
-
-    def enqueue_sql(
-        self,
-        name: str | HandlerFunction,
-        args: Sequence[Mapping[str, Any] | None],
-        *,
-        placeholders: Placeholders = "$1",
-        unique_key: str | None = None,
-        **how: Unpack[RunFields],
-    ) -> tuple[str, tuple[Any, ...]]:
-        """A statement that enqueues, and its values, for any driver, synchronous ones too: the caller that executes it
-        does so in a transaction of its own. `placeholders`: how that driver marks a value. 1 to 1,000 runs; a
-        `unique_key` is for one. PostgreSQL only; the scheduler need not be open. Raises InvalidRequest."""
-        if not 1 <= len(args) <= (BATCH_MAX if unique_key is None else 1):
-            most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
-            raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
-        return self._transactional().add_runs_sql(self._one_offs(name, args, wanted(how, unique_key)), placeholders)
-
-    async def _add_runs(self, runs: Sequence[StoredRun], connection: Any) -> list[bool]:
-        if connection is None:
-            return await self._operations.runs.add_runs(runs)
-        store = self._transactional()
-        parts = (runs[start : start + BATCH_MAX] for start in range(0, len(runs), BATCH_MAX))
-        return [added for part in parts for added in await store.add_runs_in(connection, part)]
-
-    def _transactional(self) -> TransactionalStore:
-        """The store, if it can add runs in a transaction of the caller's."""
-        store = self._runtime.store
-        if not isinstance(store, TransactionalStore):
-            raise InvalidRequest(
-                "connection: this store can't add runs in a transaction of yours; PostgreSQL can", field="connection"
-            )
-        return store
-
-    def _one_offs(self, name: object, args: Sequence[Mapping[str, Any] | None], how: Wanted) -> list[StoredRun]:
-        handler = self._program.handler_name(name, InvalidRequest)
-        payloads = [encode_args(given) for given in args]
-        self._program.check_args(handler, payloads)
-        return one_offs(handler, payloads, how, self._runtime.clock.now(), self._runtime.entropy(10))
 
     async def get_run(self, run_id: str) -> Run:
         """The run of that id. Raises NotFound."""
@@ -438,11 +362,11 @@ class Scheduler(ChannelMethods, Looking, ManyRuns):
         return runs_page(await self._operations.runs.list_runs(where, after, limit))
 
     @in_name_of_actor
-    async def cancel_run(self, run_id: str, reason: str = "cancelled by request") -> Run:
+    async def cancel_run(self, run_id: str, reason: str = "cancelled by request", *, actor: str | None = None) -> Run:
         """Cancel a pending run at once; ask a running one to stop."""
         return Run(await self._operations.runs.cancel_run(run_id, reason))
 
     @in_name_of_actor
-    async def retry_run(self, run_id: str) -> Run:
+    async def retry_run(self, run_id: str, *, actor: str | None = None) -> Run:
         """A new run for the work of one that failed or was cancelled."""
         return Run(await self._operations.runs.retry_run(run_id))

@@ -64,8 +64,15 @@ class ExternalTarget(
 
 
 Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget | ExternalTarget
+HTTP = "http"
 EXTERNAL = "external"
 """The queue of what is done elsewhere; nothing is claimed from it."""
+NOTIFY_QUEUE = "notify"
+"""Notifications."""
+FOLLOW_QUEUE = "follow"
+"""Jobs that are to be triggered by the end of a run of another."""
+PLAIN_QUEUES = frozenset({HTTP, EXTERNAL, NOTIFY_QUEUE, FOLLOW_QUEUE})
+"""The queues whose names are one word: those that workers do not choose."""
 
 
 def queue_of(target: Target) -> str:
@@ -73,7 +80,7 @@ def queue_of(target: Target) -> str:
     `external`."""
     match target:
         case HttpTarget():
-            return "http"
+            return HTTP
         case HandlerTarget(name=name):
             return f"handler/{name}"
         case QueueTarget(queue=queue):

@@ -27,7 +27,7 @@ from horarium.operations.one_offs import OneOffs
 from horarium.operations.pings import Pings
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
-from horarium.operations.settling import Settled, Settling
+from horarium.operations.settling import Revive, Settled, Settling, no_step
 from horarium.operations.tracing import Tracing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions
@@ -52,13 +52,14 @@ class Operations:
         cancel_asked: Callable[[Run], None] = lambda run: None,
         check_channel: ChannelCheck = lambda channel: None,
         tracing: Tracing | None = None,
+        revive: Revive = no_step,
     ) -> None:
         self.store = store
         self.clock = clock
         self.signal = signal
         following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(store, clock, signal, following)
-        self.settling = Settling(store, clock, signal, self.reconciler, following, settled)
+        self.settling = Settling(store, clock, signal, self.reconciler, following, settled, revive)
         changes = Changes(store, clock, signal, entropy, self.reconciler, versions, following)
         tracing = tracing or Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)

@@ -161,7 +161,8 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
     if job.fires_max is None or at <= job.planned_until:
         return None
     left = job.fires_max - job.fires_count
-    before = trigger_of(job).count_fires(job.planned_until, at, max(left, 0) + 1)
+    begins = max(job.planned_until, (job.starts_at or 0) - 1)
+    before = trigger_of(job).count_fires(begins, at, max(left, 0) + 1)
     if before <= left:
         return None
     text = f"limit reached: {job.fires_max:,} runs (fires_max), {job.fires_count:,} of them made by now"

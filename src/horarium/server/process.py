@@ -26,6 +26,7 @@ from horarium.server.logs import configure_logging
 
 if TYPE_CHECKING:
     from horarium.access.tokens import Tokens
+    from horarium.api.app import Pages
     from horarium.api.hosts import Hosts
     from horarium.doors.web import Door
 
@@ -212,8 +213,8 @@ def _options(settings: Settings, report_url: str) -> Options:
 
 def _app(runtime: Runtime, settings: Settings) -> Any:
     from horarium.api.app import create_app
-    from horarium.dashboard.app import dashboard
 
+    tokens = _tokens(runtime, settings)
     app = create_app(
         runtime.operations,
         runtime.claims,
@@ -221,11 +222,11 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         telemetry=runtime.telemetry,
         api_keys=settings.api_keys,
         hosts=server_hosts(settings),
-        tokens=_tokens(runtime, settings),
+        tokens=tokens,
         client_id=settings.oidc_client_id,
         public_url=settings.public_url,
         news=runtime.news,
-        pages=partial(dashboard, tally=runtime.telemetry.tally) if settings.dashboard else None,
+        pages=_pages(runtime, settings, tokens) if settings.dashboard else None,
         documented=_documented(settings),
     )
     if not settings.doors:
@@ -233,6 +234,17 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
     from horarium.doors.opening import Doors
 
     return Doors(app, list(_doors(runtime, settings)), server_hosts(settings), runtime.telemetry.refused)
+
+
+def _pages(runtime: Runtime, settings: Settings, tokens: Tokens | None) -> Pages:
+    """The dashboard, with a sign-in at the issuer where there is a client for that."""
+    from horarium.access.people import People
+    from horarium.dashboard.app import dashboard
+
+    people = None
+    if tokens is not None and settings.oidc_client_id is not None:
+        people = People(tokens, settings.oidc_client_id, settings.oidc_client_secret, runtime.clock)
+    return partial(dashboard, tally=runtime.telemetry.tally, people=people, public_url=settings.public_url)
 
 
 def _documented(settings: Settings) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from horarium.model import (
 )
 from horarium.model.channels import AnyChannel, Letter, Told
 from horarium.model.records import Record, RecordChange
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import ChannelOperations
 from horarium.policies import Retention
 from horarium.ports import BATCH_MAX, PAGE_MAX, Assignment, Control, RunFilter, Store
-from horarium.rules.following import NOTIFY_QUEUE
 from horarium.rules.grouping import TEST, Item, group, kind_of
 
 LOOKED_AT_MAX = 5_000

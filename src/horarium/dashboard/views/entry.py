@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from horarium.access.people import People
 from horarium.access.roles import Scope
 from horarium.access.sessions import Credential, Sessions
 from horarium.api.events import event_stream
@@ -15,6 +18,7 @@ from horarium.dashboard.site import (
     Shown,
     Visit,
     Went,
+    cookies_of,
     set_cookie,
     takes_gzip,
 )
@@ -22,12 +26,14 @@ from horarium.errors import NotFound
 from horarium.services.news import News
 
 KEY_CHARS_MAX = 10_000
+_INSIDE = re.compile(r"/(?:[^\s/\\\x00-\x20\x7f][^\s\\\x00-\x20\x7f]*)?")
 
 
 class Entry:
     """The pages that are answered before anyone is known."""
 
-    def __init__(self, keys: Keys, sessions: Sessions, news: News) -> None:
+    def __init__(self, keys: Keys, sessions: Sessions, news: News, people: People | None = None) -> None:
+        self._people = people
         self._keys = keys
         self._sessions = sessions
         self._news = news
@@ -45,10 +51,10 @@ class Entry:
     async def ask(self, visit: Visit) -> Answer:
         if not self._keys.needed:
             return Went("/")
-        return Shown("sign-in.html", {"next": _inside(visit.text("next")), "problem": None})
+        return sign_in_page(visit.text("next"), self._people)
 
     async def sign_in(self, visit: Visit) -> Answer:
-        given, back = visit.text("key").strip()[:KEY_CHARS_MAX], _inside(visit.text("next"))
+        given, back = visit.text("key").strip()[:KEY_CHARS_MAX], inside(visit.text("next"))
         problem = "That key opens nothing here. It may have been revoked."
         opened: tuple[Credential, str] | None = None
         try:
@@ -56,7 +62,8 @@ class Entry:
         except TooManyFailures as refused:
             problem = refused.message
         if opened is None:
-            return Shown("sign-in.html", {"next": back, "problem": problem if given else "Give a key."}, 401)
+            return sign_in_page(back, self._people, problem=problem if given else "Give a key.")
+        await self._sessions.end(cookies_of(visit.request).get(SESSION, ""))
         token = await self._sessions.begin(opened[0], opened[1])
         visit.cookies.append(set_cookie(visit.request, SESSION, token))
         return Went(back)
@@ -77,6 +84,19 @@ class Entry:
         return found
 
 
-def _inside(to: str) -> str:
-    """An address of this site; `/` for any other."""
-    return to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
+def sign_in_page(
+    to: str, people: People | None, *, problem: str | None = None, issuer_problem: str | None = None
+) -> Shown:
+    """Where people sign in. A problem is shown beside what it was met with: the key, or the issuer."""
+    values = {
+        "next": inside(to),
+        "issuer": None if people is None else people.place,
+        "problem": problem,
+        "issuer_problem": issuer_problem,
+    }
+    return Shown("sign-in.html", values, 401 if problem or issuer_problem else 200)
+
+
+def inside(to: str) -> str:
+    """An address of this site; `/` for any other. Browsers pass over white space and take `\\` for `/`."""
+    return to if _INSIDE.fullmatch(to) else "/"

@@ -47,11 +47,11 @@ class JobPages:
                 path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
             ),
             Page(
-                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.JOBS_WRITE
+                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.RUNS_WRITE
             ),
             Page(
                 path="/jobs/{name}/resume", name="job-resume", handle=self.resume, method="POST",
-                scope=Scope.JOBS_WRITE,
+                scope=Scope.RUNS_WRITE,
             ),
             Page(
                 path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
@@ -82,7 +82,7 @@ class JobPages:
                 "next_at": fires[0] if fires else None,
                 "all_fires": visit.text("next") == "all",
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
-                "chart": dot_chart(runs),
+                "chart": dot_chart(runs, zone),
                 "facts": policies_in_words(job),
                 "explained": explained,
                 "asked_at": visit.text("at"),

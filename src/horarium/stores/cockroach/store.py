@@ -1,7 +1,9 @@
 """`ports.Store` over CockroachDB: the PostgreSQL store, where it differs.
 
 What adds jobs or runs is one transaction, since nothing in the server does it in one statement. A claim first looks,
-outside of any transaction, so that what it saw can't become a conflict; then it takes runs from locked rows.
+in a transaction apart, so that what it saw can't become a conflict; then it takes runs from locked rows. The look
+overtakes writers: here a reader waits for a transaction that has written what it reads, and such a one may be a
+caller's own (`add_runs_in`), open for as long as the caller likes.
 """
 
 from __future__ import annotations
@@ -54,16 +56,18 @@ class CockroachStore(PostgresStore):
     async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=True) if runs_ else []
 
-    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
         serializable and retried as a whole by the caller. The store must be open."""
         if not hasattr(connection, "fetch"):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
         teach_arrays(connection)
-        return await runs.add_runs(self._session(connection), runs_) if runs_ else []
+        return await runs.add_runs(self._session(connection), runs_, along) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """There is no single statement here. Raises InvalidRequest."""
         raise InvalidRequest(
             "cockroachdb:// can't add runs by a single statement; use an asyncpg connection", field="connection"
@@ -72,15 +76,25 @@ class CockroachStore(PostgresStore):
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
             return Claimed()
-        levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
+        levels = await self._levels_after(queues, -1)
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
             return await self._claim_exactly(queues, limit, worker, now, until)
         taken = await self._take_ready(due, limit, worker, now, until)
         if len(taken.runs) >= limit:
             return taken
-        next_due_at = await self._call(lambda session: claim.next_after(session, queues, until))
-        return Claimed(taken.runs, taken.jobs, next_due_at)
+        later = await self._levels_after(queues, until)
+        return Claimed(taken.runs, taken.jobs, min((level[3] for level in later), default=None))
+
+    async def _levels_after(self, queues: Sequence[str], instant: Instant) -> list[Level]:
+        """What waits, without what others have begun to add in transactions that are open."""
+
+        async def work(session: Session) -> list[Level]:
+            assert isinstance(session, CockroachSession)
+            await session.overtake()
+            return await claim.levels_after(session, queues, instant)
+
+        return await self._call(work, transaction=True)
 
     async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not due:

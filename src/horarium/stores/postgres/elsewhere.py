@@ -13,36 +13,63 @@ from typing import Any
 
 from horarium.errors import InvalidRequest
 from horarium.model import Run, State
-from horarium.ports import Placeholders, queue_topic
-from horarium.stores.encoding import encode_id
+from horarium.ports import NOTHING_ALONG, Along, Placeholders, queue_topic
+from horarium.stores.encoding import encode_id, encode_json, label_bytes
 from horarium.stores.postgres.rows import run_columns
 from horarium.stores.postgres.session import QUERIES
 from horarium.stores.postgres.signal import topic_id
 
-_DOLLAR = re.compile(r"\$\d+")
+_DOLLAR = re.compile(r"\$(\d+)")
 
 
-def add_statement(namespace: str, runs: Sequence[Run], placeholders: Placeholders) -> tuple[str, tuple[Any, ...]]:
+def add_statement(
+    namespace: str, runs: Sequence[Run], placeholders: Placeholders, along: Along = NOTHING_ALONG
+) -> tuple[str, tuple[Any, ...]]:
     """A statement and its values (lists are arrays, bytes are bytea). Its first column is an array: the ids that were
     inserted, as the 16 bytes of a UUID, or NULL if none was. At least one run; no id twice."""
     if placeholders not in ("$1", "%s"):
         raise InvalidRequest(f"placeholders: {placeholders!r} is neither '$1' nor '%s'", field="placeholders")
-    text = QUERIES["add_runs_elsewhere"]
     topics = sorted({topic_id(namespace, queue_topic(run.queue)) for run in runs if run.state is State.PENDING})
     columns = [list(column) if isinstance(column, tuple) else column for column in run_columns(0, runs)[1:]]
-    # The placeholders of the statement are in ascending order, each once.
-    return _DOLLAR.sub("%s", text) if placeholders == "%s" else text, (namespace, *columns, topics)
+    text, values = QUERIES["add_runs_elsewhere"], (namespace, *columns, topics)
+    if along:
+        text, values = QUERIES["add_runs_elsewhere_along"], (*values, *_record_columns(along))
+    return (text, values) if placeholders == "$1" else _in_order(text, values)
 
 
-async def add_elsewhere(connection: Any, namespace: str, runs: Sequence[Run]) -> list[bool]:
+def _in_order(text: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The same for a driver that counts the values as they come."""
+    numbers = [int(found) - 1 for found in _DOLLAR.findall(text)]
+    return _DOLLAR.sub("%s", text), tuple(values[number] for number in numbers)
+
+
+def _record_columns(along: Along) -> tuple[list[Any], ...]:
+    """Records with the runs they are of, and their labels."""
+    each = [(encode_id(run_id), record) for run_id, records in along.items() for record in records]
+    each.sort(key=lambda pair: pair[1].name)
+    labels = [(record.name.encode(), label) for _, record in each for label in label_bytes(record.labels)]
+    return (
+        [run_id for run_id, _ in each],
+        [record.name.encode() for _, record in each],
+        [record.version for _, record in each],
+        [encode_json(record.labels) for _, record in each],
+        [record.body for _, record in each],
+        [name for name, _ in labels],
+        [label for _, label in labels],
+    )
+
+
+async def add_elsewhere(
+    connection: Any, namespace: str, runs: Sequence[Run], along: Along = NOTHING_ALONG
+) -> list[bool]:
     """`Store.add_runs` on an asyncpg connection, or an asynchronous one of psycopg. Raises what the driver raises."""
     if len({run.id for run in runs}) < len(runs):
-        return [answer for run in runs for answer in await add_elsewhere(connection, namespace, [run])]
+        return [answer for run in runs for answer in await add_elsewhere(connection, namespace, [run], along)]
     if hasattr(connection, "fetch"):
-        text, values = add_statement(namespace, runs, "$1")
+        text, values = add_statement(namespace, runs, "$1", along)
         ((added, _),) = await connection.fetch(text, *values)
     elif type(connection).__module__.partition(".")[0] == "psycopg" and hasattr(connection, "__aenter__"):
-        text, values = add_statement(namespace, runs, "%s")
+        text, values = add_statement(namespace, runs, "%s", along)
         async with connection.cursor(row_factory=lambda cursor: tuple) as cursor:
             await cursor.execute(text, values)
             ((added, _),) = await cursor.fetchall()

@@ -184,7 +184,8 @@ DELETE FROM horarium.runs USING (
     SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, token) OFFSET 0
 ) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0
+RETURNING runs.id;
 
 -- name: add_runs
 -- See the function: one statement for any batch, also in a transaction of the caller's own.
@@ -206,6 +207,36 @@ SELECT horarium.add_runs(
     $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
     $34::bytea[]
 ), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic));
+
+-- name: add_runs_elsewhere_along
+-- The same, with records beside: each goes in with the run it is of, if that is added.
+WITH given AS (SELECT num FROM horarium.namespaces WHERE name = $1::text),
+done AS (
+    SELECT given.num, horarium.add_runs(
+        given.num,
+        $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+        $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
+        $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
+        $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
+        $34::bytea[]
+    ) AS added
+    FROM given
+),
+noted AS (
+    INSERT INTO horarium.records (namespace_id, name, version, labels, body)
+    SELECT done.num, records.name, records.version, records.labels, records.body
+    FROM done, unnest($36::bytea[], $37::bytea[], $38::int8[], $39::bytea[], $40::bytea[])
+        AS records (run_id, name, version, labels, body)
+    WHERE records.run_id = ANY (done.added)
+    ON CONFLICT DO NOTHING RETURNING name
+),
+labelled AS (
+    INSERT INTO horarium.record_labels (namespace_id, name, label)
+    SELECT done.num, noted.name, labels.label
+    FROM done, noted JOIN unnest($41::bytea[], $42::bytea[]) AS labels (name, label) ON labels.name = noted.name
+)
+SELECT done.added, (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic))
+FROM done;
 
 -- name: get_runs
 WITH given AS MATERIALIZED (

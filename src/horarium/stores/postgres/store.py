@@ -145,16 +145,18 @@ class PostgresStore:
         several = bool(along) or len({run.id for run in runs_}) < len(runs_)
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
-    async def add_runs_in(self, connection: Any, runs_: Sequence[Run]) -> list[bool]:
+    async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
         transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
         this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
-        return await add_elsewhere(connection, self.namespace, runs_) if runs_ else []
+        return await add_elsewhere(connection, self.namespace, runs_, along) if runs_ else []
 
-    def add_runs_sql(self, runs_: Sequence[Run], placeholders: Placeholders = "$1") -> tuple[str, tuple[Any, ...]]:
+    def add_runs_sql(
+        self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
+    ) -> tuple[str, tuple[Any, ...]]:
         """The same for any other driver: see `elsewhere.add_statement`. Nothing is executed, so the store need not be
         open."""
-        return add_statement(self.namespace, runs_, placeholders)
+        return add_statement(self.namespace, runs_, placeholders, along)
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horarium.model.records import Record, RecordFilter
 from horarium.ports import Store, TransactionalStore
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
 from horarium.testing.values import a_run
@@ -29,6 +30,26 @@ class TransactionContract(StoreUnderTest):
             assert await store.add_runs_in(connection, [a_run(2), a_run(3)]) == [False, True]
             assert (await take(other)).runs == ()
         assert sorted(ids((await take(other)).runs)) == sorted(a_run(number).id for number in (1, 2, 3))
+
+    async def test_records_go_along_with_the_runs_of_a_transaction_that_are_added(self, store: Store) -> None:
+        begun = self.transaction(store)
+        if begun is None or not isinstance(store, TransactionalStore):
+            return
+        assert await store.add_runs([a_run(1)])
+        along = {
+            a_run(number).id: [
+                Record(name=f"note/{number}{part}", body=b"{}", labels={"number": str(number), "part": part})
+                for part in "ab"
+            ]
+            for number in (1, 2)
+        }
+        async with begun as connection:
+            assert await store.add_runs_in(connection, [a_run(1), a_run(2), a_run(3)], along) == [False, True, True]
+            assert (await store.list_records(RecordFilter("note/"), None, 10)).items == ()
+        found = await store.list_records(RecordFilter("note/"), None, 10)
+        assert [(record.name, record.version) for record in found.items] == [("note/2a", 1), ("note/2b", 1)]
+        found = await store.list_records(RecordFilter("note/", labels={"part": "b"}), None, 10)
+        assert [record.labels for record in found.items] == [{"number": "2", "part": "b"}]
 
     async def test_runs_of_a_transaction_that_is_rolled_back_never_were(self, store: Store) -> None:
         begun = self.transaction(store)

@@ -1,0 +1,78 @@
+"""`horarium run watch`: runs as they change, a line each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from horarium.cli.output import json_text, moment_text, one_line, say
+from horarium.cli.run import STATES, find_run
+from horarium.cli.shell import connect, server_options
+from horarium.cli.times import duration
+from horarium.client.changing import watch_run, watch_runs
+
+if TYPE_CHECKING:
+    from horarium.wire.views import RunView
+
+WIDTHS = (20, 36, 24, 10)
+"""Columns of time, id, job and state; what comes after them is as long as it is."""
+
+
+@click.command(
+    help="Show runs as they change, a line each, until interrupted.\n\n"
+    "With an ID: one run until it is over; the exit status is 0 if it completed, else 1.\n\n"
+    "\b\nExamples:\n  horarium run watch --job nightly\n  horarium run watch --state failed --json\n"
+    "  horarium run watch 0196f0c2-7633"
+)
+@click.argument("run_id", metavar="[ID]", required=False)
+@click.option("--job", metavar="NAME", help="Only runs of this job.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
+@server_options
+def watch(
+    run_id: str | None,
+    job: str | None,
+    states: tuple[str, ...],
+    queue: str | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> int:
+    if run_id is not None and (job or states or queue):
+        raise click.UsageError("give an ID, or what to look for by --job, --state and --queue, not both")
+    with connect(url, api_key) as client:
+        if run_id is not None:
+            last = _print(watch_run(client, find_run(client, run_id)), as_json)
+            return 0 if last is not None and last.state == "completed" else 1
+        if job is not None:
+            client.get_job(job)  # says so if there is no such job
+        _print(watch_runs(client, job=job, queue=queue, states=states), as_json)
+        return 0
+
+
+def _print(runs: Iterator[RunView], as_json: bool) -> RunView | None:
+    """Each run as it comes: as JSON one object a line. The last one."""
+    last = None
+    for last in runs:
+        say(json_text(last) if as_json else _line(last))
+        sys.stdout.flush()
+    return last
+
+
+def _line(run: RunView) -> str:
+    at = run.finished_at or run.started_at or run.due_at
+    cells = (moment_text(at.replace(microsecond=0)), run.id, run.job or run.queue, run.state)
+    padded = (one_line(text).ljust(width) for text, width in zip(cells, WIDTHS, strict=True))
+    return f"{'  '.join(padded)}  {_what(run)}".rstrip()
+
+
+def _what(run: RunView) -> str:
+    """Beside its state: which attempt, how long it took, why it ended so."""
+    parts = [f"attempt {run.attempt}"] if run.attempt else []
+    if run.started_at is not None and run.finished_at is not None:
+        parts.append(f"took {duration((run.finished_at - run.started_at).total_seconds())}")
+    why = run.error or (run.disposition if run.state == "skipped" else None)
+    return ", ".join(parts) + (f": {one_line(why.partition(chr(10))[0])}" if why else "")

@@ -1,0 +1,130 @@
+"""One-off runs of handlers, as a `Scheduler` enqueues them: by itself, or in a transaction of the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+from horarium.access.acting import acting
+from horarium.delivery.handler import HandlerFunction
+from horarium.errors import Conflict, InvalidRequest
+from horarium.library.named import in_name_of_actor, origin_of
+from horarium.library.one_offs import RunFields, Wanted, encode_args, one_offs, wanted
+from horarium.library.program import Program
+from horarium.library.values import Run
+from horarium.model import Run as StoredRun
+from horarium.node.runtime import Runtime
+from horarium.operations.auditing import told_runs
+from horarium.operations.facade import Operations
+from horarium.operations.one_offs import HOLDER_RACES_MAX
+from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
+
+
+class Enqueuing:
+    """A part of `Scheduler`."""
+
+    actor: str | None
+    _runtime: Runtime
+    _program: Program
+
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
+
+    @in_name_of_actor
+    async def enqueue(
+        self,
+        name: str | HandlerFunction,
+        args: Mapping[str, Any] | None = None,
+        *,
+        unique_key: str | None = None,
+        connection: Any = None,
+        actor: str | None = None,
+        **how: Unpack[RunFields],
+    ) -> Run:
+        """A one-off run of a handler (its name, or a registered function): now, at an instant (`at`), or after a
+        `delay`: a timedelta, seconds, or a text such as `5m`.
+
+        With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
+        is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
+        begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
+        page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
+        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
+        Conflict, with nothing added, where the key's holder is in a transaction that has not committed."""
+        (run,) = self._one_offs(name, [args], wanted(how, unique_key))
+        for _ in range(HOLDER_RACES_MAX):
+            (added,) = await self._add_runs([run], connection)
+            if added or unique_key is None:
+                return Run(run)
+            holder = await self._runtime.store.get_run_by_key(unique_key)
+            if holder is not None:
+                return Run(holder)
+        raise Conflict(
+            f"unique_key: {unique_key!r} is held by a run that can't be read: it was added in a transaction that has "
+            "not committed, yours perhaps"
+        )
+
+    @in_name_of_actor
+    async def enqueue_many(
+        self,
+        name: str | HandlerFunction,
+        args: Sequence[Mapping[str, Any] | None],
+        *,
+        connection: Any = None,
+        actor: str | None = None,
+        **how: Unpack[RunFields],
+    ) -> list[str]:
+        """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
+        order."""
+        runs = self._one_offs(name, args, wanted(how))
+        await self._add_runs(runs, connection)
+        return [run.id for run in runs]
+
+    def enqueue_sql(
+        self,
+        name: str | HandlerFunction,
+        args: Sequence[Mapping[str, Any] | None],
+        *,
+        placeholders: Placeholders = "$1",
+        unique_key: str | None = None,
+        actor: str | None = None,
+        **how: Unpack[RunFields],
+    ) -> tuple[str, tuple[Any, ...]]:
+        """A statement that enqueues, and its values, for any driver, synchronous ones too: the caller that executes it
+        does so in a transaction of its own. `placeholders`: how that driver marks a value. 1 to 1,000 runs; a
+        `unique_key` is for one. PostgreSQL only; the scheduler need not be open. Raises InvalidRequest."""
+        if not 1 <= len(args) <= (BATCH_MAX if unique_key is None else 1):
+            most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
+            raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
+        store, runs = self._transactional(), self._one_offs(name, args, wanted(how, unique_key))
+        with acting(origin_of(actor, self.actor)):
+            along = told_runs(runs, self._runtime.clock.now())
+        return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
+
+    async def _add_runs(self, runs: Sequence[StoredRun], connection: Any) -> list[bool]:
+        if connection is None:
+            return await self._operations.runs.add_runs(runs)
+        store = self._transactional()
+        parts = (runs[start : start + BATCH_MAX] for start in range(0, len(runs), BATCH_MAX))
+        added: list[bool] = []
+        for part in parts:
+            along = told_runs(part, self._runtime.clock.now())
+            added += await (
+                store.add_runs_in(connection, part, along) if along else store.add_runs_in(connection, part)
+            )
+        return added
+
+    def _transactional(self) -> TransactionalStore:
+        """The store, if it can add runs in a transaction of the caller's."""
+        store = self._runtime.store
+        if not isinstance(store, TransactionalStore):
+            raise InvalidRequest(
+                "connection: this store can't add runs in a transaction of yours; PostgreSQL can", field="connection"
+            )
+        return store
+
+    def _one_offs(self, name: object, args: Sequence[Mapping[str, Any] | None], how: Wanted) -> list[StoredRun]:
+        handler = self._program.handler_name(name, InvalidRequest)
+        payloads = [encode_args(given) for given in args]
+        self._program.check_args(handler, payloads)
+        return one_offs(handler, payloads, how, self._runtime.clock.now(), self._runtime.entropy(10))

@@ -385,7 +385,7 @@ SELECT * FROM (
         ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at
-WHERE matches OR place = $4::int8;
+WHERE matches OR place = $4::int8 ORDER BY place = $4::int8 DESC, id DESC LIMIT $5::int8 + 1;
 
 -- name: owners_named
 SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::text;

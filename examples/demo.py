@@ -1,13 +1,18 @@
-"""What `make demo` runs: a real server on a SQLite file, jobs defined through its API, and callbacks that arrive.
+"""What `make demo` runs: a real server on a SQLite file with a past, and jobs whose callbacks arrive.
 
-Starts `horarium serve` on a free port with a temporary database, and a small receiver on another; defines sample jobs;
-prints each callback as it arrives, with how late it was; kills the server once in the middle (kill -9) and starts it
-again, to show that nothing is lost. DEMO_SECONDS sets how long it goes on (default 20).
+Fills a temporary database with a few dozen jobs and their runs of the last weeks (`demo_past`); starts `horarium serve`
+on it, a small receiver and two workers; defines sample jobs that fire every few seconds; prints each callback as it
+arrives, with how late it was; kills the server once in the middle (kill -9) and starts it again, to show that nothing
+is lost. In a terminal it then goes on until Ctrl-C, with the dashboard to look at. DEMO_SECONDS sets how long it goes
+on instead (elsewhere than in a terminal: 20). DEMO_SAMPLES=0 leaves out the jobs that fire every few seconds, which end
+after a minute anyhow.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -18,12 +23,21 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
+from demo_past import SAMPLES, write_past
+
+from horarium.client import ClaimedRun, Client, Worker
+from horarium.errors import Outage
+
 SECONDS = float(os.environ.get("DEMO_SECONDS", "20"))
+STAYS = "DEMO_SECONDS" not in os.environ and sys.stdout.isatty()
+SAMPLES_TOO = os.environ.get("DEMO_SAMPLES", "1") != "0"
+LONGEST_WORK = 3_600.0
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 arrived: list[tuple[str, str, float]] = []
@@ -44,6 +58,8 @@ class Receiver(BaseHTTPRequestHandler):
         if self.path == "/flaky" and run not in self.failed:
             self.failed.add(run)
             status = 503
+        if self.path == "/invoice-export":
+            status = 500
         print(
             f"  {datetime.now():%H:%M:%S.%f}"[:-3]
             + f"  {job:<22} fire {fire_at:%H:%M:%S}  attempt {self.headers['Horarium-Attempt']}"
@@ -91,7 +107,8 @@ def start_server(port: int, store: Path) -> subprocess.Popen[bytes]:
 
 def sample_jobs(receiver: str) -> list[dict[str, object]]:
     soon = datetime.now(UTC) + timedelta(seconds=4)
-    return [
+    over = {"ends_at": (datetime.now(UTC) + timedelta(seconds=min(SECONDS, 60) + 15)).isoformat()}
+    samples: list[dict[str, object]] = [
         {
             "name": "every-two-seconds",
             "trigger": {"type": "interval", "every_seconds": 2},
@@ -119,6 +136,32 @@ def sample_jobs(receiver: str) -> list[dict[str, object]]:
             "retry": {"attempts_max": 3, "backoff_seconds": 1},
         },
     ]
+    return [sample if sample["name"] == "once-in-4s" else {**sample, **over} for sample in samples]
+
+
+def perform(run: ClaimedRun) -> dict[str, int]:
+    """What the workers do: nothing, slowly, with a line for each step."""
+    sample = next((sample for sample in SAMPLES if sample.name == run.job), None)
+    end = time.monotonic() + min(sample.seconds if sample else 3.0, LONGEST_WORK)
+    done = 0
+    while time.monotonic() < end and not run.cancel_requested.wait(1.0):
+        done += 125
+        run.log(f"{done:,} items done")
+        with suppress(Outage):
+            run.heartbeat({"items": done})
+    return {"items": done}
+
+
+def start_workers(url: str) -> list[Worker]:
+    """Workers of two of the three queues; nobody serves the third. They wait out the kill, and need not say so."""
+    logging.getLogger("horarium.worker").setLevel(logging.CRITICAL)
+    workers = [
+        Worker(Client(url), [queue], perform, name=f"{queue}-a1", slots=2, grace_seconds=0, cancel_grace_seconds=0.5)
+        for queue in ("scoring", "media")
+    ]
+    for worker in workers:
+        threading.Thread(target=worker.run, daemon=True).start()
+    return workers
 
 
 def watch(seconds: float) -> None:
@@ -133,14 +176,19 @@ def main() -> int:
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         port, store = free_port(), Path(folder) / "demo.db"
+        there = f"http://127.0.0.1:{receiver.server_port}"
+        past = asyncio.run(write_past(store, time.time_ns() // 1_000, there))
         server = start_server(port, store)
+        workers = start_workers(f"http://127.0.0.1:{port}")
         try:
             api = f"http://127.0.0.1:{port}/api/v1"
-            print(f"Dashboard: http://127.0.0.1:{port}/  API: {api}  Swagger UI: http://127.0.0.1:{port}/swagger-ui\n")
-            for job in sample_jobs(f"http://127.0.0.1:{receiver.server_port}"):
+            print(f"Dashboard: http://127.0.0.1:{port}/  API: {api}  Swagger UI: http://127.0.0.1:{port}/swagger-ui")
+            print(f"  {past} jobs with their runs of the last weeks, and:\n")
+            for job in sample_jobs(there) if SAMPLES_TOO else []:
                 made = call("POST", f"{api}/jobs", job)
                 assert isinstance(made, dict)
                 print(f"  job {made['name']:<22} {made['words']}")
+            call("POST", f"{api}/jobs/recommendations-train/trigger")
             print("\nCallbacks as they arrive:")
             watch(SECONDS / 2)
             print("  -- kill -9 of the server, and a new one on the same file --", flush=True)
@@ -149,11 +197,23 @@ def main() -> int:
             server = start_server(port, store)
             watch(SECONDS / 2)
             summary(api)
+            if STAYS:
+                stay(port)
+        except KeyboardInterrupt:
+            print()
         finally:
+            for worker in workers:
+                worker.stop()
             server.send_signal(signal.SIGTERM)
             server.wait(timeout=40)
             receiver.shutdown()
     return 0
+
+
+def stay(port: int) -> None:
+    """Go on until Ctrl-C."""
+    print(f"\nThe dashboard stays at http://127.0.0.1:{port}/ until Ctrl-C.", flush=True)
+    threading.Event().wait()
 
 
 def summary(api: str) -> None:

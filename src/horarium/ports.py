@@ -36,6 +36,8 @@ Placeholders = Literal["$1", "%s"]
 
 BATCH_MAX = 1_000
 PAGE_MAX = 200
+QUEUES_MAX = 1_000
+"""Of how many queues a store tells the counts."""
 
 
 class JobFilter(Struct, frozen=True):
@@ -114,11 +116,12 @@ class QueueStats(Struct, frozen=True):
 
 class Stats(Struct, frozen=True):
     """Counts for /stats and /metrics. Finished runs are not counted: their number may be large. `jobs_enabled`: those
-    that are neither paused nor finished."""
+    that are neither paused nor finished. `queues_left_out`: how many queues there are beyond those told."""
 
     jobs: int
     jobs_enabled: int
     queues: tuple[QueueStats, ...]
+    queues_left_out: int = 0
 
 
 class Store(Protocol):
@@ -151,9 +154,11 @@ class Store(Protocol):
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Jobs by name, ascending, beginning after the name `after`."""
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        """Jobs that are not deleted and whose `next_fire_at` <= `until`, earliest first, then by id; and the earliest
-        `next_fire_at` beyond those returned, due or not."""
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        """Jobs that are not deleted and whose `next_fire_at` <= `until` (and > `after`, if given), earliest first, then
+        by id; and the earliest `next_fire_at` beyond those returned, due or not. Those up to `after` cost nothing."""
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         """Jobs that are not deleted and whose `planned_until` > `until`, each once; `next_after` is the store's own. At
@@ -167,7 +172,8 @@ class Store(Protocol):
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
         plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
         has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
-        `add_runs` would refuse is left out), records. A plan changes neither the job's id nor its name. With
+        `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be withdrawn),
+        each with what comes `along` with it, records. A plan changes neither the job's id nor its name. With
         `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
@@ -248,8 +254,8 @@ class Store(Protocol):
         """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
 
     async def stats(self, now: Instant) -> Stats:
-        """Counts by queue, by name, of queues with unfinished runs. Cost: at most proportional to these. Deleted
-        jobs are not counted."""
+        """Counts by queue, by name, of queues with unfinished runs: if there are more than `QUEUES_MAX`, of those in
+        which a due run has waited longest. Cost: at most proportional to these runs. Deleted jobs are not counted."""
 
 
 @runtime_checkable

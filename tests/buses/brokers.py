@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import aio_pika
 import aio_pika.abc
+import aio_pika.exceptions
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
@@ -39,6 +40,9 @@ class Workers(Broker, Protocol):
 
     def bus(self) -> Bus:
         """A bus on it."""
+
+    async def has_queues(self, job: str) -> bool:
+        """Whether a worker that makes nothing itself can begin: to wait for actions, and to report."""
 
     async def hang_up(self) -> None:
         """Let go of the worker's connections."""
@@ -80,6 +84,9 @@ class MemoryWorkers:
 
     async def delete_queues(self, job: str) -> None:
         self.broker.delete(job)
+
+    async def has_queues(self, job: str) -> bool:
+        return all((job, kind) in self.broker.queues for kind in KINDS)
 
 
 class RabbitWorkers:
@@ -167,6 +174,15 @@ class RabbitWorkers:
         for kind in KINDS:
             await channel.queue_delete(f"scheduler.job.{job}.{kind}")
 
+    async def has_queues(self, job: str) -> bool:
+        try:
+            await (await self.channel("exchange")).get_exchange(f"scheduler.job.{job}", ensure=True)
+            for kind in KINDS:
+                await (await self.channel("look")).get_queue(f"scheduler.job.{job}.{kind}", ensure=True)
+        except aio_pika.exceptions.ChannelNotFoundEntity:
+            return False
+        return True
+
 
 class NatsWorkers:
     """A NATS server, and workers that know streams and subjects alone."""
@@ -243,6 +259,13 @@ class NatsWorkers:
         for name in ("scheduler-actions", "scheduler-reports"):
             await stream.delete_stream(name)
 
+    async def has_queues(self, job: str) -> bool:
+        stream = await self.stream()
+        try:
+            return all([await stream.find_stream_name_by_subject(_subject(job, kind)) for kind in KINDS])
+        except NotFoundError:
+            return False
+
 
 class RedisWorkers:
     """A Redis, and workers that know streams and their fields alone."""
@@ -318,6 +341,10 @@ class RedisWorkers:
 
     async def delete_queues(self, job: str) -> None:
         await self.client().delete(*(f"scheduler.job.{job}.{kind}" for kind in KINDS))
+
+    async def has_queues(self, job: str) -> bool:
+        keys = [f"scheduler.job.{job}.{kind}" for kind in KINDS]
+        return int(await self.client().exists(*keys)) == len(keys)
 
 
 def _subject(job: str, kind: str) -> str:

@@ -134,6 +134,20 @@ async def test_a_run_goes_out_and_its_reports_end_it(bench_of: Begin) -> None:
     assert (ended.state, ended.result, ended.attempt) == (State.COMPLETED, b'{"rows":3}', 1)
 
 
+async def test_the_queues_of_a_job_are_there_before_its_first_run_and_again_after_their_deletion(
+    bench_of: Begin,
+) -> None:
+    """A worker that only consumes may be started before anything is due."""
+    bench = await bench_of()
+    await bench.define()
+    await until(lambda: bench.workers.has_queues(bench.job), what="the queues of a job without runs")
+    await bench.workers.delete_queues(bench.job)
+    run = await bench.scheduler.trigger_job(bench.job)
+    await bench.say("status", await bench.action(), status="completed")
+    await bench.until(run.id, lambda run: run.finished)
+    assert await bench.workers.has_queues(bench.job)
+
+
 async def test_a_failure_is_retried_under_a_new_token(bench_of: Begin) -> None:
     bench = await bench_of()
     run = await bench.begin()

@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from click.testing import CliRunner
 from pymongo import MongoClient
 
 from horarium.cli import cli
+from horarium.clock import to_datetime
 from horarium.doors.scrape_jobs import job_id
+from horarium.model import Cause
+from horarium.ports import RunFilter
+from tests.buses.conftest import redis_server as redis_server
 from tests.doors.conftest import House
 from tests.servers.mongo import Mongo
+from tests.servers.redis import Redis
 from tests.stores.conftest import mongo as mongo
+from tests.waiting import until
 
 SCHEDULE_ID = "65ab5fa0c0ffee0123456789"
 URL = "https://example.com/a"
@@ -64,9 +71,40 @@ async def test_schedules_keep_their_ids(house: House, mongo: Mongo, before: Any)
     fields = ("name", "rrule", "callback_url", "method", "headers", "body")
     assert shown == {"id": SCHEDULE_ID, **{field: good[field] for field in fields}}
     pending = (await house.runtime.operations.jobs.fires(SCHEDULE_ID, 1))[0][0]
-    assert (pending.hour, pending.minute, pending.second) == (8, 30, 1), "its phase is that of its creation"
+    assert (pending.hour, pending.minute, pending.second) == (8, 30, 0), "its phase is that of its creation"
     again = await command(house, "door", "import", "rrule-scheduler", url_of(mongo), status=1)
     assert (again["created"], again["unchanged"]) == (0, 1)
+
+
+async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mongo: Mongo, before: Any) -> None:
+    """Its documents as the system itself writes them: without an instant of creation."""
+    from bson import ObjectId
+
+    house.token = house.sign()
+    minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
+    rule = f"DTSTART:{minute:%Y%m%dT%H%M%SZ}\nRRULE:FREQ=HOURLY"
+    hourly, over, plain = ObjectId(), ObjectId(), ObjectId(SCHEDULE_ID)
+    call = {"name": "n", "callback_url": "http://127.0.0.1:9/"}
+    before.schedules.insert_many(
+        [
+            {"_id": hourly, "rrule": rule, **call},
+            {"_id": over, "rrule": "DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=3", **call},
+            {"_id": plain, "rrule": "FREQ=DAILY", **call},
+        ]
+    )
+    status = [{"status": "ready_queue", "message": "Event pre-queued for ready queue", "time": minute}]
+    times = (minute + timedelta(hours=1), minute + timedelta(hours=9))
+    before.events.insert_many([{"schedule_id": str(hourly), "run_time": at, "status": status} for at in times])
+    kept = [list(before[name].find()) for name in ("schedules", "events")]
+    done = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
+    assert (done["created"], done["over"], done["runs"], done["failed"]) == (2, 1, 1, 0)
+    runs = (await house.runtime.operations.store.list_runs(RunFilter(job=str(hourly)), None, 10)).items
+    assert [to_datetime(run.fire_at) for run in runs if run.cause is Cause.BACKFILL] == [times[0]]
+    (first,), _ = await house.runtime.operations.jobs.fires(SCHEDULE_ID, 1)
+    assert f"{first:%H%M%S}" == f"{plain.generation_time:%H%M%S}", "in the phase of its id"
+    again = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 2, 0)
+    assert [list(before[name].find()) for name in ("schedules", "events")] == kept, "it is only read"
 
 
 async def test_jobs_of_a_bus_are_taken_over(house: House, mongo: Mongo, before: Any) -> None:
@@ -79,6 +117,51 @@ async def test_jobs_of_a_bus_are_taken_over(house: House, mongo: Mongo, before: 
     assert (done["created"], done["failed"]) == (1, 0)
     shown = (await house.ask("GET", "/api/jobs/my%20job")).json
     assert (shown["nextRunAt"], shown["interval"], shown["heartbeatTimeout"]) == ("2099-01-01T00:00:00Z", 60_000, 5_000)
+
+
+async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo: Mongo, before: Any) -> None:
+    house.token = house.sign()
+    missed = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=90)
+    before.jobs.insert_many(
+        [
+            {"_id": "late", "enabled": True, "nextRunAt": missed, "interval": 3_600_000},
+            {"_id": "once", "enabled": True, "nextRunAt": missed, "interval": 0},
+            {"_id": "off", "enabled": False, "nextRunAt": missed, "interval": 3_600_000},
+        ]
+    )
+    done = await command(house, "door", "import", "simple-scheduler", url_of(mongo))
+    assert (done["created"], done["runs"], done["failed"]) == (3, 1, 0)
+
+    async def both_ran() -> bool:
+        return {run["jobName"] for run in (await house.ask("GET", "/api/runs")).json or []} == {"late", "once"}
+
+    await until(both_ran)
+    again = await command(house, "door", "import", "simple-scheduler", url_of(mongo))
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 3, 0)
+    runs = (await house.ask("GET", "/api/runs")).json
+    assert sorted(run["jobName"] for run in runs) == ["late", "once"]
+    created = {run["jobName"]: datetime.fromisoformat(run["createdTime"]) for run in runs}
+    assert created["late"] == missed, "it bears the instant at which it was due"
+
+
+@pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])
+async def test_scrape_jobs_are_taken_over_from_their_redis(house: House, redis_server: Redis) -> None:
+    client = redis.Redis(port=redis_server.port, decode_responses=True)
+    stored = {"id": job_id(URL), "url": URL, "interval_s": 60, "meta": {"k": "v"}}
+    client.hset("scraper:jobs", mapping={job_id(URL): json.dumps(stored)})
+    client.hset("scraper:jobs", job_id(URL + "b"), json.dumps({"id": job_id(URL + "b"), "url": URL + "b"}))
+    client.zadd("scraper:schedule", {job_id(URL): 1.0})
+    client.lpush("scraper:ready", job_id(URL + "b"))
+    before = {key: client.dump(key) for key in client.scan_iter("scraper:*")}
+    source = f"redis://127.0.0.1:{redis_server.port}/0"
+    done = await command(house, "door", "import", "scrape-scheduler", source)
+    assert (done["created"], done["failed"]) == (2, 0)
+    again = await command(house, "door", "import", "scrape-scheduler", source)
+    assert (again["created"], again["updated"], again["unchanged"]) == (0, 0, 2)
+    listed = await command(house, "door", "scrape-scheduler", "job", "list")
+    assert {one["url"]: one["interval_s"] for one in listed} == {URL: 60, URL + "b": 300}
+    assert {key: client.dump(key) for key in client.scan_iter("scraper:*")} == before, "it is only read"
+    client.close()
 
 
 @pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from horarium.clock import DAY, SECOND, to_instant
 from tests.blackbox.outside import Receiver
 from tests.doors.conftest import House
 from tests.waiting import until
@@ -86,6 +87,10 @@ async def test_rules_that_are_taken_come_back_as_they_were_sent(house: House, rr
         ({**GOOD, "callback_url": ""}, (422, failed("Invalid callback URL format"))),
         ({**GOOD, "callback_url": "example.com/x"}, (422, failed("Invalid callback URL format"))),
         ({**GOOD, "callback_url": "ftp://x/y"}, (422, failed("Invalid callback URL format"))),
+        ({**GOOD, "callback_url": "http://x/%zz"}, (422, failed("Invalid callback URL format"))),
+        ({**GOOD, "created_at": ""}, (400, UNREADABLE)),
+        ({**GOOD, "name": "n" * 201}, (422, failed("name: expected str of length <= 200"))),
+        ({**GOOD, "method": "get"}, (422, failed("method: expected a method in capitals, such as POST"))),
     ],
 )
 async def test_what_is_wrong_is_refused_as_it_was(house: House, body: Any, answer: tuple[int, Any]) -> None:
@@ -179,6 +184,28 @@ async def test_an_occurrence_is_called_and_keeps_its_id(house: House) -> None:
         )
     finally:
         receiver.close()
+
+
+async def test_nothing_is_called_at_the_creation_of_a_schedule(house: House) -> None:
+    id = await create(house)
+    path = f"/api/schedules/{id}/events"
+    assert (await house.ask("GET", f"{path}/pending")).json["events"] is None
+    job = await house.runtime.operations.jobs.get_job(id)
+    (begun, next_day), _ = await house.runtime.operations.jobs.fires(id, 2)
+    assert 0 <= job.created_at + DAY - to_instant(begun) < SECOND, "a day later, in the phase of its creation"
+    assert (next_day - begun).days == 1
+    counting = await create(house, rrule="FREQ=DAILY;COUNT=2")
+    fires, _ = await house.runtime.operations.jobs.fires(counting, 5)
+    assert len(fires) >= 1
+    done = (200, {"message": "Schedule updated successfully."})
+    assert (await house.ask("PUT", f"/api/schedules/{id}", {"rrule": "FREQ=HOURLY;COUNT=1"})).said == done
+    (only,), _ = await house.runtime.operations.jobs.fires(id, 5)
+    assert to_instant(only) > job.created_at
+
+
+async def test_headers_of_the_connection_are_taken_and_left_out(house: House) -> None:
+    id = await create(house, headers={"Host": "other", "content-length": "5", "Connection": "close", "X-A": "b"})
+    assert (await house.ask("GET", f"/api/schedules/{id}")).json["headers"] == {"X-A": "b"}
 
 
 async def test_a_failing_endpoint_is_called_three_times(house: House) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from horarium.model import run_id
+from horarium.testing.values import a_run
 from tests.doors.conftest import House
 from tests.waiting import PATIENCE, until
 
@@ -181,6 +183,16 @@ async def test_the_next_run_starts_while_the_first_one_runs(door: House) -> None
     first = await action(door)
     say(door, first, "running")
     assert (await action(door))["runId"] != first["runId"]
+
+
+async def test_what_is_planned_ahead_is_no_run_yet(door: House) -> None:
+    await define(door, nextRunAt=FAR)
+    job = await door.runtime.operations.jobs.get_job("life")
+    assert job.next_fire_at is not None
+    ahead = a_run(of=job, id=run_id(job.id, job.next_fire_at), fire_at=job.next_fire_at, due_at=job.next_fire_at)
+    assert await door.runtime.operations.store.add_runs([ahead]) == [True]
+    assert (await door.ask("GET", "/api/runs")).said == (200, None)
+    assert (await door.ask("GET", "/api/runs?JobName=life&Status=pending")).said == (200, None)
 
 
 async def test_a_failure_is_final(door: House) -> None:

@@ -63,12 +63,11 @@ def url() -> Iterator[str]:
 
 
 class TestOldCockroachStore(StoreContract):
-    """The contract, but for three tests: two need a query of gates that 20.1 can't parse (a recursive, correlated CTE),
-    and one looks, from a second connection, for runs whose transaction is open, for which a reader waits here."""
+    """The contract, but for two tests: they need a query of gates that 20.1 can't parse (a recursive, correlated
+    CTE)."""
 
     test_what_stands_behind_many_that_are_held_back_is_claimed_in_order = None  # type: ignore[assignment]
     test_many_jobs_in_order_have_their_first_runs_claimed_in_order = None  # type: ignore[assignment]
-    test_runs_of_a_transaction_exist_once_it_commits = None  # type: ignore[assignment]
 
     @pytest.fixture(autouse=True)
     def _database(self, url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import DAY, SECOND, Instant
+from horarium.clock import DAY, SECOND, Instant, to_text
 from horarium.model import Cause, Node, Plan, Run, State
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
@@ -28,6 +28,16 @@ def a_planner(setting: Setting, **options: Any) -> Planner:
 
 async def runs(setting: Setting) -> list[Run]:
     return list(reversed((await setting.store.list_runs(RunFilter(), None, 200)).items))
+
+
+async def late_runs(setting: Setting, job: str) -> list[Run]:
+    found: list[Run] = []
+    after: str | None = None
+    while True:
+        page = await setting.store.list_runs(RunFilter(job=job), after, 1_000)
+        found += (run for run in page.items if run.cause is Cause.CATCH_UP)
+        if (after := page.next_after) is None:
+            return found
 
 
 async def step_for(planner: Planner, setting: Setting, seconds: int) -> None:
@@ -124,6 +134,49 @@ async def test_a_planner_leaves_what_is_beyond_its_limit_to_others(setting: Sett
     assert len(await runs(setting)) == 2
     await planner.step(now)
     assert len(await runs(setting)) == 3
+
+
+async def test_what_is_on_time_goes_first_though_more_is_late_than_a_step_takes(setting: Setting) -> None:
+    for number in range(6):
+        await setting.add_job(f"late-{number}", every=900)
+    now = START + 5_000 * SECOND
+    await setting.add_job("punctual", every=5_000)
+    planner = a_planner(setting, jobs_max=2)
+    await planner.step(now)
+    pending = [run for run in await runs(setting) if run.state is State.PENDING]
+    assert [run.job for run in pending if run.cause is Cause.SCHEDULE] == ["punctual"]
+    while await planner.step(now) == now:
+        pass
+    assert {run.job for run in await runs(setting)} == {"punctual", *(f"late-{number}" for number in range(6))}
+
+
+async def test_a_job_that_missed_one_fire_time_waits_for_none_that_missed_a_thousand(setting: Setting) -> None:
+    for number in range(4):
+        await setting.add_job(f"often-{number}", every=1, catch_up=CatchUp(CatchUpPolicy.ALL))
+    await setting.add_job("once", trigger={"type": "once", "at": to_text(START + 3_000 * SECOND)})
+    now = START + 4_000 * SECOND
+    planner = a_planner(setting, jobs_max=2)
+    while await planner.step(now) == now:
+        pass
+    (once,) = (await setting.store.list_runs(RunFilter(job="once"), None, 10)).items
+    assert once.due_at - now < 12 * SECOND
+    late = [run.due_at for job in range(4) for run in await late_runs(setting, f"often-{job}")]
+    assert len(late) == 4 * 998
+    assert max(late) - now > 40 * SECOND
+
+
+async def test_jobs_that_cannot_be_planned_keep_no_other_from_it_however_many_they_are(setting: Setting) -> None:
+    broken = await setting.add_job("broken-0")
+    for number in range(5):
+        id = f"broken-{number + 1}"
+        await setting.store.add_jobs([replace(broken, name=id, id=id, trigger={"type": "nothing"})])
+    setting.clock.advance(100)
+    await setting.add_job("good")
+    planner = a_planner(setting, jobs_max=2)
+    now = START + 200 * SECOND
+    for _ in range(10):
+        await planner.step(now)
+    assert "good" in {run.job for run in await runs(setting)}
 
 
 async def test_a_job_that_cannot_be_planned_keeps_no_other_from_it(setting: Setting) -> None:

@@ -81,9 +81,11 @@ class PlansRunsBeforeWithdrawals(MemoryStore):
 
 
 class WithdrawsWhatRuns(MemoryStore):
-    def _withdraw(self, read: Run) -> None:
-        if (run := self._space.runs.get(read.id)) is not None:
+    def _withdraw(self, read: Run) -> bool:
+        run = self._space.runs.get(read.id)
+        if run is not None:
             self._space.forget_run(run)
+        return run is not None
 
 
 class ForgetsFireTimesOfFinishedRuns(MemoryStore):
@@ -217,8 +219,10 @@ class RescuesTooLate(MemoryStore):
 
 
 class PlansTooLate(MemoryStore):
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await super().due_jobs(until - 1, limit)
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await super().due_jobs(until - 1, limit, after)
 
 
 class ListsTheCursorAgain(MemoryStore):

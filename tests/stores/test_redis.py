@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from redis.asyncio import Redis as Client
 
 from horarium.model import Job, Run, RunChange, State
-from horarium.ports import Store
+from horarium.ports import Page, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
+from horarium.stores.redis.store import LOOKS_MAX
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_job, a_run, completed
@@ -128,3 +129,24 @@ async def test_what_is_held_back_is_claimed_as_the_memory_store_does(server: Red
             [*ended, *called_off], NOW
         )
     await store.close()
+
+
+async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server: Redis) -> None:
+    namespace = secrets.token_hex(8)
+    store = RedisStore(server.url, namespace=namespace)
+    await store.open()
+    rare = [a_run(n, queue="rare") for n in range(3)]
+    often = [a_run(n, queue="often") for n in range(10, LOOKS_MAX + 2_100)]
+    for start in range(0, len(often), 1_000):
+        await store.add_runs([*often[start : start + 1_000], *rare])
+    async with Client.from_url(server.url, protocol=2) as client:
+        keys = [f"horarium:{{{namespace}}}:{name}" for name in ("in:rare", "in:often", "queued")]
+        assert await client.delete(*keys) == 3
+        where = RunFilter(queue="rare")
+        assert (await store.list_runs(where, None, 10)).items == (), "found by looking at all runs, page by page"
+        again = RedisStore(server.url, namespace=namespace)
+        await again.open()
+        assert await again.list_runs(where, None, 10) == Page(tuple(rare[::-1]))
+        assert await client.zcard(keys[1]) == len(often)
+    await store.close()
+    await again.close()

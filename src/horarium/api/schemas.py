@@ -393,12 +393,14 @@ class QueueView(Struct):
 
 
 class StatsView(Struct):
-    """Counts of what is not finished."""
+    """Counts of what is not finished. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due
+    runs have waited longest."""
 
     jobs: int
     jobs_enabled: int
     queues: list[QueueView]
     workers_waiting: int
+    queues_left_out: int = 0
 
 
 class Alive(Struct):

@@ -88,7 +88,7 @@ class System:
             QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
             for one in stats.queues
         ]
-        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting))
+        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting, stats.queues_left_out))
 
     async def upcoming(self, call: Call) -> Answer:
         query: UpcomingQuery = call.query

@@ -34,7 +34,8 @@ class MemoryBroker:
 
     def put(self, job: str, kind: str, body: bytes) -> bool:
         """Put a message on a queue. False: it is full."""
-        queue = self.queues.setdefault((job, kind), deque())
+        self.declare(job)
+        queue = self.queues[job, kind]
         if len(queue) >= QUEUE_MAX:
             return False
         queue.append(body)
@@ -42,6 +43,11 @@ class MemoryBroker:
         arrivals.set()
         self.tell(job, kind)
         return True
+
+    def declare(self, job: str) -> None:
+        """Make what a job lacks of its queues."""
+        for each in ("action", *KINDS):
+            self.queues.setdefault((job, each), deque())
 
     def give_back(self, job: str, kind: str, body: bytes) -> None:
         """Put a message at the head of its queue again."""
@@ -162,6 +168,7 @@ class MemoryBus(Link):
     def _listen_to_all(self) -> None:
         self.broker.unlisten(self._pull)
         for job in sorted(self._interest.jobs):
+            self.broker.declare(job)
             for kind in KINDS:
                 self.broker.listen((job, kind), self._pull)
         self._pull()

@@ -223,6 +223,10 @@ class RedisBus(Link):
             pipe = reader.pipeline(transaction=False)
             for key in part:
                 pipe.xgroup_create(key, GROUP, id="0", mkstream=True)
+            for key in {key.rpartition(".")[0] for key in part}:
+                # A stream of actions with nothing on it: a worker may make its group before the first one comes.
+                pipe.xgroup_create(f"{key}.action", GROUP, id="0", mkstream=True)
+                pipe.xgroup_destroy(f"{key}.action", GROUP)
             for answer in await pipe.execute(raise_on_error=False):
                 if isinstance(answer, Exception) and "BUSYGROUP" not in str(answer):
                     raise answer

@@ -7,7 +7,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,10 @@ from horarium.cli.output import Column, print_json, print_json_list, print_table
 from horarium.cli.shell import FAILED, Lazy, connect, server_options
 
 if TYPE_CHECKING:
+    from horarium.client import Client
     from horarium.doors.scrape_jobs import Listed
+    from horarium.doors.stored import Found
+    from horarium.server.config import Settings
 
 COLUMNS = (
     Column("id", whole=True), Column("url"), Column("interval_s", title="interval"),
@@ -60,34 +64,82 @@ scrape_job = Lazy(
 )
 
 
-def _import(url: str, api_key: str | None, definitions: Iterable[Any], refused: dict[str, str], as_json: bool) -> None:
+def _import(url: str, api_key: str | None, found: Iterable[Found], as_json: bool) -> None:
     """Put them all, and say what became of them."""
-    counts: Counter[str] = Counter(created=0, updated=0, unchanged=0)
-    errors = dict(refused)
+    from horarium.doors.stored import as_json as written
+
+    jobs = list(found)
+    counts: Counter[str] = Counter(created=0, updated=0, unchanged=0, over=sum(job.over for job in jobs))
+    errors = {job.name: job.refused for job in jobs if job.refused}
+    owed, runs = {}, 0
     with connect(url, api_key) as client:
-        for imported in client.import_jobs(definitions):
-            if imported.error is None:
-                counts[imported.outcome] += 1
-            else:
+        there = _there(client)
+        wanted = []
+        for job in jobs:
+            if job.definition is None or job.over:
+                continue
+            if there.get(job.definition.name) == _identity(job.definition.labels, bool(job.definition.enabled)):
+                counts["unchanged"] += 1
+                continue
+            owed[job.definition.name] = job.owed
+            wanted.append(written(job.definition))
+        for imported in client.import_jobs(wanted):
+            if imported.error is not None:
                 errors[imported.name] = imported.error.message
+                continue
+            counts[imported.outcome] += 1
+            if imported.outcome == "created":
+                runs += _make_up(client, imported.name, owed[imported.name])
+    _say_imported({**counts, "runs": runs}, errors, as_json)
+
+
+def _there(client: Client) -> dict[str, tuple[str, bool]]:
+    """The jobs of simple-scheduler that are here, as they were sent: a one-off job that was due gets a new instant each
+    time, and must not run again for that."""
+    from horarium.doors.simple_jobs import LABEL, NAME
+
+    jobs = client.list_jobs(labels={LABEL: NAME}, finished=None)
+    return {job.name: _identity(job.labels, job.enabled) for job in jobs}
+
+
+def _identity(labels: Mapping[str, str], enabled: bool) -> tuple[str, bool]:
+    from horarium.doors.simple_jobs import SENT
+
+    return labels.get(SENT, ""), enabled
+
+
+def _make_up(client: Client, name: str, owed: Iterable[int]) -> int:
+    """Runs for what the other system had not come to; how many."""
+    from horarium.clock import to_datetime
+
+    starts = map(to_datetime, owed)
+    return sum(len(client.backfill_job(name, start, start + timedelta(milliseconds=1))) for start in starts)
+
+
+def _say_imported(counts: Mapping[str, int], errors: Mapping[str, str], as_json: bool) -> None:
     if as_json:
         failed = [{"job": name, "error": why} for name, why in errors.items()]
         print_json({**counts, "failed": len(errors), "errors": failed})
     else:
         for name, why in errors.items():
             say(f"Error: {name}: {why}", err=True)
-        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        say(f"{said}, {len(errors)} failed.")
+        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if outcome != "runs")
+        say(f"{said}, {len(errors)} failed; {counts['runs']} runs that were owed.")
     if errors:
         sys.exit(FAILED)
 
 
-def _definitions(listed: Iterable[Listed]) -> list[dict[str, Any]]:
-    """As the settings of the caller's environment say."""
-    from horarium.doors.scrape_jobs import definition
+def _settings() -> Settings:
+    """As the caller's environment says."""
     from horarium.server.sources import load_settings
 
-    settings = load_settings({}, os.environ, os.environ.get("HORARIUM_CONFIG"))
+    return load_settings({}, os.environ, os.environ.get("HORARIUM_CONFIG"))
+
+
+def _definitions(listed: Iterable[Listed]) -> list[dict[str, Any]]:
+    from horarium.doors.scrape_jobs import definition
+
+    settings = _settings()
     interval, jitter = settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds
     return [definition(each, interval, jitter) for each in listed]
 
@@ -120,17 +172,21 @@ def import_stored(system: str, source: str, bus: str, url: str, api_key: str | N
 
     now = time.time_ns() // 1000
     if system == "scrape-scheduler":
-        listed = stored.scrape_jobs_of(source)
-        _import(url, api_key, _definitions(listed), {}, as_json)
-        return
-    reading = (
-        stored.rrule_schedules_of(source, now)
-        if system == "rrule-scheduler"
-        else stored.simple_jobs_of(source, bus, now)
-    )
-    found = asyncio.run(reading)
-    good = [stored.as_json(job) for _, job in found if not isinstance(job, str)]
-    _import(url, api_key, good, {name: why for name, why in found if isinstance(why, str)}, as_json)
+        found = _listed_jobs(source)
+    elif system == "rrule-scheduler":
+        found = asyncio.run(stored.rrule_schedules_of(source, now))
+    else:
+        enforce = _settings().simple_scheduler_enforce_concurrency
+        found = asyncio.run(stored.simple_jobs_of(source, bus, enforce, now))
+    _import(url, api_key, found, as_json)
+
+
+def _listed_jobs(source: str) -> list[Found]:
+    from horarium.doors.stored import Found, scrape_jobs_of
+    from horarium.wire.definitions import read_definition
+
+    wanted = _definitions(scrape_jobs_of(source))
+    return [Found(job["name"], read_definition(job)) for job in wanted]
 
 
 @click.command(
@@ -179,10 +235,7 @@ def add_scrape_job(
 @click.option("--file", "file", required=True, metavar="FILE", help="The jobs.json.")
 @server_options
 def import_scrape_jobs(file: str, url: str, api_key: str | None, as_json: bool) -> None:
-    from horarium.doors import stored
-
-    listed = stored.scrape_jobs_of(file)
-    _import(url, api_key, _definitions(listed), {}, as_json)
+    _import(url, api_key, _listed_jobs(file), as_json)
 
 
 @click.command("list", help="List scrape jobs.\n\n\b\nExample:\n  horarium door scrape-scheduler job list --limit 20")

@@ -56,6 +56,16 @@ class Activity:
                     summed[start].add(counted)
         return [_bar(start, summed[start]) for start in starts]
 
+    def lateness(self, now: Instant, span: Instant) -> tuple[int | None, int | None]:
+        """What 50 and 99 of 100 attempts of the last `span` began within, of what was read last."""
+        whole = Minute()
+        for minutes in (self._stood, self._recent, self._tally.minutes):
+            for minute, counted in minutes.items():
+                if minute >= now - span:
+                    whole.add(counted)
+        bar = _bar(now, whole)
+        return bar.late_half, bar.late_most
+
     async def _read(self, now: Instant) -> None:
         since = max(self._stood_until, now - DAY - HOUR, 0)
         found: dict[Instant, Minute] = {}

@@ -10,13 +10,16 @@ from horarium.api.app import Entrance
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site, routes
+from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.calendar import Calendar
+from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
 from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
+from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.system import SystemPages
 from horarium.services.tallies import Tally
@@ -38,7 +41,10 @@ def pages_of(
         *JobPages(operations).pages(),
         *Editing(operations).pages(),
         *Runs(operations).pages(),
+        *BulkRuns(operations).pages(),
+        *RunPages(operations).pages(),
         *Calendar(operations).pages(),
+        *Channels(operations).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
         *Entry(entrance.keys, sessions, entrance.news, people).pages(),
         *(() if people is None else IssuerEntry(entrance, sessions, people, public_url).pages()),

@@ -14,9 +14,9 @@ from msgspec import Struct
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
 from horarium.dashboard.marks import LATE, LATE_AFTER, LOST, Mark, failures_in_a_row, first_line, mark_of
-from horarium.model import Node, Run, State
+from horarium.model import Job, Node, Run, State
 from horarium.operations.facade import Operations
-from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
+from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
 
 FAILED_STATES = frozenset({State.FAILED})
 PENDING_STATES = frozenset({State.PENDING})
@@ -49,15 +49,25 @@ class Attention(Struct, frozen=True):
     troubles: tuple[Trouble, ...]
     stats: Stats
     nodes: tuple[Node, ...]
+    paused: Page[Job]
 
     def of_kind(self, kind: str) -> list[Trouble]:
         """Those of one kind."""
         return [trouble for trouble in self.troubles if trouble.kind == kind]
 
     @property
+    def paused_words(self) -> str:
+        """How many jobs are paused, as far as they are counted."""
+        return f"{len(self.paused.items)}{'+' if self.paused.next_after is not None else ''}"
+
+    @property
     def by_job(self) -> dict[str, Trouble]:
         """The worst of each job."""
-        return {trouble.job: trouble for trouble in reversed(self.troubles) if trouble.job is not None}
+        found: dict[str, Trouble] = {}
+        for trouble in self.troubles:
+            if trouble.job is not None:
+                found.setdefault(trouble.job, trouble)
+        return found
 
 
 class Watching:
@@ -80,18 +90,23 @@ class Watching:
 
     async def _look(self) -> Attention:
         operations, now = self._operations, self._operations.clock.now()
-        stats, nodes, failing, late = await asyncio.gather(
-            operations.stats(), operations.nodes(), self._failing(now), self._late(now)
+        paused = JobFilter(enabled=False, finished=False)
+        stats, nodes, failing, late, resting = await asyncio.gather(
+            operations.stats(),
+            operations.nodes(),
+            self._failing(now),
+            self._late(now),
+            operations.store.list_jobs(paused, None, PAGE_MAX),
         )
         troubles = [*failing, *_lost(nodes, now), *_unserved(stats.queues, now), *late]
-        return Attention(tuple(troubles), stats, tuple(nodes))
+        return Attention(tuple(troubles), stats, tuple(nodes), resting)
 
     async def _failing(self, now: Instant) -> list[Trouble]:
         where = RunFilter(states=FAILED_STATES, since=max(now - LOOKED_BACK, 0))
         page = await self._operations.store.list_runs(where, None, PAGE_MAX)
         names = list(dict.fromkeys(run.job for run in page.items if run.job is not None))[:JOBS_SHOWN_MAX]
-        lasts = await asyncio.gather(*(last_runs(self._operations, name, LAST_RUNS) for name in names))
-        found = [_failing(name, runs, now) for name, runs in zip(names, lasts, strict=True)]
+        lasts = await last_runs_of(self._operations, names, LAST_RUNS)
+        found = [_failing(name, runs, now) for name, runs in lasts.items()]
         return sorted((one for one in found if one), key=lambda one: -failures_in_a_row(one.runs))
 
     async def _late(self, now: Instant) -> list[Trouble]:
@@ -106,9 +121,18 @@ class Watching:
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
     """The newest runs of a job whose time has come, newest first."""
-    now = operations.clock.now()
-    page = await operations.store.list_runs(RunFilter(job=job, until=now + 1), None, count)
-    return page.items
+    return (await last_runs_of(operations, [job], count))[job]
+
+
+async def last_runs_of(
+    operations: Operations, jobs: Sequence[str], count: int, since: Instant | None = None, until: Instant | None = None
+) -> dict[str, tuple[Run, ...]]:
+    """Of each of these jobs the newest runs whose time has come, newest first."""
+    end = operations.clock.now() + 1 if until is None else until
+    pages = await asyncio.gather(
+        *(operations.store.list_runs(RunFilter(job=job, since=since, until=end), None, count) for job in jobs)
+    )
+    return {job: page.items for job, page in zip(jobs, pages, strict=True)}
 
 
 def _failing(name: str, runs: Sequence[Run], now: Instant) -> Trouble | None:

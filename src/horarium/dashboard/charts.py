@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import MINUTE, SECOND, Instant
 from horarium.dashboard.activity import Bar
-from horarium.dashboard.formats import MILLISECOND, duration, local, span
+from horarium.dashboard.formats import MILLISECOND, day_text, duration, local, span
 from horarium.model import Run, State
 
-LEFT = 4.5
-"""Percent of the width that the labels of the axis take."""
 BARS_HEIGHT = 86.0
 BARS_TOP = 21.0
-LATE_MIN, LATE_MAX = 10 * MILLISECOND, 10 * SECOND
-LATE_HEIGHT = 80.0
+LATE_MIN, LATE_MAX = MILLISECOND, 10 * SECOND
+LATE_TOP, LATE_HEIGHT = 8.0, 80.0
+LATE_LABELS = ((MILLISECOND, "1 ms"), (10 * MILLISECOND, "10 ms"), (100 * MILLISECOND, "100 ms"), (SECOND, "1 s"),
+               (10 * SECOND, "10 s"))  # fmt: skip
 DOTS_TOP, DOTS_HEIGHT = 12.0, 88.5
 
 
@@ -39,12 +39,32 @@ class Label(Struct, frozen=True):
     text: str
 
 
+class Spoken(Struct, frozen=True):
+    """What a chart says at each of its places, under the pointer or by the arrow keys, a line for each: where they lie,
+    in percent; the words; and where Enter leads, if anywhere."""
+
+    at: str
+    words: str
+    links: str = ""
+
+
 class BarChart(Struct, frozen=True):
     """Bars of what happened, step by step."""
 
     rects: tuple[Rect, ...]
     lines: tuple[Label, ...]
     ticks: tuple[Label, ...]
+    spoken: Spoken
+
+
+class LateChart(Struct, frozen=True):
+    """How late attempts began, on a logarithmic axis: the points of two lines in a box of 1000 by LATE_HEIGHT."""
+
+    half: str
+    most: str
+    lines: tuple[Label, ...]
+    ticks: tuple[Label, ...]
+    spoken: Spoken
 
 
 class Dot(Struct, frozen=True):
@@ -64,6 +84,7 @@ class DotChart(Struct, frozen=True):
     median_y: float
     top: str
     words: str
+    spoken: Spoken
 
 
 def _nice(most: int) -> int:
@@ -78,7 +99,7 @@ def _nice(most: int) -> int:
 def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
     """The bars, with three lines and five times below."""
     top = _nice(max((bar.total for bar in bars), default=0) or 2)
-    width = (100 - LEFT) / max(len(bars), 1)
+    width = 100 / max(len(bars), 1)
     rects: list[Rect] = []
     for place, bar in enumerate(bars):
         y = BARS_TOP + BARS_HEIGHT
@@ -86,36 +107,70 @@ def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
             if count:
                 height = max(BARS_HEIGHT * count / top, 1.5)
                 y -= height
-                rects.append(
-                    Rect(kind, round(LEFT + place * width, 2), round(y, 1), round(width * 0.75, 2), round(height, 1))
-                )
+                rects.append(Rect(kind, round(place * width, 2), round(y, 1), round(width * 0.75, 2), round(height, 1)))
     lines = tuple(
         Label(0, BARS_TOP + BARS_HEIGHT * (1 - share), f"{round(top * share):,}") for share in (1.0, 0.5, 0.0)
     )
-    marks = range(0, len(bars), max(len(bars) // 4, 1))
-    ticks = tuple(
-        Label(round(LEFT + place * width, 2), 126, f"{local(bars[place].start, zone):%H:%M}") for place in marks
+    words = [
+        f"{_span_of(bar.start, step, zone)}: {bar.ok:,} completed, {bar.failed:,} failed, {bar.missed:,} missed"
+        for bar in bars
+    ]
+    return BarChart(tuple(rects), lines, _ticks(bars, zone, 126), _spoken(bars, words))
+
+
+def _ticks(bars: Sequence[Bar], zone: str, y: float) -> tuple[Label, ...]:
+    """Four times below a chart; where it ends is now."""
+    width = 100 / max(len(bars), 1)
+    return tuple(
+        Label(round(place * width, 2), y, f"{local(bars[place].start, zone):%H:%M}")
+        for place in range(0, len(bars), max(len(bars) // 4, 1))
     )
-    return BarChart(tuple(rects), lines, ticks)
 
 
-def late_lines(bars: Sequence[Bar]) -> tuple[str, str]:
-    """The points of the median and of the 99th percentile, on a logarithmic axis from 10 ms to 10 s."""
-    return _points([bar.late_half for bar in bars]), _points([bar.late_most for bar in bars])
+def _span_of(start: Instant, step: Instant, zone: str) -> str:
+    begin = f"{local(start, zone):%H:%M}"
+    return begin if step <= MINUTE else f"{begin} to {local(start + step, zone):%H:%M}"
+
+
+def _spoken(bars: Sequence[Bar], words: Sequence[str]) -> Spoken:
+    width = 100 / max(len(bars), 1)
+    return Spoken(" ".join(f"{(place + 0.375) * width:.2f}" for place in range(len(bars))), "\n".join(words))
+
+
+def late_chart(bars: Sequence[Bar], step: Instant, zone: str) -> LateChart:
+    """The median and the 99th percentile."""
+    words = [
+        f"{_span_of(bar.start, step, zone)}: "
+        + (
+            "nothing began"
+            if bar.late_half is None
+            else f"half within {duration(bar.late_half)}, 99 of 100 within {duration(bar.late_most)}"
+        )
+        for bar in bars
+    ]
+    lines = tuple(Label(0, round(LATE_TOP + _late_y(value), 1), text) for value, text in LATE_LABELS)
+    return LateChart(
+        half=_points([bar.late_half for bar in bars]),
+        most=_points([bar.late_most for bar in bars]),
+        lines=lines,
+        ticks=_ticks(bars, zone, 106),
+        spoken=_spoken(bars, words),
+    )
+
+
+def _late_y(value: int) -> float:
+    share = math.log10(min(max(value, LATE_MIN), LATE_MAX) / LATE_MIN) / math.log10(LATE_MAX / LATE_MIN)
+    return LATE_HEIGHT * (1 - share)
 
 
 def _points(values: Sequence[int | None]) -> str:
-    width = 1000 / max(len(values) - 1, 1)
-    span_of_logs = math.log10(LATE_MAX / LATE_MIN)
-    points = []
-    for place, value in enumerate(values):
-        if value is not None:
-            share = math.log10(min(max(value, LATE_MIN), LATE_MAX) / LATE_MIN) / span_of_logs
-            points.append(f"{place * width:.1f},{LATE_HEIGHT * (1 - share):.1f}")
-    return " ".join(points)
+    width = 1000 / max(len(values), 1)
+    return " ".join(
+        f"{(place + 0.375) * width:.1f},{_late_y(value):.1f}" for place, value in enumerate(values) if value is not None
+    )
 
 
-def dot_chart(runs: Sequence[Run]) -> DotChart | None:
+def dot_chart(runs: Sequence[Run], zone: str) -> DotChart | None:
     """How long runs took (`runs`: newest first); None if none has ended."""
     ended = [run for run in reversed(runs) if run.started_at is not None and run.finished_at is not None]
     if not ended:
@@ -124,7 +179,7 @@ def dot_chart(runs: Sequence[Run]) -> DotChart | None:
     most, middle = max(*took, 1), sorted(took)[len(took) // 2]
     dots = tuple(
         Dot(
-            x=round(10 + 88 * place / max(len(ended) - 1, 1), 2),
+            x=round(1 + 98 * place / max(len(ended) - 1, 1), 2),
             y=round(DOTS_TOP + DOTS_HEIGHT * (1 - micros / most), 1),
             kind="bad" if run.state is State.FAILED else "",
             link=f"/runs/{run.id}",
@@ -133,7 +188,12 @@ def dot_chart(runs: Sequence[Run]) -> DotChart | None:
         for place, (run, micros) in enumerate(zip(ended, took, strict=True))
     )
     words = f"last {len(ended)} runs, half within {duration(middle)}, longest {duration(most)}"
-    return DotChart(dots, round(DOTS_TOP + DOTS_HEIGHT * (1 - middle / most), 1), duration(most), words)
+    spoken = Spoken(
+        " ".join(f"{dot.x:.2f}" for dot in dots),
+        "\n".join(f"{day_text(run.fire_at, zone)}: {dot.title}" for run, dot in zip(ended, dots, strict=True)),
+        "\n".join(dot.link for dot in dots),
+    )
+    return DotChart(dots, round(DOTS_TOP + DOTS_HEIGHT * (1 - middle / most), 1), duration(most), words, spoken)
 
 
 class Piece(Struct, frozen=True):

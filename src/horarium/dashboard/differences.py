@@ -12,7 +12,10 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.operations.versions import Version
+from horarium.wire.definitions import JobDefinition
 from horarium.wire.masking import shown_target
+
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobDefinition)}
 
 
 class Difference(Struct, frozen=True):
@@ -54,10 +57,15 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(field, old.get(field, ""), new.get(field, ""))
 
 
+def _said(value: Any, default: Any) -> bool:
+    """Whether its owner said this: it is neither empty nor what it would be anyhow."""
+    return bool(value != {} and value != default)
+
+
 def _plain(version: Version) -> dict[str, Any]:
     shown = replace(version.definition, target=shown_target(version.definition.target))
     plain: dict[str, Any] = json.loads(msgspec.json.encode(shown))
-    return plain
+    return {field: value for field, value in plain.items() if _said(value, _DEFAULTS.get(field))}
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ OTHER = ("json", "JSON")
 RULE_FIELD = {"phrase": "text", "cron": "expression", "rrule": "rrule", "interval": "every_seconds", "once": "at"}
 ZONED = frozenset({"phrase", "cron", "rrule"})
 FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at"}
-TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"))
+TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"), ("external", "Elsewhere"))
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
 OVERLAPS = tuple((overlap.value, overlap.value.replace("_", " ").capitalize()) for overlap in Overlap)
 CATCH_UPS = (
@@ -34,14 +34,15 @@ CATCH_UPS = (
     (CatchUpPolicy.NONE.value, "Run none of them"),
 )
 FIELDS = (
-    "name", "labels", "kind", "rule", "timezone", "target", "url", "method", "handler", "queue", "bus", "payload",
-    "overlap", "attempts", "backoff", "time_limit", "catch_up",
+    "name", "labels", "kind", "rule", "timezone", "target", "url", "method", "headers", "handler", "queue", "bus",
+    "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
 )  # fmt: skip
 
 PLACES = {
     "name": "name", "labels": "labels", "trigger": "rule", "timezone": "timezone", "target.url": "url",
-    "target.method": "method", "target.name": "handler", "target.queue": "queue", "target.bus": "bus",
-    "target.payload": "payload", "target.body": "payload", "target.args": "payload", "overlap": "overlap",
+    "target.method": "method", "target.headers": "headers", "target.name": "handler",
+    "target.queue": "queue", "target.bus": "bus", "target.payload": "payload",
+    "target.body": "payload", "target.args": "payload", "overlap": "overlap",
     "retry.attempts_max": "attempts", "retry.backoff_seconds": "backoff", "timeouts.execution_seconds": "time_limit",
     "catch_up": "catch_up", "target": "target",
 }  # fmt: skip
@@ -49,8 +50,8 @@ PLACES = {
 
 NEW = {
     "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
-    "method": "POST", "handler": "", "queue": "", "bus": "default", "payload": "", "overlap": "allow", "attempts": "3",
-    "backoff": "5", "time_limit": "", "catch_up": "latest",
+    "method": "POST", "headers": "", "handler": "", "queue": "", "bus": "default", "payload": "", "overlap": "allow",
+    "attempts": "3", "backoff": "5", "time_limit": "", "catch_up": "latest",
 }  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def form_of(job: Job) -> dict[str, str]:
         "target": target["type"],
         "url": target.get("url", ""),
         "method": target.get("method", "POST"),
+        "headers": "\n".join(f"{name}: {text}" for name, text in target.get("headers", {}).items()),
         "handler": target.get("name", ""),
         "queue": target.get("queue", ""),
         "bus": target.get("bus", "default"),
@@ -134,6 +136,9 @@ def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault
     made: dict[str, Any] = dict(base) if base.get("type") == kind else {"type": kind}
     if kind == "http":
         made |= {"url": form["url"].strip(), "method": form["method"].strip().upper() or "POST"}
+        made["headers"] = _headers(form["headers"], faults)
+        if not made["headers"]:
+            del made["headers"]
     elif kind == "handler":
         made["name"] = form["handler"].strip()
     elif kind in ("queue", "bus"):
@@ -147,6 +152,17 @@ def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault
             except ValueError as error:
                 faults.append(Fault("payload", f"is not JSON: {error}"))
     return made
+
+
+def _headers(text: str, faults: list[Fault]) -> dict[str, str]:
+    """`Name: value`, one a line."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon:
+            faults.append(Fault("headers", f"{line[:50]!r} is no header, such as Accept: text/plain"))
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _object(text: str, field: str, faults: list[Fault]) -> dict[str, Any]:
@@ -212,6 +228,8 @@ def as_command(definition: Mapping[str, Any]) -> str:
             flag("--timezone", trigger["timezone"])
     else:
         flag("--trigger", json.dumps(trigger))
+    if target.get("type") == "external":
+        lines.append("--external")
     _target_flags(target, flag)
     for name, value in definition.get("labels", {}).items():
         flag("--label", f"{name}={value}")
@@ -239,6 +257,8 @@ def _target_flags(target: Mapping[str, Any], flag: Any) -> None:
     flag(name, target.get(field, ""))
     if kind == "http" and target.get("method", "POST") != "POST":
         flag("--method", target["method"])
+    for name, text in target.get("headers", {}).items():
+        flag("--header", f"{name}: {text}")
     payload = target.get(PAYLOAD_FIELD[kind])
     if payload is not None:
         flag({"http": "--body", "handler": "--args"}.get(kind, "--payload"), json.dumps(payload))

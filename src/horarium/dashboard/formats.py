@@ -6,6 +6,8 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from markupsafe import Markup
+
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_text
 
 MILLISECOND = SECOND // 1000
@@ -76,6 +78,19 @@ def day_text(instant: Instant, zone: str) -> str:
     """`Thu 25 Mar, 02:30`."""
     then = local(instant, zone)
     return f"{then:%a} {then.day} {then:%b}, {then:%H:%M}"
+
+
+def second_text(instant: Instant, zone: str) -> str:
+    """`Thu 25 Mar, 02:30:00`."""
+    return f"{day_text(instant, zone)}:{local(instant, zone):%S}"
+
+
+def written(instant: Instant, zone: str, style: str = "minute") -> Markup:
+    """A date and time on a zone's clocks, which a browser writes again in its own language."""
+    text = second_text(instant, zone) if style == "second" else day_text(instant, zone)
+    return Markup('<time class="abs" datetime="{}" data-zone="{}" data-style="{}">{}</time>').format(
+        utc_text(instant), zone, style, text
+    )
 
 
 def precise(instant: Instant, zone: str) -> str:

@@ -62,12 +62,14 @@ def _environment() -> jinja2.Environment:
         "duration",
         "clock_text",
         "day_text",
+        "second_text",
         "precise",
         "utc_text",
         "counted",
         "span",
         "middle",
         "brief",
+        "written",
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)

@@ -29,7 +29,7 @@ class Doors:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         routes = self._behind(scope["path"]) if scope["type"] == "http" else None
-        if routes is None:
+        if routes is None or not routes.takes(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
         await _send(await self._answer(routes, scope, receive), scope, send)

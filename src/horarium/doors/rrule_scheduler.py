@@ -22,7 +22,7 @@ from horarium.doors.rrule_schedules import (
     read_fields,
     refused,
     shown,
-    start_after,
+    start_at,
     start_of,
 )
 from horarium.doors.web import Answer, Asked, KeyCheck, Route, is_short_id, read_object, short_id, value
@@ -48,6 +48,7 @@ class RruleScheduler:
     """See `web.Door`."""
 
     name = NAME
+    shares = False
     prefixes: tuple[str, ...] = (SCHEDULES,)
 
     def __init__(self, operations: Operations, entropy: Entropy, admit: KeyCheck) -> None:
@@ -86,13 +87,13 @@ class RruleScheduler:
         content = read_object(await asked.body())
         if content is None:
             raise Refused(UNREADABLE, 400, None)
-        if not isinstance(content.get("created_at") or "", str) or not _is_time(content.get("created_at")):
+        if not _is_time(content.get("created_at")):
             raise Refused(UNREADABLE, 400, None)
         fields = read_fields(content, UNREADABLE)
         now = self._operations.clock.now()
         id = short_id(uuid7(now, self._entropy(10)))
         try:
-            await self._operations.jobs.create_job(definition(id, fields, start_after(now)))
+            await self._operations.jobs.create_job(definition(id, fields, start_at(now, fields.get("rrule"))))
         except CallerError as error:
             raise refused(error) from None
         return value({"id": id}, 201)
@@ -113,7 +114,8 @@ class RruleScheduler:
         if changes:
             try:
                 merged = {**fields_of(job), **changes}
-                await self._operations.jobs.put_job(definition(job.name, merged, start_of(job)))
+                start = start_of(job, merged["rrule"], self._operations.clock.now())
+                await self._operations.jobs.put_job(definition(job.name, merged, start))
             except CallerError as error:
                 raise refused(error) from None
         return value({"message": "Schedule updated successfully."})
@@ -180,10 +182,8 @@ def _whole_number(asked: Asked, name: str, default: int) -> int:
 
 
 def _is_time(given: Any) -> bool:
-    if not given:
-        return True
     try:
-        msgspec.convert(given, datetime)
+        msgspec.convert(given, datetime | None)
     except msgspec.ValidationError:
         return False
     return True

@@ -1,6 +1,6 @@
 """Schedules of rrule-scheduler as jobs, and back.
 
-A schedule's id is the job's name, its name the job's title. A rule without DTSTART is given the instant of its creation
+A schedule's id is the job's name, its name the job's title. A rule without DTSTART is given the second of its creation
 as one, so that it keeps its phase; how it was sent is in a label, and it is shown as it was sent.
 """
 
@@ -29,6 +29,10 @@ SENT = "door-sent"
 CALLS_MAX = 3
 """Calls of one event in all, at once after each other."""
 LINE = re.compile(r"(DTSTART[:;]|RRULE:|FREQ=)\S+")
+NOT_SENT = frozenset(
+    {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "trailer", "transfer-encoding"}
+)
+"""Headers of the connection: taken from clients, and left out, as Go's HTTP client does with most of them."""
 FIELDS: Mapping[str, type] = {
     "name": str,
     "rrule": str,
@@ -104,7 +108,8 @@ def check(fields: Mapping[str, Any]) -> None:
         raise Refused("Invalid RRULE format")
     if not any("FREQ=" in line for line in lines):
         raise Refused("Invalid RRULE format")
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", fields.get("callback_url") or ""):
+    url = fields.get("callback_url") or ""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or re.search(r"%(?![0-9A-Fa-f]{2})", url):
         raise Refused("Invalid callback URL format")
 
 
@@ -128,7 +133,7 @@ def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
         "type": "http",
         "url": fields["callback_url"],
         "method": method,
-        "headers": fields.get("headers") or {},
+        "headers": {name: text for name, text in (fields.get("headers") or {}).items() if name.lower() not in NOT_SENT},
         "body": body or (None if method in ("GET", "HEAD") else ""),
     }
     try:
@@ -152,18 +157,24 @@ def refused(error: CallerError) -> Refused:
         return Refused("Invalid RRULE format")
     if (error.field or "").startswith("target.url"):
         return Refused("Invalid callback URL format")
-    return Refused(error.message)
+    return Refused(re.sub(r"^target\.", "", error.message).replace("title:", "name:", 1))
 
 
-def start_after(now: Instant) -> str:
-    """The next whole second as DTSTART."""
-    digits = re.sub(r"[-:]|\..*|\+.*|Z", "", to_text((now // SECOND + 1) * SECOND))
+def start_at(now: Instant, rule: Any) -> str:
+    """This second as DTSTART, so that the first occurrence is one step of the rule away; a rule that counts has the
+    next second, or one of those that it counts would be over."""
+    counts = isinstance(rule, str) and "COUNT=" in rule
+    digits = re.sub(r"[-:]|\..*|\+.*|Z", "", to_text((now // SECOND + counts) * SECOND))
     return f"DTSTART:{digits}Z"
 
 
-def start_of(job: Job) -> str:
-    """The DTSTART that the schedule was given at its creation."""
-    return str(job.trigger["rrule"]).partition("\n")[0] if "start" in job.labels[SENT] else start_after(job.created_at)
+def start_of(job: Job, rule: Any, now: Instant) -> str:
+    """The DTSTART that the schedule was given at its creation; a new rule that counts begins now."""
+    if isinstance(rule, str) and "COUNT=" in rule and rule != fields_of(job)["rrule"]:
+        return start_at(now, rule)
+    if "start" in job.labels[SENT]:
+        return str(job.trigger["rrule"]).partition("\n")[0]
+    return start_at(job.created_at, rule)
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------

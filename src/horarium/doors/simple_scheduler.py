@@ -45,6 +45,7 @@ class SimpleScheduler:
     not be concurrent are not."""
 
     name = NAME
+    shares = False
     prefixes: tuple[str, ...] = ("/api/jobs", "/api/runs", "/api/status")
 
     def __init__(self, operations: Operations, keys: Keys, tokens: Tokens, bus: str, enforce: bool) -> None:
@@ -181,11 +182,13 @@ class SimpleScheduler:
         return value([run for run in found if "status" not in given or run.status == status] or None)
 
     async def _runs(self, where: RunFilter) -> list[Run]:
+        """Those that are due: what is planned ahead is no run yet to these clients."""
         found: list[Run] = []
         after: str | None = None
+        now = self._operations.clock.now()
         while len(found) < RUNS_MAX:
             page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += (run for run in page.items if run.state is not State.SKIPPED)
+            found += (run for run in page.items if run.state is not State.SKIPPED and run.fire_at <= now)
             after = page.next_after
             if after is None:
                 break

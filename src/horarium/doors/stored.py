@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from horarium.clock import Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
-from horarium.errors import InvalidRequest
+from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
 from horarium.node.backends import read_collection, read_hash
-from horarium.wire.definitions import JobDefinition
+from horarium.wire.definitions import JobDefinition, job_from
 
-Found = tuple[str, JobDefinition | str]
-"""What a job is called there, and its definition, or why it can't be taken over."""
+
+class Found(Struct):
+    """A job of another system: its definition, or why it can't be taken over. `over`: it never runs again. `owed`: the
+    fire times that it has not come to."""
+
+    name: str
+    definition: JobDefinition | None = None
+    refused: str = ""
+    over: bool = False
+    owed: Sequence[Instant] = ()
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,36 +39,65 @@ def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 async def rrule_schedules_of(url: str, now: Instant) -> list[Found]:
     """The schedules of an rrule-scheduler. Raises StoreUnavailable."""
-    return [_schedule(each, now) for each in await read_collection(url, "schedules", "scheduler")]
+    owed: dict[str, list[Instant]] = {}
+    for event in await read_collection(url, "events", "scheduler"):
+        if (at := _instant(event.get("run_time"))) is not None and at <= now:
+            owed.setdefault(str(event.get("schedule_id")), []).append(at)
+    found = [_schedule(each, now) for each in await read_collection(url, "schedules", "scheduler")]
+    for each in found:
+        each.owed = sorted(owed.get(each.name, ()))
+    return found
 
 
 def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
     content = _plain(document)
-    id, made = str(document.get("_id")), content.get("createdat")
+    id, made = document.get("_id"), content.get("createdat")
+    if not isinstance(made, datetime) or made.year <= 1970:
+        # It stores no instant of creation by itself; the id that MongoDB gave has one.
+        made = getattr(id, "generation_time", None)
     sent = {name: content.get(name.replace("_", "")) for name in rrule_schedules.FIELDS}
-    began = to_instant(made) if isinstance(made, datetime) and made.year > 1970 else now
     try:
         fields = rrule_schedules.read_fields(sent, "a field is of the wrong type")
-        return id, rrule_schedules.definition(id, fields, rrule_schedules.start_after(began))
+        start = rrule_schedules.start_at(_instant(made) or now, fields.get("rrule"))
+        definition = rrule_schedules.definition(str(id), fields, start)
     except rrule_schedules.Refused as error:
-        return id, error.message
+        return Found(str(id), refused=error.message)
+    return Found(str(id), definition, over=_is_over(definition, now))
 
 
-async def simple_jobs_of(url: str, bus: str, now: Instant) -> list[Found]:
+async def simple_jobs_of(url: str, bus: str, enforce: bool, now: Instant) -> list[Found]:
     """The jobs of a simple-scheduler. Raises StoreUnavailable."""
-    return [_simple_job(each, bus, now) for each in await read_collection(url, "jobs", "simple-scheduler")]
+    return [_simple_job(each, bus, enforce, now) for each in await read_collection(url, "jobs", "simple-scheduler")]
 
 
-def _simple_job(document: Mapping[str, Any], bus: str, now: Instant) -> Found:
+def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Instant) -> Found:
     content = _plain(document)
     name = str(content.get("name") or document.get("_id"))
     try:
         wanted = simple_jobs.read_wanted({**content, "name": name})
         simple_jobs.check_new(wanted)
         sent = simple_jobs.merged(simple_jobs.Sent(0), wanted)
-        return name, simple_jobs.definition(name, bool(wanted.enabled), sent, bus, False, now)
+        definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now)
     except (simple_jobs.Refused, ValueError) as error:
-        return name, str(error)
+        return Found(name, refused=str(error))
+    is_owed = bool(wanted.enabled) and sent.interval > 0 and sent.next_run_at <= now
+    return Found(name, definition, owed=[sent.next_run_at] if is_owed else [])
+
+
+def _instant(given: Any) -> Instant | None:
+    if not isinstance(given, datetime):
+        return None
+    return to_instant(given if given.tzinfo else given.replace(tzinfo=UTC))
+
+
+def _is_over(definition: JobDefinition, now: Instant) -> bool:
+    try:
+        job_from(definition, id="", now=now, check_target=lambda target: None)
+    except InvalidTrigger as error:
+        return "no fire time" in error.message
+    except CallerError:
+        return False
+    return False
 
 
 def scrape_jobs_of(source: str) -> list[scrape_jobs.Listed]:

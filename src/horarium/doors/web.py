@@ -86,11 +86,13 @@ class Route(Struct, frozen=True):
 
 
 class Door(Protocol):
-    """One door: below which paths it is, its routes, and who may come in. A door whose jobs are all in one queue names
-    it (`queue`), so that callers that are bound to it are let in."""
+    """One door: below which paths it is, its routes, and who may come in. `shares`: what it has no route for goes to
+    the API and its pages, which are below the same paths. A door whose jobs are all in one queue names it (`queue`), so
+    that callers that are bound to it are let in."""
 
     name: str
     prefixes: tuple[str, ...]
+    shares: bool
 
     def routes(self) -> Sequence[Route]:
         """What it answers."""
@@ -110,6 +112,10 @@ class Routes:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._routes = [(route, _pattern(route.path)) for route in door.routes()]
+
+    def takes(self, method: str, path: str) -> bool:
+        """Whether the door answers, if only by a 404."""
+        return not self._door.shares or self._find(method, path) is not None
 
     async def answer(self, asked: Asked) -> Answer:
         """The answer to one request."""

@@ -243,11 +243,12 @@ class QueueStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Counts of jobs, and of unfinished runs by queue."""
+    """Counts of jobs, and of unfinished runs by queue: of 1,000 queues, and how many there are beyond."""
 
     jobs: int
     jobs_enabled: int
     queues: tuple[QueueStats, ...]
+    queues_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -260,7 +261,7 @@ def stats_of(stats: ports.Stats) -> Stats:
         QueueStats(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
         for one in stats.queues
     )
-    return Stats(stats.jobs, stats.jobs_enabled, tuple(queues))
+    return Stats(stats.jobs, stats.jobs_enabled, tuple(queues), stats.queues_left_out)
 
 
 def jobs_page(page: ports.Page[model.Job]) -> Page[Job]:

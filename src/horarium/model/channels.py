@@ -26,7 +26,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     long nothing more is said of one event of one job; what happens meanwhile is told together after it. `system`:
     whether it is told what concerns no job: a queue that no worker serves, a node that is lost."""
 
-    group_seconds: GroupSeconds = 2.0
+    group_seconds: GroupSeconds = 1.0
     quiet_seconds: QuietSeconds = 60.0
     system: bool = True
 

@@ -36,7 +36,7 @@ from horarium.services.follow import FollowDelivery
 from horarium.services.handing_over import HandingOver
 from horarium.services.job_recall import JobRecall
 from horarium.services.keeper import Keeper
-from horarium.services.leases import Leases
+from horarium.services.leases import Leases, LeaseWatch
 from horarium.services.log_pruner import LogPruner
 from horarium.services.log_writer import LogWriter
 from horarium.services.news import News
@@ -78,6 +78,7 @@ class Shared(Struct, frozen=True):
     clock: Clock
     signal: Signal
     telemetry: Telemetry
+    leases: Leases
     collector: Collector
     pruner: Pruner
     claims: Claims
@@ -164,7 +165,7 @@ class Assembly:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
             services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
-            services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
+            services += [shared.claims, LeaseWatch(shared.leases), JobRecall(shared.store, shared.telemetry)]
         return services
 
     def _watching(self) -> list[Service]:

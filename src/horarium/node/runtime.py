@@ -15,7 +15,7 @@ from horarium.delivery.bus import check_bus
 from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
-from horarium.model import BusTarget, HttpTarget, Job, Run, Target
+from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target
 from horarium.node.assembly import Assembly, Shared, version
 from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
@@ -76,6 +76,7 @@ class Runtime:
     def _make_shared(self) -> Shared:
         pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         self.telemetry.spans = make_spans()
+        leases = Leases(self.store, self.clock)
         operations = Operations(
             self.store,
             self.clock,
@@ -86,9 +87,9 @@ class Runtime:
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
+            revive=leases.revive,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        leases = Leases(self.store, self.clock)
         collector = Collector(operations.settling, leases, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
@@ -96,6 +97,7 @@ class Runtime:
             clock=self.clock,
             signal=self.signal,
             telemetry=self.telemetry,
+            leases=leases,
             collector=collector,
             pruner=pruner,
             claims=claims,
@@ -247,8 +249,10 @@ class _Settled:
         now = self._clock.now()
         self._failures.tell_rest(now)
         for run in runs:
-            self._failures.tell(run, now)
-            self._pruner.note(run, jobs.get(run.job_id or ""))
+            if run.state is not State.COMPLETED:
+                self._failures.tell(run, now)
+        for job_id in {run.job_id for run in runs} if jobs else ():
+            self._pruner.note(jobs.get(job_id or ""))
 
 
 class _TargetCheck:

@@ -8,6 +8,7 @@ writes if nothing changed meanwhile; where it lost a race it reads again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
@@ -16,6 +17,7 @@ from horarium.operations.changes import Changes
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.claiming import Claiming
 from horarium.operations.contention import Entropy
+from horarium.operations.counting import Counting
 from horarium.operations.explaining import Explaining
 from horarium.operations.following import Following
 from horarium.operations.importing import Importing
@@ -25,8 +27,7 @@ from horarium.operations.one_offs import OneOffs
 from horarium.operations.pings import Pings
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.runs import RunOperations
-from horarium.operations.serving import with_unserved
-from horarium.operations.settling import Settled, Settling
+from horarium.operations.settling import Revive, Settled, Settling, no_step
 from horarium.operations.tracing import Tracing
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions
@@ -51,13 +52,14 @@ class Operations:
         cancel_asked: Callable[[Run], None] = lambda run: None,
         check_channel: ChannelCheck = lambda channel: None,
         tracing: Tracing | None = None,
+        revive: Revive = no_step,
     ) -> None:
         self.store = store
         self.clock = clock
         self.signal = signal
         following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(store, clock, signal, following)
-        self.settling = Settling(store, clock, signal, self.reconciler, following, settled)
+        self.settling = Settling(store, clock, signal, self.reconciler, following, settled, revive)
         changes = Changes(store, clock, signal, entropy, self.reconciler, versions, following)
         tracing = tracing or Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
@@ -90,11 +92,14 @@ class Operations:
         """Why jobs ran, or did not."""
         return Explaining(self.store, self.clock, self.jobs, self.versions)
 
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(self.store, self.clock)
+
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""
         return await self.store.list_nodes(self.clock.now() - NODES_SHOWN)
 
     async def stats(self) -> Stats:
-        """Counts by queue, and which queues no worker serves."""
-        now = self.clock.now()
-        return await with_unserved(self.store, await self.store.stats(now), now)
+        """Counts by queue, and which queues no worker serves; where they are large, some seconds old."""
+        return await self._counting.stats()

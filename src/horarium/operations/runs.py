@@ -144,10 +144,13 @@ class RunOperations:
     async def heartbeat(self, run_id: str, token: int, progress: bytes | None = None) -> Pulse:
         """Renew a lease. Raises LeaseLost, or NotFound."""
         check_size("progress", progress, RESULT_BYTES_MAX)
-        pulse = (await self._store.heartbeat_runs([Beat(run_id, token, progress)], self._clock.now()))[0]
-        if pulse is None:
-            raise await self._lease_lost(run_id, token)
-        return pulse
+        for _ in range(2):
+            pulse = (await self._store.heartbeat_runs([Beat(run_id, token, progress)], self._clock.now()))[0]
+            if pulse is not None:
+                return pulse
+            if not await self._settling.revive({run_id: token}):
+                break
+        raise await self._lease_lost(run_id, token)
 
     async def _lease_lost(self, run_id: str, token: int) -> HorariumError:
         run = (await self._store.get_runs([run_id]))[0]

@@ -7,7 +7,8 @@ adds what follows, reports what was settled, and moves runs that were put back t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -32,6 +33,14 @@ class Settlement(Struct, frozen=True):
 
 Settled = Callable[[Sequence[Run], Mapping[str, Job]], None]
 """Is called with runs that were written, and the jobs of theirs that are known, by id."""
+Revive = Callable[[Mapping[str, int]], Awaitable[bool]]
+"""Is given claims, tokens by id, whose leases have ended: puts those forward that ended by a step of the clock only.
+Whether there were any."""
+
+
+async def no_step(claims: Mapping[str, int]) -> bool:
+    """Where no node watches the clock, no lease is put forward."""
+    return False
 
 
 class Settling:
@@ -45,7 +54,9 @@ class Settling:
         reconciler: Reconciler,
         following: Following,
         settled: Settled = lambda runs, jobs: None,
+        revive: Revive = no_step,
     ) -> None:
+        self.revive = revive
         self._store = store
         self._clock = clock
         self._signal = signal
@@ -61,13 +72,14 @@ class Settling:
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)
-        room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
+        room = [run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None]
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(queue_topic(queue))
-        announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
-        if any(run.state is State.CANCELLING for run in done):
+        if followed := [change.follow_ups for change in changes if change.follow_ups]:
+            announce_runs(self._signal, chain.from_iterable(followed))
+        if State.CANCELLING in [run.state for run in done]:
             self._signal.publish(CANCEL)
-        await self._reconciler.after_put_back(done)
+        await self._reconciler.after_put_back(room)
         return written
 
     async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
@@ -105,6 +117,8 @@ class Settling:
         runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
         jobs = await self._jobs_of([run for run in runs if run is not None])
         now = self._clock.now()
+        if await self._revived(todo, runs, now):
+            return
         changes: dict[int, RunChange] = {}
         for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
             answer = answer_to(settlement, run, now)
@@ -120,6 +134,13 @@ class Settling:
                 answers[index] = change.run
                 del todo[index]
 
+    async def _revived(self, todo: Mapping[int, Settlement], runs: Sequence[Run | None], now: Instant) -> bool:
+        """Whether there are leases among these that had ended by a step of the clock only, and go on now."""
+        held = zip(todo.values(), runs, strict=True)
+        claims = {run.id: run.token for one, run in held if run is not None and holds(run, one.token)}
+        ended = {run.id: run.token for run in runs if run is not None and run.id in claims and not lasts(run, now)}
+        return bool(ended) and await self.revive(ended)
+
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
         if not ids:
@@ -132,10 +153,19 @@ def answer_to(settlement: Settlement, run: Run | None, now: Instant) -> Run | Co
     the lease holds and it is to be written, or there is no such run."""
     if run is None:
         return None
-    held = run.state in CLAIMED and run.token == settlement.token
-    if held and run.lease_expires_at is not None and run.lease_expires_at > now:
+    if holds(run, settlement.token) and lasts(run, now):
         return None
     return run if was_left_by(run, settlement.token, settlement.outcome) else lease_lost(run, settlement.token)
+
+
+def holds(run: Run, token: int) -> bool:
+    """Whether the claim under this token is the present one."""
+    return run.state in CLAIMED and run.token == token
+
+
+def lasts(run: Run, now: Instant) -> bool:
+    """Whether its lease has not ended."""
+    return run.lease_expires_at is not None and run.lease_expires_at > now
 
 
 def lease_lost(run: Run, token: int) -> LeaseLost:

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from horarium.clock import Instant, to_micros
 from horarium.model.channels import EVENTS_MAX, MEMBERS_MAX, MESSAGE_CHARS_MAX, Channel, Letter, Told
 
+WAITS_MAX = 5
+"""While more of the same come in, the first waits for them up to this number of `group_seconds`."""
 TEST = "test"
 """The event of a message that was asked for: it waits for nothing."""
 
@@ -46,7 +48,7 @@ def ready_at(
     wait, quiet = to_micros(channel.group_seconds), to_micros(channel.quiet_seconds)
     first = min(now, min(item.at for item in items))
     last = min(now, max(item.at for item in items))
-    gathered = min(last + wait, first + max(wait, quiet))
+    gathered = min(last + wait, first + WAITS_MAX * wait)
     before = told_at.get(kind)
     return gathered if before is None or before > now else max(gathered, before + quiet)
 

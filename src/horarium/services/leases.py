@@ -6,13 +6,14 @@ ended while the store was asked is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import CLAIMED, Run, RunChange, State
-from horarium.ports import BATCH_MAX, Beat, Pulse, Store
+from horarium.ports import BATCH_MAX, Beat, Pulse, Store, Topic
 from horarium.services.attempt import Attempt, Stop
 from horarium.services.clock_watch import ClockWatch
+from horarium.services.service import Service, Wake
 
 GRACE_SECONDS = 10.0
 """After a step forward of this node's wall clock no lease from before it is taken for this long."""
@@ -40,9 +41,12 @@ class Leases:
         for start in range(0, len(attempts), BATCH_MAX):
             batch = attempts[start : start + BATCH_MAX]
             beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in batch]
-            pulses = await self._store.heartbeat_runs(beats, self._clock.now())
+            sent_at = self._clock.now()
+            pulses = await self._store.heartbeat_runs(beats, sent_at)
+            went_back = self._clock.now() < sent_at
             for attempt, pulse in zip(batch, pulses, strict=True):
-                if not attempt.ended:
+                # A time that lies in the future by now says nothing of a lease: the keeper asks again.
+                if not attempt.ended and not (pulse is None and went_back):
                     self._note(attempt, pulse)
 
     async def put_forward(self, attempts: Sequence[Attempt], step: int, now: Instant) -> None:
@@ -52,18 +56,17 @@ class Leases:
             attempt.put_forward(step)
         await self.write([attempt.run for attempt in attempts], now)
 
-    async def revive(self, claims: Sequence[Run]) -> None:
-        """After a step forward these leases may have ended by this clock only: as far as they are still ours, they go
-        on as they would have without it."""
+    async def revive(self, claims: Mapping[str, int]) -> bool:
+        """After a step forward these leases (tokens by id) may have ended by this clock only: those of claims that
+        still hold go on as they would have without it. Whether there were any."""
         now = self._clock.now()
         self.watch.look(now)
         if self.watch.stood_for(GRACE_SECONDS):
-            return
-        tokens = {run.id: run.token for run in claims}
-        runs = [run for run in await self._store.get_runs(list(tokens)) if run is not None]
-        ours = [run for run in runs if run.token == tokens[run.id]]
-        if changes := revived(self.watch, ours, now):
-            await self._store.settle_runs(changes, now)
+            return False
+        runs = [run for run in await self._store.get_runs(list(claims)) if run is not None]
+        held = [run for run in runs if run.token == claims[run.id]]
+        changes = revived(self.watch, held, now)
+        return bool(changes) and any(await self._store.settle_runs(changes, now))
 
     async def write(self, runs: Sequence[Run], now: Instant) -> None:
         """Have the store know the leases of these claimed runs, as far as they still are ours."""
@@ -82,6 +85,22 @@ class Leases:
         attempt.renew_at = max(pulse.expires_at - 2 * third, self._clock.now() + min(third, SECOND))
         if pulse.cancel_requested:
             attempt.ask_to_stop()
+
+
+class LeaseWatch(Service):
+    """Notices steps of the clock for leases that workers outside of this process hold: a step is seen only between two
+    looks, and they may be silent for long."""
+
+    name = "lease-watch"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, leases: Leases) -> None:
+        self.wake = Wake()
+        self._leases = leases
+
+    async def step(self, now: Instant) -> Instant | None:
+        self._leases.watch.look(now)
+        return None
 
 
 def revived(watch: ClockWatch, runs: Sequence[Run], now: Instant) -> list[RunChange]:

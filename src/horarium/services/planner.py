@@ -2,7 +2,8 @@
 compare-and-set on the job's version, and the planner that loses has nothing left to do.
 
 Work is proportional to what is due, never to how many jobs there are. What was missed in an absence is planned at
-once but falls due at a measured pace, so that catching up neither floods the targets nor delays what is on time.
+once but falls due at a measured pace (`pacing`), so that catching up neither floods the targets nor delays what is on
+time; where more was missed than one step takes, each step plans first what is on time.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import TooExpensive
-from horarium.model import Cause, Job, Plan, Run, State
+from horarium.model import Job, Plan, Run
 from horarium.operations.changes import last_runs
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
-from horarium.rules.planning import needs_unfinished, plan, plans_when_due
+from horarium.rules.planning import MISFIRE_GRACE, needs_unfinished, plan, plans_when_due
 from horarium.services.clock_steps import ClockSteps
 from horarium.services.costly import CostlyJobs
+from horarium.services.pacing import Pacing
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
@@ -71,8 +73,8 @@ class Planner(Service):
         self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
         self._lead = round(self._ahead * lead)
-        self._pace = round(SECOND / catch_up_per_second)
-        self._catch_up_at: Instant = 0
+        self._pacing = Pacing(round(SECOND / catch_up_per_second))
+        self._passed: Instant | None = None
         self._last: Instant = 0
         self._clock_steps = ClockSteps(store, self._ahead)
         self.costly = CostlyJobs(store, self._commit_one, self._ahead)
@@ -80,13 +82,38 @@ class Planner(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         if now < self._last:
-            self._catch_up_at = min(self._catch_up_at, now)
+            self._pacing.back_to(now)
         self._last = now
         wakes = [await self._clock_steps.step(now), await self._plan_due(now)]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:
-        jobs, next_at = await self._store.due_jobs(now + self._ahead, self._jobs_max)
+        until = now + self._ahead
+        if self._passed is None:
+            jobs, next_at = await self._store.due_jobs(until, self._jobs_max)
+        else:
+            jobs, next_at = await self._store.due_jobs(until, self._jobs_max, self._passed)
+        full = len(jobs) == self._jobs_max
+        punctual = now - MISFIRE_GRACE
+        if full and _fire(jobs[-1]) <= punctual:
+            # More is late than a step takes. What is on time does not wait for it.
+            on_time, _ = await self._store.due_jobs(until, self._jobs_max, punctual)
+            await self._plan_jobs(on_time, now)
+        wakes, planned, carried_out = await self._plan_jobs(jobs, now)
+        if full and planned:
+            # Two planners in step would each plan everything, and half of it for nothing.
+            return now if carried_out else now + to_micros(BEHIND_SECONDS)
+        # Jobs that can't be planned now keep no others from it, however many they are.
+        self._passed = _fire(jobs[-1]) if full and _fire(jobs[-1]) <= punctual else None
+        if self._passed is not None:
+            return now
+        if next_at is not None:
+            wakes.append(next_at - self._lead)
+        return min(wakes, default=None)
+
+    async def _plan_jobs(self, jobs: Sequence[Job], now: Instant) -> tuple[list[Instant], int, int]:
+        """When these jobs are to be looked at again, how many could be planned, and of how many the plan was carried
+        out."""
         ready = [job for job in jobs if not plans_when_due(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if plans_when_due(job) and _fire(job) > now]
         unfinished, last = await self._unfinished(ready), await last_runs(self._store, ready)
@@ -100,14 +127,9 @@ class Planner(Service):
             planned = self._plan(job, unfinished.get(job.id, []), now, last.get(job.id))
             if planned is not None:
                 plans.append(planned)
-        carried_out = await self._commit(self._paced(plans, now), now)
-        if len(jobs) == self._jobs_max and plans:
-            # Two planners in step would each plan everything, and half of it for nothing.
-            return now if carried_out else now + to_micros(BEHIND_SECONDS)
+        carried_out = await self._commit(self._pacing.paced(plans, now), now)
         wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]
-        if next_at is not None:
-            wakes.append(next_at - self._lead)
-        return min(wakes, default=None)
+        return wakes, len(plans), carried_out
 
     def _plan_at(self, job: Job) -> Instant:
         """When to plan this job next: some part of the look-ahead before it falls due, when others do not run."""
@@ -131,27 +153,7 @@ class Planner(Service):
         return None
 
     async def _commit_one(self, planned: Plan, now: Instant) -> None:
-        await self._commit(self._paced([planned], now), now)
-
-    def _paced(self, plans: list[Plan], now: Instant) -> list[Plan]:
-        """With what is caught up at the measured pace: one run of each job in turn, so that a job which missed one fire
-        time does not wait behind one that missed a thousand."""
-        late = [(index, [run for run in planned.runs if _is_late(run)]) for index, planned in enumerate(plans)]
-        turns = sorted((turn, index) for index, runs in late for turn in range(len(runs)))
-        slots: dict[str, Run] = {}
-        runs_of = dict(late)
-        for turn, index in turns:
-            run = runs_of[index][turn]
-            slots[run.id] = self._slot(run, now)
-        if not slots:
-            return plans
-        return [replace(planned, runs=tuple(slots.get(run.id, run) for run in planned.runs)) for planned in plans]
-
-    def _slot(self, run: Run, now: Instant) -> Run:
-        due_at = max(run.due_at, self._catch_up_at)
-        self._catch_up_at = max(now, due_at) + self._pace
-        start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-        return replace(run, due_at=due_at, start_by=start_by)
+        await self._commit(self._pacing.paced([planned], now), now)
 
     async def _commit(self, plans: list[Plan], now: Instant) -> int:
         """How many were carried out."""
@@ -184,10 +186,6 @@ class Planner(Service):
         for planned in done:
             await self._reconciler.after_change(planned.job, planned.job, planned)
         return len(done)
-
-
-def _is_late(run: Run) -> bool:
-    return run.cause is Cause.CATCH_UP and run.state is State.PENDING
 
 
 def _fire(job: Job) -> Instant:

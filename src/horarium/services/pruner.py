@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horarium.access import audit
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.model import Job, Run
+from horarium.model import Job
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.compiled import retention_of_job
@@ -12,9 +12,17 @@ from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
-BATCH = 500
+BATCH, BATCH_MIN = 500, 100
 PAUSE = SECOND // 20
-"""Between two batches: what else waits for the store goes first."""
+"""Between two batches, at least: what else waits for the store goes first."""
+SLOW_SECONDS, QUICK_SECONDS = 0.020, 0.010
+"""A batch that takes longer than the first is halved, one that takes less than the second grows again."""
+SHARE = 20
+"""One part in this number of the time is spent on pruning, while it does not fall behind."""
+PER_SECOND_MIN = 2_000
+"""Forgotten a second at least, where more waits."""
+BEHIND_SECONDS = 600.0
+"""When so long more was to be forgotten than a batch takes, no more way is given."""
 IDLE = 30 * SECOND
 AUDIT_AGAIN = 3_600 * SECOND
 """How often the audit is looked at for what is too old."""
@@ -26,6 +34,31 @@ TRIMMED_JOBS_MAX = 10_000
 SWEEP = 600 * SECOND
 """How often the jobs that keep a number of runs are looked for: this process has no note of what was
 settled by another one, or before a crash."""
+
+
+class Pace:
+    """How much is forgotten at a time, and how soon again: the longer the store takes, the less it is asked for."""
+
+    def __init__(self) -> None:
+        self.batch = BATCH
+        self._behind_since: float | None = None
+
+    def pause(self, began: float, ended: float, pruned: int) -> int:
+        """What comes after a batch that began and ended then."""
+        full, took = pruned >= self.batch, ended - began
+        if not full:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = began
+        if self._behind_since is not None and ended - self._behind_since >= BEHIND_SECONDS:
+            self.batch = BATCH
+            return PAUSE
+        slowest = to_micros(self.batch / PER_SECOND_MIN)
+        if took > SLOW_SECONDS:
+            self.batch = max(self.batch // 2, BATCH_MIN)
+        elif took < QUICK_SECONDS:
+            self.batch = min(self.batch * 2, BATCH)
+        return max(PAUSE, min(to_micros(took * (SHARE - 1)), slowest))
 
 
 class Pruner(Service):
@@ -43,6 +76,7 @@ class Pruner(Service):
         self._clock = clock
         self._watch = ClockWatch(clock)
         self._calm_at = 0.0
+        self._pace = Pace()
         self._trim: dict[str, int] = {}
         self._idle_until: Instant = 0
         self._swept_at: Instant | None = None
@@ -50,8 +84,8 @@ class Pruner(Service):
         self._audit_seconds = audit_retention_seconds
         self._audit_due_at: Instant | None = None
 
-    def note(self, run: Run, job: Job | None) -> None:
-        """A run of this job was settled: it may have one more than it keeps."""
+    def note(self, job: Job | None) -> None:
+        """Runs of this job were settled: it may have more than it keeps."""
         if job is not None:
             self._note(job)
 
@@ -70,12 +104,14 @@ class Pruner(Service):
         if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
         await self._sweep(now)
-        pruned = 0 if idle else await self._store.prune_runs(now, BATCH)
+        batch, began = self._pace.batch, self._clock.monotonic()
+        pruned = 0 if idle else await self._store.prune_runs(now, batch)
         trimmed = await self._trim_one()
         self._telemetry.pruned(pruned + trimmed)
-        if not idle and pruned < BATCH:
+        pause = self._pace.pause(began, self._clock.monotonic(), max(pruned, trimmed))
+        if not idle and pruned < batch:
             self._idle_until = now + IDLE
-        return now + PAUSE if pruned == BATCH or self._trim or self._sweep_after else self._idle_until
+        return now + pause if pruned == batch or self._trim or self._sweep_after else self._idle_until
 
     async def _prune_audit(self, now: Instant) -> None:
         """Entries, and the versions of jobs that were deleted, beyond their time: one batch where there are more."""
@@ -102,7 +138,8 @@ class Pruner(Service):
         if not self._trim:
             return 0
         job_id, keep = next(iter(self._trim.items()))
-        trimmed = await self._store.trim_runs(job_id, keep, BATCH)
-        if trimmed < BATCH:
+        batch = self._pace.batch
+        trimmed = await self._store.trim_runs(job_id, keep, batch)
+        if trimmed < batch:
             self._trim.pop(job_id, None)
         return trimmed

@@ -102,8 +102,12 @@ class FaultyStore:
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._through(self.store.list_jobs, where, after, limit)
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await self._through(self.store.due_jobs, until, limit)
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        if after is None:
+            return await self._through(self.store.due_jobs, until, limit)
+        return await self._through(self.store.due_jobs, until, limit, after)
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         return await self._through(self.store.jobs_ahead, until, after, limit)

@@ -50,6 +50,16 @@ function tick() {
 
 setInterval(tick, 1000);
 
+const styles = { minute: {}, second: { second: "2-digit" } };
+
+function write() {
+  for (const time of document.querySelectorAll("time.abs:not([data-done])")) {
+    time.dataset.done = "";
+    const fields = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...styles[time.dataset.style] };
+    try { time.textContent = new Intl.DateTimeFormat(undefined, { ...fields, timeZone: time.dataset.zone }).format(Date.parse(time.dateTime)); } catch { /* a zone that this browser does not know */ }
+  }
+}
+
 // ---- live: something changed, so look again; never under the pointer or the focus
 
 const regions = () => [...document.querySelectorAll("[data-live]")];
@@ -63,7 +73,7 @@ function busy(region) {
   const focused = document.activeElement;
   if (document.querySelector(":popover-open:not(#nav)")) return true;
   if (region.contains(focused) && focused !== document.body) return true;
-  return region.querySelector("input:checked") !== null || region.querySelector("tr:hover, .strip:hover, a:hover") !== null;
+  return region.querySelector("input:checked") !== null || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
 }
 
 async function look() {
@@ -77,6 +87,9 @@ async function look() {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const region of regions()) {
         const fresh = page.getElementById(region.id);
+        const log = region.querySelector("[data-log]");
+        const newer = fresh && log && fresh.querySelector("#log");
+        if (newer) newer.replaceWith(log);
         if (fresh && fresh.innerHTML !== region.innerHTML && !busy(region)) {
           const open = [...region.querySelectorAll("details")].map((one) => one.open);
           region.replaceChildren(...fresh.childNodes);
@@ -112,6 +125,94 @@ function listen() {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
 setInterval(() => { if (stale) soon(); }, 3000);
+
+// ---- the log of a run that goes on: lines as they are written, in view unless one has scrolled up
+
+async function follow(log) {
+  let next = log.dataset.next;
+  log.scrollTop = log.scrollHeight;
+  while (next !== null) {
+    try {
+      const answer = await fetch(log.dataset.log + "?after=" + next, { headers: { "HX-Request": "true" }, redirect: "error" });
+      if (!answer.ok) throw new Error(answer.status);
+      const page = await answer.json();
+      const below = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+      if (page.lines.length) log.querySelector("[data-empty]")?.remove();
+      for (const line of page.lines) {
+        const row = document.createElement("div");
+        const time = document.createElement("time");
+        const text = document.createElement("span");
+        time.textContent = line.at;
+        text.textContent = line.text;
+        if (line.stream === "stderr") text.className = "err";
+        row.append(time, text);
+        log.append(row);
+      }
+      while (log.children.length > 5000) log.firstChild.remove();
+      if (below) log.scrollTop = log.scrollHeight;
+      next = page.next;
+    } catch { await new Promise((done) => setTimeout(done, 3000)); }
+  }
+  document.querySelector("[data-log-state]")?.remove();
+  delete log.dataset.log;
+}
+
+const growing = document.querySelector("[data-log]");
+if (growing) follow(growing);
+document.addEventListener("htmx:afterSwap", () => prepare());
+
+// ---- charts: what they say at one place, under the pointer or by the arrow keys
+
+function say(box, place) {
+  const at = box.dataset.at.split(" ").map(Number);
+  const to = Math.min(Math.max(place, 0), at.length - 1);
+  let line = box.querySelector(".here");
+  if (!line) {
+    line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    for (const [name, value] of [["class", "here"], ["y1", "8"], ["y2", "107"]]) line.setAttribute(name, value);
+    box.querySelector("svg").append(line);
+  }
+  line.setAttribute("x1", at[to] + "%");
+  line.setAttribute("x2", at[to] + "%");
+  box.dataset.place = to;
+  box.classList.toggle("to-left", at[to] > 50);
+  box.querySelector(".readout").textContent = box.dataset.words.split("\n")[to];
+}
+
+function hush(box) {
+  box.querySelector(".here")?.remove();
+  box.querySelector(".readout").textContent = "";
+  delete box.dataset.place;
+}
+
+function openPlace(box) {
+  const link = (box.dataset.links || "").split("\n")[box.dataset.place];
+  if (link) location.href = link;
+}
+
+document.addEventListener("pointermove", (event) => {
+  const box = event.target.closest?.("[data-chart]");
+  for (const other of document.querySelectorAll("[data-chart][data-place]")) if (other !== box && other !== document.activeElement) hush(other);
+  if (!box || !box.dataset.at) return;
+  const area = box.querySelector("svg").getBoundingClientRect();
+  const share = 100 * (event.clientX - area.left) / area.width;
+  const away = box.dataset.at.split(" ").map((x) => Math.abs(Number(x) - share));
+  say(box, away.indexOf(Math.min(...away)));
+});
+document.addEventListener("click", (event) => { const box = event.target.closest("[data-chart]"); if (box) openPlace(box); });
+document.addEventListener("focusout", (event) => { const box = event.target.closest("[data-chart]"); if (box) hush(box); });
+
+function alongChart(box, event) {
+  if (!box.dataset.at) return false;
+  const last = box.dataset.at.split(" ").length - 1;
+  const at = box.dataset.place === undefined ? last + 1 : Number(box.dataset.place);
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
+  if (event.key === "Enter") openPlace(box);
+  else if (event.key === "Escape") hush(box);
+  else if (to !== undefined) say(box, to);
+  else return false;
+  return true;
+}
 
 // ---- choosing rows
 
@@ -157,6 +258,7 @@ function fitTarget() {
   const picked = document.querySelector("input[name=target]:checked");
   if (!picked) return;
   for (const part of document.querySelectorAll("[data-target]")) part.hidden = part.dataset.target !== picked.value;
+  for (const part of document.querySelectorAll("[data-not-target]")) part.hidden = part.dataset.notTarget === picked.value;
 }
 
 document.addEventListener("change", (event) => { if (event.target.name === "target") fitTarget(); });
@@ -195,6 +297,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const strip = event.target.closest("[data-strip]");
   if (strip && along(strip, event)) { event.preventDefault(); return; }
+  if (event.target.matches("[data-chart]") && alongChart(event.target, event)) { event.preventDefault(); return; }
   if (event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select")) {
     if (event.key === "Escape" && event.target.type === "search") event.target.value = "";
     return;
@@ -225,6 +328,7 @@ if (said) {
 
 function prepare() {
   fitTarget();
+  write();
   tick();
 }
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import date, datetime, timedelta
 
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.clock import HOUR, Instant, to_instant
+from horarium.clock import DAY, HOUR, INSTANT_MAX, Instant, to_instant
+from horarium.dashboard.attention import last_runs_of
 from horarium.dashboard.formats import counted, local, zone_of
 from horarium.dashboard.marks import LEGEND, PLANNED, Mark, mark_of, summed_up, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.strips import ahead_of
+from horarium.model import Run
 from horarium.operations.facade import Operations
 from horarium.operations.upcoming import UPCOMING_MAX, upcoming
-from horarium.ports import PAGE_MAX, RunFilter
+from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 
-PAST_MAX = 2_000
+PAST_MAX = 1_000
+JOBS_MAX = 200
+"""Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8
 OFTEN = 23
@@ -88,6 +93,9 @@ class Calendar:
                 "today": local(visit.now, visit.zone).date(),
                 "hours": range(24),
                 "cells": cells,
+                "sums": _sums(days, cells) if span == "month" else {},
+                "blanks": days[0].weekday(),
+                "rest": -(days[0].weekday() + len(days)) % 7,
                 "heading": _heading(days, span),
                 "busiest": _busiest(cells),
                 "before": _link(span, first - (step if span != "month" else timedelta(days=1))),
@@ -106,11 +114,8 @@ class Calendar:
         self, visit: Visit, since: Instant, until: Instant, days: int
     ) -> tuple[list[Fire], list[str], bool]:
         """What is drawn, the jobs that are not since they fire too often, and whether there was more than is read."""
-        past, cut = await self._past(since, min(until, visit.now + 1), visit.now)
-        by_job: dict[str, int] = defaultdict(int)
-        for fire in past:
-            by_job[fire.job] += 1
-        often = {name for name, count in by_job.items() if count >= OFTEN * days}
+        past, left_out, cut = await self._past(since, min(until, visit.now + 1), visit.now, days)
+        often = set(left_out)
         drawn = [fire for fire in past if fire.job not in often]
         if until > visit.now:
             store = self._operations.store
@@ -125,17 +130,47 @@ class Calendar:
             ]
         return drawn, sorted(often), cut
 
-    async def _past(self, since: Instant, until: Instant, now: Instant) -> tuple[list[Fire], bool]:
-        found: list[Fire] = []
+    async def _past(
+        self, since: Instant, until: Instant, now: Instant, days: int
+    ) -> tuple[list[Fire], list[str], bool]:
+        """What ran, the jobs that are left out since they fire often, and whether there was more."""
+        runs, cut = await self._newest(since, until)
+        often: list[str] = []
+        if cut:
+            seldom, often, cut = await self._by_how_often(now)
+            each = min(OFTEN * days, PAGE_MAX)
+            found = await last_runs_of(self._operations, seldom, each, since, until)
+            runs = [run for of_job in found.values() for run in of_job]
+        counts = Counter(run.job for run in runs)
+        often += [job for job, count in counts.items() if job is not None and count >= OFTEN * days]
+        fires = [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in runs if run.job]
+        return fires, often, cut
+
+    async def _newest(self, since: Instant, until: Instant) -> tuple[list[Run], bool]:
+        """All runs of the span, and whether there are more than is read."""
+        found: list[Run] = []
         after: str | None = None
         while since < until:
-            where = RunFilter(since=since, until=until)
-            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in page.items if run.job]
+            page = await self._operations.store.list_runs(RunFilter(since=since, until=until), after, PAGE_MAX)
+            found += page.items
             after = page.next_after
             if after is None or len(found) >= PAST_MAX:
-                return found, after is not None
-        return found, False
+                break
+        return found, after is not None
+
+    async def _by_how_often(self, now: Instant) -> tuple[list[str], list[str], bool]:
+        """The jobs that seldom fire, those that fire often, and whether there are more of them than are looked at."""
+        store = self._operations.store
+        jobs, beyond = await store.due_jobs(INSTANT_MAX, JOBS_MAX)
+        paused = await store.list_jobs(JobFilter(enabled=False), None, JOBS_MAX // 4)
+        often = []
+        for job in jobs:
+            fires = ahead_of(job, now, OFTEN)
+            if len(fires) == OFTEN and fires[-1] - now <= DAY:
+                often.append(job.name)
+        names = [job.name for job in (*jobs, *paused.items)]
+        seldom = [name for name in dict.fromkeys(names) if name not in often]
+        return seldom, often, beyond is not None or paused.next_after is not None
 
 
 def first_day(day: date, span: str) -> date:
@@ -182,6 +217,15 @@ def _cells(days: list[date], fires: list[Fire], visit: Visit) -> list[list[Cell]
             )
         rows.append(row)
     return rows
+
+
+def _sums(days: list[date], cells: list[list[Cell]]) -> dict[date, list[tuple[Mark, int]]]:
+    """For each day how many fires had each outcome, the worst first."""
+    sums: dict[date, list[tuple[Mark, int]]] = {}
+    for place, day in enumerate(days):
+        counts = Counter(fire.mark for row in cells for fire in row[place].fires)
+        sums[day] = sorted(counts.items(), key=lambda pair: worst_first(pair[0]))
+    return sums
 
 
 def _busiest(cells: list[list[Cell]]) -> str:

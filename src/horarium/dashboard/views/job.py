@@ -82,7 +82,7 @@ class JobPages:
                 "next_at": fires[0] if fires else None,
                 "all_fires": visit.text("next") == "all",
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
-                "chart": dot_chart(runs),
+                "chart": dot_chart(runs, zone),
                 "facts": policies_in_words(job),
                 "explained": explained,
                 "asked_at": visit.text("at"),

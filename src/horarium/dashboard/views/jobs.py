@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, read_cursor, write_cursor
-from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs
+from horarium.clock import INSTANT_MAX
+from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs_of
 from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
@@ -21,6 +21,8 @@ from horarium.rules.planning import trigger_of
 
 SHOWN = 50
 CHOSEN_MAX = 200
+SORTED_MAX = 950
+SORTS = ("name", "next")
 SHOW = ("failing", "late", "running", "paused")
 DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
 
@@ -43,7 +45,8 @@ class Jobs:
         attention = await self._watching.look()
         search, only = visit.text("q").strip(), visit.text("show")
         jobs, more = await self._found(visit, search, only, attention)
-        rows = await asyncio.gather(*(self._row(job, attention, visit) for job in jobs))
+        runs = await last_runs_of(self._operations, [job.name for job in jobs], LAST_RUNS)
+        rows = [_row(job, runs[job.name], attention, visit) for job in jobs]
         return Shown(
             "jobs.html",
             {
@@ -53,7 +56,8 @@ class Jobs:
                 "chips": await self._chips(attention, search, only),
                 "stats": attention.stats,
                 "summary": _summary(attention),
-                "more": f"/jobs?{urlencode({'q': search, 'cursor': more})}" if more else None,
+                "sort": visit.text("sort") if visit.text("sort") in SORTS and not search and not only else "",
+                "more": _link(visit, search, only, more) if more else None,
             },
         )
 
@@ -63,17 +67,33 @@ class Jobs:
             names = await self._names(only, attention)
             jobs = await self._operations.store.get_jobs(names[:PAGE_MAX])
             return [job for job in jobs if job is not None and search in job.name], None
+        if visit.text("sort") == "next" and not search and not only:
+            return await self._by_next_fire(visit)
         labels, prefix = read_search(search)
-        where = JobFilter(labels=labels, name_prefix=prefix or None, enabled=False if only == "paused" else None)
+        paused = only == "paused"
+        where = JobFilter(
+            labels=labels,
+            name_prefix=prefix or None,
+            enabled=False if paused else None,
+            finished=False if paused else None,
+        )
         after = read_cursor("jobs", visit.text("cursor"), is_name) if visit.text("cursor") else None
         page = await self._operations.jobs.list_jobs(where, after, SHOWN)
         first: list[Job] = []
-        if after is None and not search and not only:
+        if after is None and not search and not only and visit.text("sort") != "name":
             ill = await self._operations.store.get_jobs(list(attention.by_job)[:SHOWN])
             first = [job for job in ill if job is not None]
         names_first = {job.name for job in first}
         rest = [job for job in page.items if job.name not in names_first]
         return [*first, *rest], write_cursor("jobs", page.next_after)
+
+    async def _by_next_fire(self, visit: Visit) -> tuple[list[Job], str | None]:
+        """Those that fire next first. A store has no cursor for that: as far as one may turn the pages."""
+        given = visit.text("cursor")
+        start = min(int(given), SORTED_MAX) if given.isdigit() and len(given) <= 4 else 0
+        jobs, beyond = await self._operations.store.due_jobs(INSTANT_MAX, start + SHOWN)
+        more = beyond is not None and start + SHOWN <= SORTED_MAX
+        return jobs[start:], str(start + SHOWN) if more else None
 
     async def _names(self, only: str, attention: Attention) -> list[str]:
         if only == "running":
@@ -84,12 +104,12 @@ class Jobs:
     async def _chips(self, attention: Attention, search: str, only: str) -> list[dict[str, Any]]:
         stats = attention.stats
         running = sum(queue.running for queue in stats.queues)
-        chips: list[tuple[str, str, int, Mark | None]] = [
-            ("", "All", stats.jobs, None),
-            ("failing", "Failing", len(attention.of_kind("failing")), FAILED),
-            ("late", "Late", len(attention.of_kind("late")), LATE),
-            ("running", "Running", running, RUNNING),
-            ("paused", "Paused", stats.jobs - stats.jobs_enabled, PAUSED),
+        chips: list[tuple[str, str, str, Mark | None]] = [
+            ("", "All", f"{stats.jobs:,}", None),
+            ("failing", "Failing", f"{len(attention.of_kind('failing'))}", FAILED),
+            ("late", "Late", f"{len(attention.of_kind('late'))}", LATE),
+            ("running", "Running", f"{running:,}", RUNNING),
+            ("paused", "Paused", attention.paused_words, PAUSED),
         ]
         return [
             {
@@ -101,17 +121,6 @@ class Jobs:
             }
             for key, word, count, mark in chips
         ]
-
-    async def _row(self, job: Job, attention: Attention, visit: Visit) -> dict[str, Any]:
-        runs = await last_runs(self._operations, job.name, LAST_RUNS)
-        return {
-            "job": job,
-            "trouble": attention.by_job.get(job.name),
-            "words": trigger_of(job).words(),
-            "strip": small(job, runs, visit.now),
-            "took": _took(runs),
-            "queue": job.queue,
-        }
 
     # ---- several at once
 
@@ -142,6 +151,22 @@ class Jobs:
             await jobs.trigger_job(name)
 
 
+def _link(visit: Visit, search: str, only: str, cursor: str) -> str:
+    pairs = {"q": search, "show": only, "sort": visit.text("sort"), "cursor": cursor}
+    return "/jobs?" + urlencode({name: value for name, value in pairs.items() if value})
+
+
+def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) -> dict[str, Any]:
+    return {
+        "job": job,
+        "trouble": attention.by_job.get(job.name),
+        "words": trigger_of(job).words(),
+        "strip": small(job, runs, visit.now),
+        "took": _took(runs),
+        "queue": job.queue,
+    }
+
+
 def read_search(search: str) -> tuple[dict[str, str], str]:
     """What was typed: pairs such as `label=prod` are labels, the rest is how a name begins."""
     labels: dict[str, str] = {}
@@ -165,10 +190,10 @@ def _took(runs: tuple[Run, ...]) -> int | None:
 
 def _summary(attention: Attention) -> str:
     stats = attention.stats
-    ill, paused = len(attention.by_job), stats.jobs - stats.jobs_enabled
+    ill, paused = len(attention.by_job), len(attention.paused.items)
     parts = [f"{counted(stats.jobs, 'job')}."]
     if ill:
         parts.append(f"{ill} {'needs' if ill == 1 else 'need'} attention{',' if paused else '.'}")
     if paused:
-        parts.append(f"{paused} {'is' if paused == 1 else 'are'} paused.")
+        parts.append(f"{attention.paused_words} {'is' if paused == 1 else 'are'} paused.")
     return " ".join(parts)

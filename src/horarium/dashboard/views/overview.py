@@ -7,16 +7,16 @@ from typing import Any
 from horarium.clock import DAY, HOUR, MINUTE
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
-from horarium.dashboard.charts import bar_chart, late_lines
+from horarium.dashboard.charts import bar_chart, late_chart
 from horarium.dashboard.formats import brief, counted, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
-from horarium.dashboard.strips import small
+from horarium.dashboard.strips import ahead_of, small
+from horarium.dashboard.times import clock_change
 from horarium.operations.facade import Operations
-from horarium.operations.upcoming import upcoming
 from horarium.rules.planning import trigger_of
 
-NEXT_SHOWN = 10
-NEXT_READ = 200
+NEXT_SHOWN = 12
+NEXT_READ = 40
 
 
 class Overview:
@@ -42,6 +42,7 @@ class Overview:
                 "troubles": [(trouble, small(None, trouble.runs, visit.now)) for trouble in attention.troubles],
                 "day": day,
                 "coming": await self._coming(visit),
+                "clocks": clock_change(visit.now, visit.now + 7 * DAY, visit.zone),
                 **await self._charts(visit, day=day),
                 "waiting": sum(queue.due for queue in attention.stats.queues),
                 "running": sum(queue.running for queue in attention.stats.queues),
@@ -53,12 +54,10 @@ class Overview:
         span, step = (DAY, 15 * MINUTE) if day else (HOUR, MINUTE)
         bars = await self._activity.bars(visit.now, span, step, self._operations.clock.monotonic())
         ok, failed, missed = over_all(bars)
-        half = max((bar.late_half for bar in bars if bar.late_half is not None), default=None)
-        most = max((bar.late_most for bar in bars if bar.late_most is not None), default=None)
+        half, most = self._activity.lateness(visit.now, span)
         return {
             "chart": bar_chart(bars, step, visit.zone),
-            "late_half_points": late_lines(bars)[0],
-            "late_most_points": late_lines(bars)[1],
+            "late": late_chart(bars, step, visit.zone),
             "late_half": duration(half),
             "late_most": duration(most),
             "ok": ok,
@@ -67,13 +66,14 @@ class Overview:
         }
 
     async def _coming(self, visit: Visit) -> list[dict[str, Any]]:
-        """Each job once, with its next fire time."""
-        found = await upcoming(self._operations.store, visit.now, visit.now + 7 * DAY, NEXT_READ)
-        first = {one.job: one.fire_at for one in reversed(found.items)}
-        names = sorted(first, key=lambda name: (first[name], name))[:NEXT_SHOWN]
-        jobs = await self._operations.store.get_jobs(names)
-        words = {job.name: trigger_of(job).words() for job in jobs if job is not None}
-        return [{"job": name, "at": first[name], "words": brief(words.get(name, ""))} for name in names]
+        """Each job once, with its next fire time. What fires every few seconds is planned a little ahead, so that the
+        store's order is not quite that of the next fire times."""
+        jobs, _ = await self._operations.store.due_jobs(visit.now + 7 * DAY, NEXT_READ)
+        nexts = [(fires[0], job) for job in jobs if (fires := ahead_of(job, visit.now, 1))]
+        nexts.sort(key=lambda pair: (pair[0], pair[1].name))
+        return [
+            {"job": job.name, "at": fire, "words": brief(trigger_of(job).words())} for fire, job in nexts[:NEXT_SHOWN]
+        ]
 
 
 def _verdict(attention: Attention) -> str:
@@ -87,9 +87,8 @@ def _summary(attention: Attention) -> str:
     stats = attention.stats
     if not stats.jobs:
         return "There is no job yet."
-    ill = len(attention.by_job)
-    paused = stats.jobs - stats.jobs_enabled
+    ill, paused = len(attention.by_job), len(attention.paused.items)
     parts = [f"{max(stats.jobs - ill - paused, 0):,} of {counted(stats.jobs, 'job')} are well"]
     if paused:
-        parts.append(f"{paused:,} {'is' if paused == 1 else 'are'} paused on purpose")
+        parts.append(f"{attention.paused_words} {'is' if paused == 1 else 'are'} paused on purpose")
     return ", ".join(parts) + "."

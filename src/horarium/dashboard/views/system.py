@@ -1,26 +1,52 @@
-"""Queues, nodes, channels and the audit."""
+"""Queues, nodes and the audit."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Struct
 
 from horarium.access import audit
 from horarium.access.audit import AuditFilter
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
+from horarium.clock import HOUR, Instant
 from horarium.dashboard.attention import Watching, is_lost
+from horarium.dashboard.differences import differences
 from horarium.dashboard.formats import counted
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
-from horarium.ports import PAGE_MAX
+from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.services.claims import Claims
-from horarium.wire.channels import shown_channel
 
 AUDIT_SHOWN = 50
 CURSOR_CHARS_MAX = 1_000
+QUEUES_SHOWN = 100
+RATED_MAX = 50
+RATED_RUNS = 50
+PULLED = "pull/"
+OURS = frozenset({"version", "updated_at", "next_fire_at"})
+
+
+class Held(Struct):
+    """What one worker has claimed. `queues`: of these; `oldest`: since when."""
+
+    worker: str
+    runs: int = 0
+    queues: set[str] = set()
+    oldest: Instant | None = None
+
+    def add(self, run: Run) -> None:
+        """Count a run."""
+        self.runs += 1
+        self.queues.add(run.queue)
+        if run.started_at is not None and (self.oldest is None or run.started_at < self.oldest):
+            self.oldest = run.started_at
 
 
 class SystemPages:
@@ -36,50 +62,67 @@ class SystemPages:
         return [
             Page(path="/queues", name="queues", handle=self.queues, scope=Scope.RUNS_READ, place="queues"),
             Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes"),
-            Page(path="/channels", name="channels", handle=self.channels, scope=Scope.ADMIN, place="channels"),
-            Page(
-                path="/channels/{name}/test",
-                name="channel-test",
-                handle=self.test_channel,
-                method="POST",
-                scope=Scope.ADMIN,
-                place="channels",
-            ),
             Page(path="/audit", name="audit", handle=self.audit, scope=Scope.ADMIN, place="audit"),
         ]
 
+    async def _held(self) -> tuple[dict[str, Held], bool]:
+        """What is claimed, by worker; whether there is more than was read."""
+        page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
+        held: dict[str, Held] = {}
+        for run in page.items:
+            if run.worker is not None:
+                held.setdefault(run.worker, Held(run.worker, queues=set())).add(run)
+        return held, page.next_after is not None
+
+    # ---- queues
+
     async def queues(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
-        queues = sorted(attention.stats.queues, key=lambda one: (not one.unserved, -one.due, one.queue))
-        waiting = sum(queue.due for queue in queues)
-        unserved = sum(queue.unserved for queue in queues)
-        summary = f"{counted(len(queues), 'queue')} with unfinished runs, {counted(waiting, 'run')} due now."
-        if unserved:
-            summary += f" {unserved} served by no worker."
-        values: dict[str, Any] = {"queues": queues[:500], "summary": summary, "waiters": self._claims.waiting}
+        (held, _), waiters = await self._held(), self._claims.waiters
+        idle = [
+            QueueStats(name, 0, 0, 0, None) for name in waiters.keys() - {one.queue for one in attention.stats.queues}
+        ]
+        queues = sorted([*attention.stats.queues, *idle], key=lambda one: (not one.unserved, -one.due, one.queue))
+        shown = queues[:QUEUES_SHOWN]
+        rates = await asyncio.gather(*(self._rate(queue.queue, visit.now) for queue in shown[:RATED_MAX]))
+        workers: dict[str, list[str]] = defaultdict(list)
+        for one in held.values():
+            for name in one.queues:
+                workers[name].append(one.worker)
+        rows = [
+            {
+                "queue": queue,
+                "rate": rates[place] if place < RATED_MAX else None,
+                "served": _served(queue, sorted(workers[queue.queue]), waiters.get(queue.queue, 0)),
+            }
+            for place, queue in enumerate(shown)
+        ]
+        values: dict[str, Any] = {"rows": rows, "more": len(queues) - len(shown), "summary": _summary_of(queues)}
         return Shown("queues.html", values)
 
+    async def _rate(self, queue: str, now: Instant) -> float | None:
+        """How many of its runs were due in an hour, by its last ones of an hour."""
+        where = RunFilter(queue=queue, since=max(now - HOUR, 0), until=now + 1)
+        page = await self._operations.store.list_runs(where, None, RATED_RUNS)
+        if not page.items:
+            return None
+        span = HOUR if page.next_after is None else max(now - page.items[-1].fire_at, 1)
+        return len(page.items) * HOUR / span
+
+    # ---- nodes
+
     async def nodes(self, visit: Visit) -> Answer:
-        attention = await self._watching.look()
-        rows = [
-            {"node": node, "lost": is_lost(node, visit.now), "stopped": node.stopped_at is not None}
-            for node in attention.nodes
-        ]
-        rows.sort(key=lambda row: (not row["lost"], bool(row["stopped"])))
-        return Shown("nodes.html", {"rows": rows})
+        attention, (held, more) = await self._watching.look(), await self._held()
+        names = {node.name for node in attention.nodes}
+        rows = [_node_row(node, held.get(node.name), visit.now) for node in attention.nodes]
+        rows.sort(key=lambda row: (not row["lost"], row["stopped"], row["node"].name))
+        others = sorted((one for one in held.values() if one.worker not in names), key=lambda one: one.worker)
+        up = sum(not row["lost"] and not row["stopped"] for row in rows)
+        lost = sum(row["lost"] for row in rows)
+        summary = f"{counted(up, 'node')} up" + (f", {lost} lost" if lost else "") + "."
+        return Shown("nodes.html", {"rows": rows, "workers": others, "summary": summary, "more": more})
 
-    async def channels(self, visit: Visit) -> Answer:
-        page = await self._operations.channels.page(None, PAGE_MAX)
-        rows = []
-        for name, channel in page.items:
-            shown = shown_channel(name, channel)
-            where = shown.get("url") or ", ".join(shown.get("to") or ())
-            rows.append({"name": name, "type": shown["type"], "where": where, "system": shown["system"]})
-        return Shown("channels.html", {"rows": rows})
-
-    async def test_channel(self, visit: Visit) -> Answer:
-        run = await self._operations.channels.test(visit.path_name)
-        return Went(f"/runs/{run.id}", f"A test goes out on {visit.path_name}; this run says what became of it.")
+    # ---- audit
 
     async def audit(self, visit: Visit) -> Answer:
         asked = {name: visit.text(name).strip() for name in ("actor", "action", "object")}
@@ -91,12 +134,47 @@ class SystemPages:
         page = await audit.page(self._operations.store, where, after, AUDIT_SHOWN)
         more = write_cursor("audit", page.next_after)
         kept = [(name, value) for name, value in asked.items() if value]
-        rows = [{"entry": entry, "before": _text(entry.before), "after": _text(entry.after)} for entry in page.items]
+        rows = [{"entry": entry, "link": _link(entry.object), "changed": _changed(entry)} for entry in page.items]
         link = "/audit?" + urlencode([*kept, ("cursor", more)]) if more else None
         return Shown("audit.html", {"rows": rows, "asked": asked, "more": link, "filtered": bool(kept)})
 
 
-def _text(value: Any) -> str | None:
+def _served(queue: QueueStats, workers: list[str], waiting: int) -> str:
+    """By whom, as far as this node knows."""
+    if queue.unserved:
+        return ""
+    if not queue.queue.startswith(PULLED):
+        return "the nodes"
+    parts = [", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")] if workers else []
+    if waiting:
+        parts.append(f"{counted(waiting, 'worker that waits', 'workers that wait')} here")
+    return "; ".join(parts) or "workers that wait elsewhere, or none"
+
+
+def _summary_of(queues: list[QueueStats]) -> str:
+    waiting = sum(queue.due for queue in queues)
+    unserved = sum(queue.unserved for queue in queues)
+    summary = f"{counted(len(queues), 'queue')}, {counted(waiting, 'run')} due now."
+    return f"{summary} {counted(unserved, 'queue is', 'queues are')} served by no worker." if unserved else summary
+
+
+def _node_row(node: Node, held: Held | None, now: Instant) -> dict[str, Any]:
+    return {"node": node, "lost": is_lost(node, now), "stopped": node.stopped_at is not None, "held": held}
+
+
+def _link(thing: str) -> str:
+    kind, _, name = thing.partition("/")
+    return {"job": f"/jobs/{name}", "run": f"/runs/{name}", "channel": "/channels"}.get(kind, "")
+
+
+def _changed(entry: audit.Entry) -> list[Any]:
+    """Field by field, without what changes with every change."""
+    found = differences(_plain(entry.before), _plain(entry.after))
+    return [one for one in found if one.field not in OURS]
+
+
+def _plain(value: Any) -> dict[str, Any]:
     if value is None or value is msgspec.UNSET:
-        return None
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode("utf-8", "replace")
+        return {}
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    return plain if isinstance(plain, dict) else {"": plain}

@@ -22,6 +22,7 @@ from horarium.stores.queries import Queries, load_queries
 
 T = TypeVar("T")
 
+OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "add_runs_elsewhere_along", "fold_job_counts"})
 _SMALL_INT = re.compile(r"::int[24]\b")
 
@@ -109,6 +110,11 @@ class CockroachSession(Session):
 
     async def lock_gates(self, gates: Sequence[int]) -> None:
         """All are locked already."""
+
+    async def overtake(self) -> None:
+        """In a transaction that only reads, as its first statement: it waits for no other one that has written and not
+        ended, which may be a caller's own and take long. That one commits later than what is read here."""
+        await self.connection.execute(OVERTAKE)
 
     async def _queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
         found = await self.rows("queues_named", self.namespace_id, names)

@@ -1,7 +1,9 @@
 """`ports.Store` over CockroachDB: the PostgreSQL store, where it differs.
 
 What adds jobs or runs is one transaction, since nothing in the server does it in one statement. A claim first looks,
-outside of any transaction, so that what it saw can't become a conflict; then it takes runs from locked rows.
+in a transaction apart, so that what it saw can't become a conflict; then it takes runs from locked rows. The look
+overtakes writers: here a reader waits for a transaction that has written what it reads, and such a one may be a
+caller's own (`add_runs_in`), open for as long as the caller likes.
 """
 
 from __future__ import annotations
@@ -74,15 +76,25 @@ class CockroachStore(PostgresStore):
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
             return Claimed()
-        levels = await self._call(lambda session: claim.levels_after(session, queues, -1))
+        levels = await self._levels_after(queues, -1)
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
             return await self._claim_exactly(queues, limit, worker, now, until)
         taken = await self._take_ready(due, limit, worker, now, until)
         if len(taken.runs) >= limit:
             return taken
-        next_due_at = await self._call(lambda session: claim.next_after(session, queues, until))
-        return Claimed(taken.runs, taken.jobs, next_due_at)
+        later = await self._levels_after(queues, until)
+        return Claimed(taken.runs, taken.jobs, min((level[3] for level in later), default=None))
+
+    async def _levels_after(self, queues: Sequence[str], instant: Instant) -> list[Level]:
+        """What waits, without what others have begun to add in transactions that are open."""
+
+        async def work(session: Session) -> list[Level]:
+            assert isinstance(session, CockroachSession)
+            await session.overtake()
+            return await claim.levels_after(session, queues, instant)
+
+        return await self._call(work, transaction=True)
 
     async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not due:

@@ -29,6 +29,7 @@ from horarium.ports import (
     Stats,
     lease_end,
 )
+from horarium.stores.counting import counted
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.memory.indexes import Timed
 from horarium.stores.memory.ordered import Ordered
@@ -89,8 +90,11 @@ class MemoryStore:
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        entries = list(islice(self._space.found_jobs.due, limit + 1))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        due_at = self._space.found_jobs.due
+        entries = list(islice(due_at if after is None else due_at.above(_end_of(after)), limit + 1))
         due = [job_id for fire_at, job_id in entries[:limit] if fire_at <= until]
         beyond = entries[len(due)][0] if len(due) < len(entries) else None
         return [self._space.jobs[job_id] for job_id in due], beyond
@@ -116,17 +120,19 @@ class MemoryStore:
         self._space.put_job(replace(plan.job, version=stored.version + 1))
         for change in plan.changes:
             self._space.apply(change, now)
-        for run in plan.withdrawals:
-            self._withdraw(run)
+        stays = {run.id for run in plan.withdrawals if not self._withdraw(run)}
         for run in plan.runs:
-            self._space.add_run(run)
+            if run.id not in stays:
+                self._add_run(run, plan.along.get(run.id, ()))
         self._space.beside.add(plan.records)
         return True
 
-    def _withdraw(self, read: Run) -> None:
+    def _withdraw(self, read: Run) -> bool:
         run = self._space.runs.get(read.id)
-        if run is not None and run.state is State.PENDING and run.token == read.token:
+        withdrawn = run is not None and run.state is State.PENDING and run.token == read.token
+        if run is not None and withdrawn:
             self._space.forget_run(run)
+        return withdrawn
 
     # -- runs
 
@@ -256,12 +262,9 @@ class MemoryStore:
 
     async def stats(self, now: Instant) -> Stats:
         jobs = [self._space.jobs[job_id] for job_id in self._space.found_jobs.ids.values()]
-        queues = sorted(self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys())
-        return Stats(
-            jobs=len(jobs),
-            jobs_enabled=sum(job.active for job in jobs),
-            queues=tuple(self._queue_stats(queue, now) for queue in queues),
-        )
+        queues = self._space.found_runs.lanes.by_queue.keys() | self._space.found_runs.claimed.in_queue.keys()
+        enabled = sum(job.active for job in jobs)
+        return counted(len(jobs), enabled, (self._queue_stats(queue, now) for queue in queues))
 
     def _queue_stats(self, queue: str, now: Instant) -> QueueStats:
         lanes = self._space.found_runs.lanes.of(queue)

@@ -17,7 +17,6 @@ little.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from horarium.model import Job, Run, State
 from horarium.ports import Claimed, lease_end
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark, update_one
+from horarium.stores.mongo.decision import Decision
 from horarium.stores.mongo.jobs import jobs_by_id
 from horarium.stores.mongo.rows import load_runs
 from horarium.stores.mongo.runs import Statement, by_key, write
@@ -37,10 +37,6 @@ LOOKS_MAX = 20
 """How often one claim looks for candidates before it returns what it has."""
 
 PASSING: Document = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
-
-CHUNK_MIN = 100
-CHUNKS_MAX = 100
-"""How many candidates that may be held back are looked at in one go, at least, and how often."""
 
 
 async def claim_runs(
@@ -147,7 +143,7 @@ class _Claim:
             return [], [], False
 
     async def _decide(self, wanted: int, within: Any) -> tuple[list[Document], list[Run], bool]:
-        decision = _Decision(self._session, self._found, wanted, within)
+        decision = Decision(self._session, self._found, wanted, within)
         await decision.make()
         gated = [candidate for candidate in decision.taken if candidate.get("gated")]
         self._gates = sorted({gate for candidate in gated for gate in _gates(self._session, candidate)})
@@ -186,79 +182,3 @@ def _gates(session: Session, candidate: Document) -> list[str]:
 
 def _claim_order(run: Run) -> tuple[int, Instant, str]:
     return -run.priority, run.due_at, run.id
-
-
-class _Decision:
-    """Which candidates may be taken, in claim order, as if each were taken before the next is looked at.
-
-    Candidates come in chunks. What one shows (which keys are full, which jobs have no run whose turn it is) is sent
-    with the query for the next, so that few runs that are held back are transferred."""
-
-    def __init__(self, session: Session, found: Document, wanted: int, within: Any) -> None:
-        self._session, self._found, self._wanted, self._within = session, found, wanted, within
-        self._held: Counter[str] = Counter()
-        self._turns: dict[str, str | None] = {}
-        self._jobs: set[str] = set()
-        self.taken: list[Document] = []
-        self.exhausted = False
-
-    async def make(self) -> None:
-        session = self._session
-        for document in await session.group(queries.busy_keys(session), within=self._within):
-            self._held[document["_id"]] = document["held"]
-        size = max(self._wanted, CHUNK_MIN)
-        for _ in range(CHUNKS_MAX):
-            query = queries.claim_gated(self._found, self._held_back(), [by_key(run) for run in self.taken])
-            chunk = await session.find(query, size, within=self._within)
-            await self._learn_turns(chunk)
-            for candidate in chunk:
-                if len(self.taken) == self._wanted:
-                    return
-                if self._admits(candidate):
-                    self._take(candidate)
-            if len(chunk) < size:
-                self.exhausted = True
-                return
-
-    def _held_back(self) -> list[Document]:
-        """What the server need not send: runs of keys that are full for them, runs whose turn it is not."""
-        keys: dict[int, list[str]] = {}
-        for key, held in self._held.items():
-            keys.setdefault(held, []).append(key)
-        clauses: list[Document] = [
-            {"concurrency_key": {"$in": some}, "concurrency_max": {"$lte": held}} for held, some in keys.items()
-        ]
-        if self._turns:
-            firsts = [first for job_id, first in self._turns.items() if first is not None and job_id not in self._jobs]
-            clauses.append({"serial": True, "job_id": {"$in": list(self._turns)}, "_id": {"$nin": firsts}})
-        return clauses
-
-    async def _learn_turns(self, chunk: Sequence[Document]) -> None:
-        """For each job of serial runs, which run is next: the first unfinished one, if none is claimed."""
-        job_ids = {run["job_id"] for run in chunk if run.get("serial") and run.get("job_id") is not None}
-        unknown = job_ids - self._turns.keys()
-        if not unknown:
-            return
-        self._turns.update(dict.fromkeys(unknown))
-        for document in await self._session.group(
-            queries.first_unfinished(self._session, unknown), within=self._within
-        ):
-            if document["state"] == 0:
-                self._turns[document["_id"]] = document["first"]
-
-    def _admits(self, candidate: Document) -> bool:
-        job_id, key = candidate.get("job_id"), candidate.get("concurrency_key")
-        if (
-            candidate.get("serial")
-            and job_id is not None
-            and (job_id in self._jobs or self._turns[job_id] != candidate["_id"])
-        ):
-            return False
-        return key is None or self._held[key] < candidate["concurrency_max"]
-
-    def _take(self, candidate: Document) -> None:
-        if candidate.get("concurrency_key") is not None:
-            self._held[candidate["concurrency_key"]] += 1
-        if candidate.get("job_id") is not None:
-            self._jobs.add(candidate["job_id"])
-        self.taken.append(candidate)

@@ -120,4 +120,20 @@ FINISHED_JOBS = Migration(
     (Index(JOBS, "jobs_by_finish", {"n": 1, "finished": 1, "name": 1}, {"deleted": False}),),
 )
 
-MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS)
+GATES_AND_LANES = Migration(
+    5,
+    "gates_and_lanes",
+    (
+        # What may be held back, by what does so: of each gate the first run is found however many wait behind it.
+        Index(
+            RUNS,
+            "runs_behind_gate",
+            {"n": 1, "state": 1, "gated": 1, "queue": 1, "gate": 1, "due_at": 1, "_id": 1},
+            {**PENDING, "gated": True},
+        ),
+        # What nothing holds back is found beside it.
+        Index(RUNS, "runs_in_lane", {"n": 1, "queue": 1, "gated": 1, "priority": -1, "due_at": 1, "_id": 1}, PENDING),
+    ),
+)
+
+MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS, GATES_AND_LANES)

@@ -93,12 +93,15 @@ async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[
     return Page(trimmed, found[limit - 1].name if len(found) > limit > 0 else None)
 
 
-async def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
+async def due_jobs(
+    session: Session, until: Instant, limit: int, after: Instant | None
+) -> tuple[list[Job], Instant | None]:
     async with session.at_one_instant() as instant:
-        found = await session.find(queries.due_jobs(session, until), limit + 1, within=instant)
+        found = await session.find(queries.due_jobs(session, until, after), limit + 1, within=instant)
         if len(found) > limit:
             return [load_job(document) for document in found[:limit]], int(found[limit]["next_fire_at"])
-        beyond: Instant | None = await session.first(queries.next_job_at(session, until), within=instant)
+        above = until if after is None else max(until, after)
+        beyond: Instant | None = await session.first(queries.next_job_at(session, above), within=instant)
     return [load_job(document) for document in found], beyond
 
 
@@ -133,7 +136,7 @@ async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant
 
 def _is_simple(plans: Sequence[Plan]) -> bool:
     """Whether the plans only add runs, each to a job of its own."""
-    if any(plan.changes or plan.withdrawals for plan in plans):
+    if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
         return False
     return len({plan.job.id for plan in plans}) == len(plans)
 
@@ -204,9 +207,9 @@ async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within:
     for plan in plans:
         for change in plan.changes:
             scene.change(change, now)
-        for run in plan.withdrawals:
-            scene.withdraw(run)
+        stays = {run.id for run in plan.withdrawals if not scene.withdraw(run)}
         for run in plan.runs:
-            scene.add(run)
+            if run.id not in stays and scene.add(run):
+                scene.records += plan.along.get(run.id, ())
         scene.records += plan.records
     await write_scene(session, scene, within)

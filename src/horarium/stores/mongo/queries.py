@@ -28,6 +28,7 @@ CANDIDATE: Document = {
     "concurrency_key": True,
     "concurrency_max": True,
 }
+CANDIDATE_BEHIND: Document = {**CANDIDATE, "queue": True, "gate": True, "start_by": True}
 MARKS_MAX = 100
 """How many marks one filter knows: the server compares each document with all of them."""
 
@@ -70,8 +71,9 @@ def _index_of_jobs(where: JobFilter) -> str:
     return "jobs_by_name" if where.finished is None else "jobs_by_finish"
 
 
-def due_jobs(session: Session, until: Instant) -> Query:
-    found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$lte": until}}
+def due_jobs(session: Session, until: Instant, after: Instant | None = None) -> Query:
+    bounds = {"$lte": until} if after is None else {"$lte": until, "$gt": after}
+    found = {"n": session.namespace, "deleted": False, "next_fire_at": bounds}
     return Query(collection=JOBS, index="jobs_due", where=found, sort=[("next_fire_at", 1), ("_id", 1)])
 
 
@@ -196,12 +198,61 @@ def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
         yield {"_id": {"$in": [key for _, keys in some for key in keys]}, **PENDING, "$or": either}
 
 
-def claim_gated(found: Document, held: Sequence[Document], taken: Sequence[str]) -> Query:
-    """The next candidates beyond those taken, without those that are known to be held back."""
-    beyond = {**found, "$nor": [*found["$nor"], *held]}
-    if taken:
-        beyond["_id"] = {"$nin": list(taken)}
-    return Query(collection=RUNS, index="runs_ready", where=beyond, sort=CLAIM_ORDER, fields=CANDIDATE)
+def claim_gated(found: Document) -> Query:
+    """The next candidates, those that may be held back among them."""
+    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER, fields=CANDIDATE)
+
+
+def claim_lane(found: Document) -> Query:
+    """The next candidates that nothing holds back, however many are held back beside them."""
+    return Query(
+        collection=RUNS, index="runs_in_lane", where={**found, "gated": None}, sort=CLAIM_ORDER, fields=CANDIDATE
+    )
+
+
+def claim_gates(found: Document, queue: str, held: Sequence[Document]) -> Grouping:
+    """Of each gate of a queue the run that is due first, without those that are known to be held back: a scan that
+    leaps from gate to gate. Also one that is too late to start: others may wait behind it."""
+    within = {"n": found["n"], **PENDING, "gated": True, "queue": queue}
+    stuck = [clause for clause in found["$nor"] if "start_by" not in clause]
+    admitted: Document = {"due_at": found["due_at"]}
+    if stuck or held:
+        admitted["$nor"] = [*stuck, *held]
+    pipeline: Pipeline = [
+        {"$match": within},
+        {"$sort": {"gate": 1, "due_at": 1, "_id": 1}},
+        {"$group": {"_id": "$gate", "head": {"$first": "$$ROOT"}}},
+        {"$replaceRoot": {"newRoot": "$head"}},
+        {"$match": admitted},
+        {"$project": CANDIDATE_BEHIND},
+    ]
+    return Grouping(RUNS, "runs_behind_gate", pipeline)
+
+
+def claim_behind_gate(found: Document, queue: str, gate: str | None, after: Document | None) -> Query:
+    """The runs of a gate by due time, beyond one of them."""
+    where: Document = {**found, "queue": queue, "gated": True, "gate": gate}
+    if after is not None:
+        later = {"due_at": {**found["due_at"], "$gt": after["due_at"]}}
+        same = {"due_at": after["due_at"], "_id": {"$gt": after["_id"]}}
+        where = {**{name: value for name, value in where.items() if name != "due_at"}, "$or": [same, later]}
+    order: Sort = [("due_at", 1), ("_id", 1)]
+    return Query(collection=RUNS, index="runs_behind_gate", where=where, sort=order, fields=CANDIDATE_BEHIND)
+
+
+def turn_of_job(session: Session, job_id: str) -> Query:
+    """The first unfinished run of a job."""
+    query = unfinished_runs(session, [job_id])
+    where = {**query.where, "job_id": job_id}
+    order: Sort = [("fire_at", 1), ("_id", 1)]
+    fields = {**CANDIDATE_BEHIND, "state": True}
+    return Query(collection=RUNS, index=query.index, where=where, sort=order, fields=fields)
+
+
+def jobs_at_work(session: Session) -> Query:
+    """The jobs of claimed runs: no more than all workers together perform."""
+    found = {"n": session.namespace, **CLAIMED, "job_id": PRESENT}
+    return Query(collection=RUNS, index="runs_claimed", where=found, fields={"job_id": True, "_id": False})
 
 
 def beyond_gates(found: Document, gates: Sequence[str]) -> Document:

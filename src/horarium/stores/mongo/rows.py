@@ -148,6 +148,7 @@ def _rest(run: Run) -> Document:
         "concurrency_max": run.concurrency_max if run.concurrency_max or run.concurrency_key is not None else None,
         "serial": run.serial or None,
         "gated": run.concurrency_key is not None or (run.serial and run.job_id is not None) or None,
+        "gate": gate_of(run),
         "execution_seconds": run.execution_seconds,
         "execution_micros": None if run.execution_seconds is None else round(run.execution_seconds * SECOND),
         "fires": None if run.fires == 1 else run.fires,
@@ -155,6 +156,15 @@ def _rest(run: Run) -> Document:
         **changing_fields(run),
     }
     return {name: value for name, value in rest.items() if value is not None}
+
+
+def gate_of(run: Run) -> str | None:
+    """What may hold the run back, in the order of claims: runs of one gate are admitted in turn, or none of them is."""
+    in_order = run.serial and run.job_id is not None
+    if not in_order and run.concurrency_key is None:
+        return None
+    key = "" if run.concurrency_key is None else f"{run.concurrency_max}={run.concurrency_key}"
+    return f"{run.priority}/{run.job_id if in_order else ''}/{key}"
 
 
 def changing_fields(run: Run) -> Document:

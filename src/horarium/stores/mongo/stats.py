@@ -7,6 +7,7 @@ from typing import Any
 from horarium.clock import DAY, Instant
 from horarium.model import Node
 from horarium.ports import QueueStats, Stats
+from horarium.stores.counting import counted
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import delete_many, replace_one
 from horarium.stores.mongo.rows import load_node, node_document
@@ -24,11 +25,8 @@ async def count(session: Session, now: Instant) -> Stats:
         claimed = await session.group(queries.count_claimed(session), within=instant)
     waiting = {document["_id"]: document for document in ready}
     running = {document["_id"]: int(document["running"]) for document in claimed}
-    queues = tuple(
-        _stats(queue, waiting.get(queue, {}), running.get(queue, 0))
-        for queue in sorted(waiting.keys() | running.keys())
-    )
-    return Stats(_count(jobs), _count(enabled), queues)
+    queues = (_stats(queue, waiting.get(queue, {}), running.get(queue, 0)) for queue in waiting.keys() | running.keys())
+    return counted(_count(jobs), _count(enabled), queues)
 
 
 def _count(documents: list[Document]) -> int:

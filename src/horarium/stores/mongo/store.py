@@ -105,8 +105,10 @@ class MongoStore:
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._call(jobs.list_jobs(self._open(), where, after, limit))
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await self._call(jobs.due_jobs(self._open(), until, limit))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await self._call(jobs.due_jobs(self._open(), until, limit, after))
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         return await self._call(jobs.jobs_ahead(self._open(), until, after, limit))

@@ -131,13 +131,13 @@ ORDER BY name LIMIT $5;
 -- One more than asked, whether due or not: that is the next one.
 (
     SELECT next_fire_at, definition FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at <= $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at <= $2 AND next_fire_at > $4::int8 AND deleted_at IS NULL
     ORDER BY next_fire_at, id LIMIT $3::int8 + 1
 )
 UNION ALL
 (
     SELECT next_fire_at, NULL FROM horarium.jobs
-    WHERE namespace_id = $1 AND next_fire_at > $2 AND deleted_at IS NULL
+    WHERE namespace_id = $1 AND next_fire_at > GREATEST($2, $4::int8) AND deleted_at IS NULL
     ORDER BY next_fire_at LIMIT 1
 );
 
@@ -184,7 +184,8 @@ DELETE FROM horarium.runs USING (
     SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, token) OFFSET 0
 ) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0
+RETURNING runs.id;
 
 -- name: add_runs
 -- See the function: one statement for any batch, also in a transaction of the caller's own.
@@ -955,6 +956,9 @@ SELECT queues.name,
     count(*) FILTER (WHERE state = 0 AND due_at <= $2),
     count(*) FILTER (WHERE state = 0 AND due_at > $2),
     count(*) FILTER (WHERE state > 0),
-    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2)
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) AS oldest_due_at,
+    count(*) OVER ()
 FROM horarium.runs JOIN horarium.queues ON queues.num = runs.queue_id
-WHERE runs.namespace_id = $1 GROUP BY queues.name ORDER BY queues.name;
+WHERE runs.namespace_id = $1 GROUP BY queues.name
+ORDER BY min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) IS NULL,
+    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2), queues.name LIMIT $3;

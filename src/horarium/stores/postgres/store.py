@@ -17,6 +17,7 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
+    QUEUES_MAX,
     Along,
     Beat,
     Claimed,
@@ -119,8 +120,10 @@ class PostgresStore:
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.list_jobs(session, where, after, limit))
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await self._call(lambda session: jobs.due_jobs(session, until, limit))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await self._call(lambda session: jobs.due_jobs(session, until, limit, after))
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.jobs_ahead(session, until, after, limit))
@@ -248,5 +251,6 @@ async def _beat_node(session: Session, node: Node) -> None:
 
 async def _stats(session: Session, now: Instant) -> Stats:
     ((total, enabled),) = await session.rows("count_jobs", session.namespace_id)
-    rows = await session.rows("count_runs", session.namespace_id, now)
-    return Stats(total, enabled, tuple(QueueStats(*row) for row in rows))
+    rows = await session.rows("count_runs", session.namespace_id, now, QUEUES_MAX)
+    queues = sorted((QueueStats(*row[:5]) for row in rows), key=lambda one: one.queue)
+    return Stats(total, enabled, tuple(queues), max(0, rows[0][5] - QUEUES_MAX) if rows else 0)

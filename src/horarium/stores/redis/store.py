@@ -34,8 +34,9 @@ from horarium.ports import (
     RunFilter,
     Stats,
 )
-from horarium.stores.encoding import STATE_NUMBERS, record_bounds
-from horarium.stores.listing import SCAN_MAX, id_bounds
+from horarium.stores.counting import counted
+from horarium.stores.encoding import STATE_NUMBERS, comes_alone, record_bounds
+from horarium.stores.listing import id_bounds
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
@@ -67,6 +68,10 @@ CALL_BYTES_MAX = 4 * 1024 * 1024
 item, or one plan, is never divided.)"""
 SCAN_STRETCH = 1_000
 """How many ids a filtered list looks at in one call."""
+LOOKS_MAX = 2 * SCAN_STRETCH
+"""How many runs a list looks at for a page, and a stretch more."""
+QUEUES_AT_ONCE = 200
+"""Of how many queues the runs are counted in one call."""
 JOBS_OF_RUNS = 100
 """Of how many jobs the unfinished runs are read in one call."""
 
@@ -123,13 +128,16 @@ class RedisStore:
             )
 
     async def _check_layout(self) -> None:
-        found = int(await self._write("open_namespace", LAYOUT))
+        layout, unqueued = await self._write("open_namespace", LAYOUT)
+        found = int(layout)
         if found != LAYOUT:
             raise InvalidSetting(
                 f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, "
                 f"this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
                 field="store",
             )
+        while unqueued:
+            unqueued = await self._write("index_queues", BATCH_MAX)
 
     # -- jobs
 
@@ -186,8 +194,12 @@ class RedisStore:
             return jobs[:limit], jobs[limit - 1].name if limit > 0 else None
         return jobs, stopped.decode() or None
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        rows, beyond = await self._read("due_jobs", until, min(limit, BATCH_MAX))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        rows, beyond = await self._read(
+            "due_jobs", until, min(limit, BATCH_MAX), "-inf" if after is None else f"({after}"
+        )
         return [decode_job(row) for row in rows], None if beyond is None else int(float(beyond))
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
@@ -236,7 +248,7 @@ class RedisStore:
         least, below = "-" if lowest is None else f"[{lowest}", "+" if upto is None else f"({upto}"
         found: list[Run] = []
         looked_at, stretch, frontier = 0, limit + 1, b""
-        while len(found) <= limit and looked_at < SCAN_MAX:
+        while len(found) <= limit and looked_at < LOOKS_MAX:
             filters = where.job, states, where.queue, where.since, where.until
             asked = (below, least, limit + 1 - len(found), stretch, *filters)
             ids, frontier, loaded = await self._read("list_runs", pack(asked))
@@ -331,9 +343,14 @@ class RedisStore:
         return sorted(nodes, key=lambda node: node.name)
 
     async def stats(self, now: Instant) -> Stats:
-        jobs, disabled, queues = await self._read("stats", now)
-        counted = (_queue_stats(*queue) for queue in queues)
-        return Stats(jobs, jobs - disabled, tuple(sorted(counted, key=lambda queue: queue.queue)))
+        found: list[QueueStats] = []
+        bound = "-"
+        while True:
+            jobs, disabled, queues, last = await self._read("stats", now, bound, QUEUES_AT_ONCE)
+            found += (_queue_stats(*queue) for queue in queues)
+            if not last:
+                return counted(jobs, jobs - disabled, found)
+            bound = f"({last.decode()}"
 
 
 def _info(text: bytes) -> dict[str, str]:
@@ -365,6 +382,8 @@ def _weight_of_run(run: Run) -> tuple[int, int]:
 
 def _weight_of_change(change: RunChange) -> tuple[int, int]:
     run = change.run
+    if comes_alone(change):
+        return 1, len(run.result or b"") + len(run.progress or b"")
     along = [*map(_weight_of_run, change.follow_ups), *map(_weight_of_record, change.records)]
     size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
     return 1 + len(along), size
@@ -382,6 +401,7 @@ def _weight_of_record_change(change: RecordChange) -> tuple[int, int]:
 def _weight_of_plan(plan: Plan) -> tuple[int, int]:
     weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
     weights += map(_weight_of_record, plan.records)
+    weights += (_weight_of_record(record) for records in plan.along.values() for record in records)
     rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
     return rows, sum(size for _, size in weights)
 
@@ -405,6 +425,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
         yield from (run.id, run.token)
     for run in plan.runs:
         yield from new_run(run, arguments)
+        yield come_along((), plan.along.get(run.id, ()), arguments)
 
 
 def _ids_of(plan: Plan) -> list[str]:

@@ -12,19 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 import apsw
 import msgspec
 
-from horarium.clock import Instant
+from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import job_columns
-from horarium.stores.sqlite.runs import apply_changes, insert_runs, withdraw_runs
+from horarium.stores.sqlite.runs import add_runs, apply_changes, insert_runs, missing_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
 
 LABELLED_COUNTED = 1_000
 """Up to how many jobs of a label are counted to find the rarest of several."""
 ABOVE_ALL_IDS = b"\xff" * 17
+BEFORE_ALL: Instant = INSTANT_MIN - 1
 
 _decode_ahead = msgspec.json.Decoder(tuple[list[Job], Instant | None, str | None]).decode
 
@@ -129,9 +130,10 @@ def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
     return Page(trimmed, found[limit - 1].name if more else None)
 
 
-def due_jobs(session: Session, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-    due = session.jobs("due_jobs", session.namespace_id, until, limit)
-    last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (-1, b"")
+def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None) -> tuple[list[Job], Instant | None]:
+    first = BEFORE_ALL if after is None else after
+    due = session.jobs("due_jobs", session.namespace_id, until, limit, first)
+    last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (first, ABOVE_ALL_IDS)
     return due, session.one("next_job_at", session.namespace_id, *last)
 
 
@@ -156,7 +158,7 @@ def _update(session: Session, plans: Sequence[Plan]) -> int:
 
 def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
     """Together where one plan can't see what another did: if they only add runs."""
-    if any(plan.changes or plan.withdrawals for plan in plans):
+    if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
         for plan in plans:
             _follow(session, plan, now)
     else:
@@ -166,6 +168,11 @@ def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
 
 def _follow(session: Session, plan: Plan, now: Instant) -> None:
     apply_changes(session, plan.changes, now)
+    gone = missing_runs(session, plan.moved)
     withdraw_runs(session, plan.withdrawals)
-    insert_runs(session, plan.runs)
+    runs = [run for run in plan.runs if run.id not in gone] if gone else plan.runs
+    if plan.along:
+        add_runs(session, runs, plan.along)
+    else:
+        insert_runs(session, runs)
     add_records(session, plan.records)

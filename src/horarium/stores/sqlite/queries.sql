@@ -144,7 +144,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 -- name: due_jobs
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
-    WHERE namespace_id = ?1 AND next_fire_at <= ?2 AND deleted_at IS NULL
+    WHERE namespace_id = ?1 AND next_fire_at <= ?2 AND next_fire_at > ?4 AND deleted_at IS NULL
     ORDER BY next_fire_at, id LIMIT ?3
 );
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.ports import QueueStats, Stats
+from horarium.stores.counting import counted
 from horarium.stores.sqlite.session import Session
 
 
@@ -31,7 +32,7 @@ def count(session: Session, now: Instant) -> Stats:
     names = session.queue_names(counts)
     jobs, jobs_enabled = session.array("count_jobs", session.namespace_id)
     queues = (_stats(names[queue_id], one) for queue_id, one in counts.items())
-    return Stats(jobs, jobs_enabled, tuple(sorted(queues, key=lambda stats: stats.queue)))
+    return counted(jobs, jobs_enabled, queues)
 
 
 def _stats(queue: str, one: _Count) -> QueueStats:

@@ -99,8 +99,10 @@ class SqliteStore:
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._lister.call(lambda session: jobs.list_jobs(session, where, after, limit))
 
-    async def due_jobs(self, until: Instant, limit: int) -> tuple[list[Job], Instant | None]:
-        return await self._reader.call(lambda session: jobs.due_jobs(session, until, limit))
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        return await self._reader.call(lambda session: jobs.due_jobs(session, until, limit, after))
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         return await self._lister.call(lambda session: jobs.jobs_ahead(session, until, after, limit))

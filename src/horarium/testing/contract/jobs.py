@@ -208,6 +208,16 @@ class JobContract(StoreUnderTest):
         assert await store.due_jobs(NOW + 2, BATCH_MAX) == (jobs[:3], NOW + 3)
         assert await store.due_jobs(NOW + 3, 4) == (jobs, None)
 
+    async def test_due_jobs_can_be_asked_for_from_an_instant_on(self, store: Store) -> None:
+        jobs = [a_job(f"job-{number}", next_fire_at=NOW + number) for number in range(4)]
+        tied = a_job("tied", next_fire_at=NOW + 1)
+        await store.add_jobs([*jobs[::-1], tied])
+        assert await store.due_jobs(NOW + 2, 10, NOW + 1) == ([jobs[2]], NOW + 3)
+        assert await store.due_jobs(NOW + 3, 1, NOW + 1) == ([jobs[2]], NOW + 3)
+        assert await store.due_jobs(NOW + 3, 10, NOW + 3) == ([], None)
+        assert await store.due_jobs(NOW, 10, NOW + 1) == ([], NOW + 2)
+        assert (await store.due_jobs(NOW + 9, 10, NOW - 1))[0] == (await store.due_jobs(NOW + 9, 10))[0]
+
     async def test_a_job_with_nothing_to_plan_is_never_due(self, store: Store) -> None:
         await store.add_jobs([a_job(next_fire_at=None)])
         assert await store.due_jobs(INSTANT_MAX, 10) == ([], None)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN
 from horarium.model import Job, Node, Plan, Run, State
-from horarium.ports import BATCH_MAX, Beat, JobFilter, QueueStats, RunFilter, Stats, Store
+from horarium.ports import BATCH_MAX, QUEUES_MAX, Beat, JobFilter, QueueStats, RunFilter, Stats, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
 from horarium.testing.contract.jobs import delete
 from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
@@ -173,6 +173,16 @@ class KeepingContract(StoreUnderTest):
             QueueStats("d", due=0, scheduled=0, running=2, oldest_due_at=None),
         )
         assert (await store.stats(NOW)).queues == expected
+
+    async def test_of_too_many_queues_those_are_told_in_which_a_run_has_waited_longest(self, store: Store) -> None:
+        runs = [a_run(n, queue=f"later-{n}", due_at=NOW + HOUR) for n in range(3)]
+        runs += [a_run(n + 3, queue=f"queue-{n}", due_at=NOW - n) for n in range(QUEUES_MAX)]
+        for start in range(0, len(runs), BATCH_MAX):
+            await store.add_runs(runs[start : start + BATCH_MAX])
+        stats = await store.stats(NOW)
+        assert [one.queue for one in stats.queues] == sorted(run.queue for run in runs[3:])
+        assert stats.queues_left_out == 3
+        assert stats.queues[0] == QueueStats("queue-0", due=1, scheduled=0, running=0, oldest_due_at=NOW)
 
     async def test_counts_follow_a_run_through_its_life(self, store: Store) -> None:
         async def counts(now: int = NOW) -> list[tuple[int, int, int, int | None]]:

@@ -294,10 +294,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- what readers see
 
-    @rule(limit=limits, ahead=seconds)
-    def due_and_overdue(self, limit: int, ahead: int) -> None:
+    @rule(limit=limits, ahead=seconds, back=st.none() | seconds)
+    def due_and_overdue(self, limit: int, ahead: int, back: int | None) -> None:
         until = self.now + ahead * SECOND
-        self.both(lambda store: store.due_jobs(until, limit))
+        after = None if back is None else until - back * SECOND
+        self.both(lambda store: store.due_jobs(until, limit, after))
         self.both(lambda store: store.overdue_runs(self.now, limit))
 
     @rule(

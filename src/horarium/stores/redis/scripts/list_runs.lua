@@ -47,17 +47,25 @@ local function few_unfinished()
   return found
 end
 
+-- The smallest index that holds all that is asked for, or several that do so together.
 local function sources()
-  local keys = {}
+  local whole, ended = {IDS}, {}
   if job then
-    for _, owner in ipairs(call('SMEMBERS', P .. 'owners:' .. job)) do keys[#keys + 1] = P .. 'runs_of:' .. owner end
-    return keys
+    whole = {}
+    for _, owner in ipairs(call('SMEMBERS', P .. 'owners:' .. job)) do whole[#whole + 1] = P .. 'runs_of:' .. owner end
+  elseif queue and call('GET', P .. 'queued') == '' then
+    whole = {in_queue_key(queue)}
   end
   for state in pairs(states) do
-    if tonumber(state) <= COMPLETED then return {IDS} end
-    keys[#keys + 1] = P .. 'ids:' .. state
+    if tonumber(state) <= COMPLETED then return whole end
+    ended[#ended + 1] = P .. 'ids:' .. state
   end
-  return keys
+  local function size(keys)
+    local number = 0
+    for _, key in ipairs(keys) do number = number + call('ZCARD', key) end
+    return number
+  end
+  return size(ended) < size(whole) and ended or whole
 end
 
 -- Below the frontier a source may have ids that were not read.

@@ -1,3 +1,6 @@
--- The version of the layout of this namespace, which the first to open it writes.
-redis.call('SET', KEYS[1] .. 'layout', ARGV[1], 'NX')
-return redis.call('GET', KEYS[1] .. 'layout')
+-- ARGV: the version of the layout of this namespace, which the first to open it writes. Answers the one that is there, and
+-- whether runs are to be put into the index by queue (`index_queues`): some of before there was one may be in none.
+local P, call = KEYS[1], redis.call
+call('SET', P .. 'layout', ARGV[1], 'NX')
+if call('EXISTS', P .. 'ids') == 0 then call('SET', P .. 'queued', '') end
+return {call('GET', P .. 'layout'), call('GET', P .. 'queued') == '' and 0 or 1}

@@ -13,7 +13,8 @@
 --   progress      hash: id -> JSON            owners:NAME        which owners have runs under this job name
 --   payloads      hash: id -> large payload   fires:JOB_ID       set: the fire times that have a run
 --   unique        hash: unique key -> id
---   ids           all runs; ids:N: those that ended in a state that is not the usual one
+--   ids           all runs; ids:N: those that ended in a state that is not the usual one; in:Q: all of a queue
+--   queued        up to which id the runs of before `in:Q` are in it ('': all)
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
 --   claimed:Q     claimed runs of a queue, by end of lease
 --   start_by      pending runs that must start by then
@@ -179,6 +180,8 @@ end
 -- ---- indexes of a run
 
 local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
+
+local function in_queue_key(queue) return P .. 'in:' .. queue end
 
 -- Asked for with every run; building it costs more than looking it up.
 local lanes = {}
@@ -396,6 +399,7 @@ local function add_run(batch, at)
     end
   end
   add(IDS, 0, id)
+  add(in_queue_key(run[QUEUE]), 0, id)
   put(id, run[ROW])
   write_beside(id, outcome, progress, payload)
   index(id, run, run)
@@ -420,6 +424,7 @@ local function forget_run(id, run)
   if run[UNIQUE_KEY] then call('HDEL', UNIQUE, run[UNIQUE_KEY]) end
   if run[JOB_ID] then call('SREM', P .. 'fires:' .. run[JOB_ID], number(run[FIRE_AT])) end
   remove(IDS, id)
+  remove(in_queue_key(run[QUEUE]), id)
   unindex(id, run)
   local owner = owner_of(run)
   if owner then

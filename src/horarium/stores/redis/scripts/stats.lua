@@ -1,8 +1,9 @@
--- ARGV: now. Answers the number of jobs, of disabled ones, and for each queue with unfinished runs: name, due, waiting,
--- claimed, the earliest due time.
+-- ARGV: now, from which queue on (a bound of ZRANGEBYLEX), how many queues are looked at. Answers the number of jobs, of
+-- disabled ones, for each queue with unfinished runs: name, due, waiting, claimed, the earliest due time; and after which
+-- queue to go on ('' at the end).
 local P, call = KEYS[1], redis.call
-local queues = {}
-for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
+local queues, names = {}, call('ZRANGEBYLEX', P .. 'queues', ARGV[2], '+', 'LIMIT', 0, ARGV[3])
+for _, queue in ipairs(names) do
   local due, waiting, earliest = 0, 0, false
   for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
     for _, kind in ipairs({'lane:', 'gated:'}) do
@@ -18,4 +19,4 @@ for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do
   local claimed = call('ZCARD', P .. 'claimed:' .. queue)
   if waiting + claimed > 0 then queues[#queues + 1] = {queue, due, waiting, claimed, earliest} end
 end
-return {call('ZCARD', P .. 'jobs_named'), call('SCARD', P .. 'jobs_disabled'), queues}
+return {call('ZCARD', P .. 'jobs_named'), call('SCARD', P .. 'jobs_disabled'), queues, #names == tonumber(ARGV[3]) and names[#names] or ''}

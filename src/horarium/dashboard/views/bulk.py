@@ -1,0 +1,154 @@
+"""Many runs retried or cancelled at once: all that a filter matches, with their number said before anything is done."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.api.reading import is_name, is_run_id
+from horarium.api.runs import shown_queue
+from horarium.clock import Instant
+from horarium.dashboard.formats import counted
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.times import instant_of
+from horarium.errors import InvalidRequest
+from horarium.model import State
+from horarium.operations.bulk import CANCELLED, LOOKED_MAX, Batch, Selection
+from horarium.operations.facade import Operations
+from horarium.operations.runs import RETRIED
+from horarium.ports import RunFilter
+
+BATCHES_MAX = 10
+"""Batches of one request; where there is more, the page asks again."""
+REACH = {"retry": RETRIED, "cancel": CANCELLED}
+VERBS = {"retry": "Retry", "cancel": "Cancel"}
+DONE = {"retry": "will run again", "cancel": "cancelled"}
+FIELDS = ("job", "queue", "since", "until", "error")
+WHY_NOT = {
+    "retried_before": "retried before",
+    "overlap": "left out by their job's overlap policy",
+    "job_deleted": "of a job that was deleted",
+    "forbidden": "out of your reach",
+    "state": "over by now",
+}
+
+
+class Filter(Struct, frozen=True):
+    """What was asked for, as it was written, and as the store takes it."""
+
+    chosen: dict[str, str]
+    states: frozenset[State]
+    where: RunFilter
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The same as parts of an address."""
+        kept = [(name, value) for name, value in self.chosen.items() if value]
+        return [*kept, *(("state", state.value) for state in sorted(self.states))]
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        said = {"job": "of the job", "queue": "in the queue", "since": "from", "until": "to", "error": "with the error"}
+        parts = [f"{said[name]} {value}" for name, value in self.chosen.items() if value]
+        return " ".join(parts) or "of all jobs"
+
+
+def read_filter(visit: Visit) -> Filter:
+    """The filter of an address or a form. Raises InvalidRequest."""
+    chosen = {name: visit.text(name).strip() for name in FIELDS}
+    states = frozenset(state for state in State if state.value in visit.texts("state"))
+    where = RunFilter(
+        job=chosen["job"] or None,
+        states=states,
+        queue=shown_queue(chosen["queue"]) if chosen["queue"] else None,
+        since=_instant(chosen, "since", visit.zone),
+        until=_instant(chosen, "until", visit.zone),
+    )
+    return Filter(chosen, states, where)
+
+
+def _instant(chosen: dict[str, str], field: str, zone: str) -> Instant | None:
+    return instant_of(chosen[field], field, zone)
+
+
+class BulkRuns:
+    """The page at `/bulk-runs`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        scope, place, path = Scope.RUNS_WRITE, "runs", "/bulk-runs"
+        return [
+            Page(path=path, name="bulk-runs", handle=self.ask, scope=scope, place=place),
+            Page(path=path, name="bulk-runs-done", handle=self.do, method="POST", scope=scope, place=place),
+        ]
+
+    async def ask(self, visit: Visit) -> Answer:
+        """How many there are, and what would happen."""
+        action, selected = _action(visit), read_filter(visit)
+        batch = await self._counted(action, selected)
+        values: dict[str, Any] = {
+            "action": action,
+            "verb": VERBS[action],
+            "number": batch.matched,
+            "at_least": batch.after is not None,
+            "selected": selected,
+            "states": sorted(_reach(action, selected)),
+            "back": "/runs?" + urlencode(selected.pairs),
+            "looked_max": LOOKED_MAX,
+        }
+        return Shown("bulk-runs.html", values)
+
+    async def _counted(self, action: str, selected: Filter) -> Batch:
+        if selected.chosen["job"] and not is_name(selected.chosen["job"]):
+            return Batch()
+        states = _reach(action, selected)
+        return await self._operations.bulk.count(_selection(selected, states), states, None)
+
+    async def do(self, visit: Visit) -> Answer:
+        action, selected = _action(visit), read_filter(visit)
+        states, after = _reach(action, selected), visit.text("after") or None
+        if after is not None and not is_run_id(after):
+            raise InvalidRequest("after: no run has such an id", field="after")
+        selection, reason = _selection(selected, states), f"cancelled by {visit.principal.name}"
+        done, left, next_at = 0, dict[str, int](), visit.now
+        for _ in range(BATCHES_MAX):
+            if action == "retry":
+                batch = await self._operations.bulk.retry(selection, states, after, None, next_at)
+            else:
+                batch = await self._operations.bulk.cancel(selection, states, after, None, reason)
+            done, after, next_at = done + batch.done, batch.after, batch.next_at
+            for why, count in batch.left.items():
+                left[why] = left.get(why, 0) + count
+            if after is None:
+                break
+        said = f"{counted(done, 'run')} {DONE[action]}."
+        if left:
+            said += " Not " + ", ".join(f"{count:,} {WHY_NOT.get(why, why)}" for why, count in left.items()) + "."
+        if after is not None:
+            said += " There are more: repeat it to go on."
+        return Went("/runs?" + urlencode(selected.pairs), said)
+
+
+def _action(visit: Visit) -> str:
+    action = visit.text("action")
+    if action not in REACH:
+        raise InvalidRequest(f"there is no action {action[:50]!r}", field="action")
+    return action
+
+
+def _reach(action: str, selected: Filter) -> frozenset[State]:
+    """The states that are asked for and that this can be done to."""
+    return REACH[action] & selected.states if selected.states else REACH[action]
+
+
+def _selection(selected: Filter, states: frozenset[State]) -> Selection:
+    where = selected.where
+    narrowed = RunFilter(job=where.job, states=states, queue=where.queue, since=where.since, until=where.until)
+    return Selection(where=narrowed, error_contains=selected.chosen["error"] or None)

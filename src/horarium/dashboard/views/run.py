@@ -1,0 +1,259 @@
+"""One run: its life, its log as it grows, what was sent, what came of it and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar.response.base import ASGIResponse
+
+from horarium.access.roles import Scope
+from horarium.api.reading import is_run_id
+from horarium.clock import Instant
+from horarium.dashboard.charts import life_of
+from horarium.dashboard.formats import precise
+from horarium.dashboard.marks import Mark, first_line, mark_of, why
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.delivery.message import Reporting, build
+from horarium.errors import HorariumError, InvalidRequest, NotFound
+from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, timeline
+from horarium.model.logs import LogLine
+from horarium.operations.facade import Operations
+from horarium.operations.logs import WAIT_SECONDS_MAX
+from horarium.operations.runs import RETRIED
+from horarium.rules.following import chain_key, depth_of
+from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
+from horarium.wire.views import run_view
+
+LOG_LINES = 500
+LOG_NUMBER_DIGITS_MAX = 12
+ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+SIGNATURE = "webhook-signature"
+RETRY_KEY = "retry/"
+FOLLOWS_MAX = 40
+BODY_CHARS_MAX = 10_000
+
+
+class RunPages:
+    """The pages below `/runs/ID`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        place, write, read = "runs", Scope.RUNS_WRITE, Scope.RUNS_READ
+        return [
+            Page(path="/runs/{id}", name="run", handle=self.show, scope=read, place=place),
+            Page(path="/runs/{id}/log", name="run-log", handle=self.log, scope=read, place=place),
+            Page(path="/runs/{id}/retry", name="run-retry", handle=self.retry, method="POST", scope=write),
+            Page(path="/runs/{id}/cancel", name="run-cancel", handle=self.cancel, method="POST", scope=write),
+        ]
+
+    async def show(self, visit: Visit) -> Answer:
+        run = await self._operations.runs.get_run(_run_id(visit))
+        job = None if run.job_id is None else (await self._operations.store.get_jobs_by_id([run.job_id]))[0]
+        events = timeline(run)
+        attempts = attempts_of(run, events, visit.now)
+        lines, following = await self._log(run)
+        return Shown(
+            "run.html",
+            {
+                "run": run,
+                "job": job,
+                "state_mark": mark_of(run, visit.now),
+                "sentence": why(run, visit.now),
+                "life": life_of(run, attempts, visit.now, visit.zone),
+                "history": history_rows(run, events),
+                "errors": [event for event in reversed(run.history) if event.detail or event.kind == "failed"],
+                "payload": _shown(run_view(run).payload),
+                "result": _shown(run_view(run).result),
+                "progress": _shown(run_view(run).progress),
+                "attempts_max": _attempts_max(run, job),
+                "can_retry": run.state in RETRIED and visit.may(Scope.RUNS_WRITE),
+                "can_cancel": not run.finished and run.state is not State.CANCELLING and visit.may(Scope.RUNS_WRITE),
+                "curl": as_curl(visit, run),
+                "log": lines,
+                "log_next": following,
+                "sent": sent_of(run, job, visit.now),
+                "follows": await self._follows(run, job),
+                "origin": _origin_of(run),
+            },
+        )
+
+    async def _log(self, run: Run) -> tuple[list[LogLine], int | None]:
+        """The end of its log, and the number of the line after it; None: there will be no more."""
+        page = await self._operations.logs.read(run.id, 0, LOG_LINES)
+        while page.next_line is not None and len(page.lines) == LOG_LINES:
+            later = await self._operations.logs.read(run.id, page.next_line, LOG_LINES)
+            if not later.lines:
+                break
+            page = later
+        return list(page.lines), None if run.finished else page.next_line
+
+    async def log(self, visit: Visit) -> Answer:
+        """Lines from a number on, as soon as there are some: a page that is open asks again and again."""
+        after = visit.text("after") or "0"
+        if not after.isdigit() or len(after) > LOG_NUMBER_DIGITS_MAX:
+            raise InvalidRequest(f"after: {after[:50]!r} is no number of a line", field="after")
+        page = await self._operations.logs.read(_run_id(visit), int(after), LOG_LINES, WAIT_SECONDS_MAX)
+        lines = [{"at": precise(line.at, visit.zone), "stream": line.stream, "text": line.text} for line in page.lines]
+        body = msgspec.json.encode({"lines": lines, "next": page.next_line})
+        return ASGIResponse(body=body, media_type="application/json", headers=[("cache-control", "no-store")])
+
+    async def _follows(self, run: Run, job: Job | None) -> list[dict[str, Any]]:
+        """The runs that follow from this one, as far as they were made and are kept."""
+        wanted = [("a retry was asked for", "", RETRY_KEY + run.id), *(_keys_of(run, job) if job else [])]
+        found = await asyncio.gather(
+            *(self._operations.store.get_run_by_key(key) for _, _, key in wanted[:FOLLOWS_MAX])
+        )
+        rows: dict[str, dict[str, Any]] = {}
+        for (occasion, what, _), after in zip(wanted, found, strict=False):
+            if after is not None:
+                mark = mark_of(after, self._operations.clock.now())
+                rows[f"{occasion} {what}"] = {"occasion": occasion, "what": what, "run": after, "mark": mark}
+        return list(rows.values())
+
+    async def retry(self, visit: Visit) -> Answer:
+        made = await self._operations.runs.retry_run(_run_id(visit))
+        return Went(f"/runs/{made.id}", "This is the new run.")
+
+    async def cancel(self, visit: Visit) -> Answer:
+        run_id = _run_id(visit)
+        reason = visit.text("reason").strip() or f"cancelled by {visit.principal.name}"
+        run = await self._operations.runs.cancel_run(run_id, reason)
+        said = "Cancelled." if run.finished else "It was asked to stop."
+        return Went(f"/runs/{run_id}", said)
+
+
+def _keys_of(run: Run, job: Job) -> list[tuple[str, str, str]]:
+    """Occasion, what follows, and the unique key of the run that it is: of a triggered job the run that asks for it,
+    then its own."""
+    wanted = []
+    for occasion, follows in job.on.items():
+        many = occasion is Occasion.ATTEMPT_FAILED
+        parts = [f"{occasion}.{attempt}" for attempt in range(1, run.attempt + 1)] if many else [str(occasion)]
+        for part in parts:
+            for follow in follows:
+                key = f"{run.id}/{part}/{follow.action}"
+                said = part.replace("_", " ").replace(".", " ")
+                what = f"tell {follow.notify}" if follow.notify is not None else f"run {follow.trigger}"
+                wanted.append((said, what, key))
+                if follow.trigger is not None:
+                    wanted.append((said, what, chain_key(depth_of(run) + 1, key)))
+    return wanted
+
+
+def _origin_of(run: Run) -> str | None:
+    """The id of the run that this one follows from."""
+    key = run.unique_key or ""
+    if key.startswith(RETRY_KEY):
+        key = key.removeprefix(RETRY_KEY)
+    elif depth_of(run):
+        key = key.split("/", 2)[2]
+    elif run.cause is not Cause.FOLLOW_UP:
+        return None
+    found = key.partition("/")[0]
+    return found if is_run_id(found) else None
+
+
+def sent_of(run: Run, job: Job | None, now: Instant) -> dict[str, Any] | None:
+    """The request of its attempt, secrets masked; None: it is none."""
+    target = job.target if job is not None else run.policy.target if run.policy is not None else None
+    if not isinstance(target, HttpTarget) or run.state is State.SKIPPED:
+        return None
+    shown = shown_target(target)
+    assert isinstance(shown, HttpTarget)
+    try:
+        path = urlsplit(target.url).path or "/"
+        made = build(target, path, run, now=run.started_at or now, secret=target.signing_secret, reporting=Reporting())
+    except (HorariumError, ValueError, LookupError):
+        return None
+    headers = [
+        (name, SECRET_SHOWN if is_secret_header(name) or name.lower() == SIGNATURE else text)
+        for name, text in made.headers.items()
+    ]
+    body = (made.body or b"").decode("utf-8", "replace")
+    return {
+        "method": made.method,
+        "url": shown.url,
+        "headers": headers,
+        "body": body[:BODY_CHARS_MAX],
+        "sent": run.attempt > 0,
+    }
+
+
+def _run_id(visit: Visit) -> str:
+    given = str(visit.request.path_params["id"])
+    if not is_run_id(given):
+        raise NotFound(f"there is no run {given[:200]!r}")
+    return given
+
+
+def attempts_of(run: Run, events: Sequence[Event], now: Instant) -> list[tuple[int, Instant, Instant, str]]:
+    """Number, begin, end, and how it ended, of each attempt that the history knows."""
+    found: list[tuple[int, Instant, Instant, str]] = []
+    begun: Instant | None = None
+    for event in events:
+        if event.state is State.RUNNING and begun is None:
+            begun = event.at
+        elif begun is not None and (event.state is State.PENDING or event.state in ENDED):
+            how = event.kind.value if event.kind else event.state.value
+            found.append((len(found) + 1, begun, event.at, "lost" if how == "lost" else _how(event.state)))
+            begun = None
+    if begun is not None:
+        found.append((max(run.attempt, len(found) + 1), begun, max(run.finished_at or now, begun), _how(run.state)))
+    return found
+
+
+def _how(state: State) -> str:
+    if state in (State.RUNNING, State.CANCELLING):
+        return "running"
+    return "failed" if state is State.PENDING else state.value
+
+
+def history_rows(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The history as a list: instant, time since the row before, mark, sentence."""
+    rows: list[dict[str, Any]] = []
+    before: Instant | None = None
+    for event in events:
+        symbol = {"pending": "retrying" if before is not None else "planned", "skipped": "missed"}.get(
+            event.state.value, event.state.value
+        )
+        rows.append(
+            {
+                "at": event.at,
+                "plus": None if before is None else max(event.at - before, 0),
+                "mark": Mark(symbol, event.state.value.capitalize()),
+                "text": first_line(event.message, 400),
+            }
+        )
+        before = event.at
+    return rows
+
+
+def _shown(value: Any) -> str | None:
+    """JSON, indented."""
+    if value is None:
+        return None
+    text = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+    return msgspec.json.format(text, indent=2).decode("utf-8", "replace")
+
+
+def _attempts_max(run: Run, job: Job | None) -> int:
+    retry = job.retry if job is not None else run.policy.retry if run.policy is not None else None
+    return retry.attempts_max if retry is not None else 1
+
+
+def as_curl(visit: Visit, run: Run) -> str:
+    """The request that does the same as this page's main button, for a terminal."""
+    host = visit.request.headers.get("host", "localhost")
+    scheme = visit.request.scope.get("scheme", "http")
+    what = "retry" if run.state in RETRIED else "cancel" if not run.finished else ""
+    url = f"{scheme}://{host}/api/v1/runs/{run.id}" + (f"/{what}" if what else "")
+    words = ["curl", *(["-X", "POST"] if what else []), url]
+    return shlex.join(words) + ' -H "Authorization: Bearer $HORARIUM_API_KEY"'

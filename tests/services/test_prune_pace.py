@@ -1,0 +1,69 @@
+"""The pruner gives way: the longer the store takes, the less it is asked for; but it never falls behind for good."""
+
+from __future__ import annotations
+
+import pytest
+
+from horarium.clock import SECOND, Instant
+from horarium.services.pruner import BATCH, BATCH_MIN, BEHIND_SECONDS, PAUSE, PER_SECOND_MIN, Pruner
+from horarium.stores.memory import MemoryStore
+from horarium.testing import ManualClock
+from tests.services.conftest import Setting
+
+
+class FullStore(MemoryStore):
+    """There is always more to forget, and it takes `seconds`."""
+
+    def __init__(self, clock: ManualClock, seconds: float) -> None:
+        super().__init__()
+        self._clock = clock
+        self.seconds = seconds
+        self.asked: list[int] = []
+
+    async def prune_runs(self, now: Instant, limit: int) -> int:
+        self._clock.advance(self.seconds)
+        self.asked.append(limit)
+        return limit
+
+
+async def pauses(setting: Setting, pruner: Pruner, steps: int) -> list[int]:
+    """How long after each step the pruner wants to be called again."""
+    found = []
+    for _ in range(steps):
+        setting.clock.advance(1)
+        now = setting.now
+        found.append((await pruner.step(now) or 0) - now)
+    return found
+
+
+@pytest.fixture
+def pruner(setting: Setting) -> Pruner:
+    setting.store = FullStore(setting.clock, 0.0)
+    return Pruner(setting.store, setting.telemetry, setting.clock)
+
+
+async def test_a_quick_store_is_asked_twenty_times_a_second(setting: Setting, pruner: Pruner) -> None:
+    assert await pauses(setting, pruner, 3) == [PAUSE] * 3
+    assert isinstance(setting.store, FullStore)
+    assert setting.store.asked == [BATCH] * 3
+
+
+async def test_a_slow_store_is_asked_for_less_and_less_often(setting: Setting, pruner: Pruner) -> None:
+    assert isinstance(setting.store, FullStore)
+    setting.store.seconds = 0.015
+    assert min(await pauses(setting, pruner, 3)) > PAUSE
+    setting.store.seconds = 0.1
+    for pause, asked in zip(await pauses(setting, pruner, 4), setting.store.asked[3:], strict=True):
+        assert pause <= asked * SECOND // PER_SECOND_MIN or pause == PAUSE
+    assert setting.store.asked[-1] == BATCH_MIN
+    setting.store.seconds = 0.001
+    await pauses(setting, pruner, 4)
+    assert setting.store.asked[-1] == BATCH
+
+
+async def test_what_falls_behind_for_long_gives_no_more_way(setting: Setting, pruner: Pruner) -> None:
+    assert isinstance(setting.store, FullStore)
+    setting.store.seconds = BEHIND_SECONDS / 4
+    found = await pauses(setting, pruner, 6)
+    assert found[-1] == PAUSE
+    assert setting.store.asked[-1] == BATCH

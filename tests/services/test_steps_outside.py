@@ -1,0 +1,88 @@
+"""Workers outside of the node: a step forward of its clock makes none of their reports void."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from horarium.clock import SECOND
+from horarium.errors import LeaseLost
+from horarium.model import Failed, Run, State, Succeeded
+from horarium.node.runtime import Options, Runtime
+from horarium.operations.settling import Settlement
+from horarium.services.leases import GRACE_SECONDS
+from horarium.stores.memory import MemoryStore
+from horarium.testing import ManualClock
+from tests.services.conftest import START
+from tests.waiting import until
+
+
+@pytest_asyncio.fixture
+async def node() -> AsyncIterator[Runtime]:
+    """A node that serves the API alone, and has looked at its clock."""
+    clock = Steps(START)
+    node = Runtime(MemoryStore(), Options(roles=("api",)), clock=clock, entropy=os.urandom)
+    await node.open()
+    await node.start()
+    await until(lambda: clock.looked)
+    yield node
+    await node.close()
+
+
+class Steps(ManualClock):
+    """A clock that knows whether a loop has compared it with the time that passed."""
+
+    looked = False
+
+    def monotonic(self) -> float:
+        self.looked = True
+        return super().monotonic()
+
+
+async def claimed(node: Runtime) -> Run:
+    now = node.clock.now()
+    await node.store.add_runs([Run(id="run", queue="pull/q", fire_at=now, due_at=now, created_at=now)])
+    (run,) = (await node.operations.claiming.claim(["pull/q"], 1, "w", now, now)).runs
+    return run
+
+
+def step(node: Runtime, seconds: float) -> None:
+    assert isinstance(node.clock, ManualClock)
+    node.clock.step(seconds)
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("no", retryable=False)])
+async def test_a_report_right_after_a_step_forward_counts(node: Runtime, outcome: Succeeded | Failed) -> None:
+    run = await claimed(node)
+    step(node, 3_600)
+    done = await node.operations.settling.settle_one(Settlement(run.id, run.token, outcome))
+    assert done.state is (State.COMPLETED if isinstance(outcome, Succeeded) else State.FAILED)
+
+
+async def test_a_heartbeat_right_after_a_step_forward_renews_the_lease(node: Runtime) -> None:
+    run = await claimed(node)
+    step(node, 3_600)
+    pulse = await node.operations.runs.heartbeat(run.id, run.token)
+    assert pulse.expires_at == node.clock.now() + round(run.lease_seconds * SECOND)
+
+
+async def test_a_lease_that_ended_without_a_step_stays_lost(node: Runtime) -> None:
+    run = await claimed(node)
+    assert isinstance(node.clock, ManualClock)
+    node.clock.advance(31)
+    with pytest.raises(LeaseLost):
+        await node.operations.runs.heartbeat(run.id, run.token)
+    with pytest.raises(LeaseLost):
+        await node.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
+
+
+async def test_a_lease_that_would_have_ended_by_now_stays_lost(node: Runtime) -> None:
+    run = await claimed(node)
+    step(node, 3_600)
+    assert isinstance(node.clock, ManualClock)
+    node.clock.advance(31 + GRACE_SECONDS)
+    with pytest.raises(LeaseLost):
+        await node.operations.runs.heartbeat(run.id, run.token)

@@ -81,14 +81,14 @@ def measure(server: Served, name: str, given: argparse.Namespace) -> int:
     return refused
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stores", nargs="*", help=f"{', '.join(NAMES)}, or URLs (default: sqlite)")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--overlap", default="allow")
     parser.add_argument("--waiting", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in given.stores or ["sqlite"]:

@@ -17,7 +17,8 @@ from tests.dashboard.visitor import Visitor
 KEY = "first-key-1234"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 GETS = ("/", "/?span=day", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month", "/queues",
-        "/nodes", "/channels", "/audit", "/new-job")  # fmt: skip
+        "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
+        "/jobs?show=paused")  # fmt: skip
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_every_page_answers_under_a_strict_policy(visitor: Visitor, path: 
 async def test_pages_of_what_there_is_answer_too(api: Api, visitor: Visitor) -> None:
     await api.add_job("job")
     run = await a_failed_run(api)
-    for path in ("/jobs/job", "/jobs/job?next=all", "/jobs/job/edit", f"/runs/{run}", *GETS):
+    for path in ("/jobs/job", "/jobs/job?next=all", "/jobs/job/edit", f"/runs/{run}", f"/runs/{run}/log", *GETS):
         reply = await visitor.open(path)
         assert reply.status == 200, (path, visitor.text)
         assert problems_of(visitor.page) == [], path
@@ -84,7 +85,8 @@ async def test_pages_of_what_there_is_answer_too(api: Api, visitor: Visitor) -> 
 
 async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> None:
     opened = {path.partition("?")[0] for path in GETS}
-    opened |= {"/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/sign-in", "/events", "/dashboard/{stamp}/{file}"}
+    opened |= {"/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in", "/events",
+               "/dashboard/{stamp}/{file}"}  # fmt: skip
     entrance: Any = type("Entrance", (), {
         "operations": api.operations, "claims": api.claims, "keys": None, "news": None, "entropy": None,
     })  # fmt: skip

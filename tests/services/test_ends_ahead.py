@@ -36,7 +36,7 @@ class World:
         now = self.setting.now
         claimed = await self.store.claim_runs(["pull/q"], 100, "w", now, now)
         for run in claimed.runs:
-            self.pruner.note(run, claimed.jobs.get(run.job_id or ""))
+            self.pruner.note(claimed.jobs.get(run.job_id or ""))
             await self.setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
 
     async def runs(self) -> list[Run]:

@@ -24,7 +24,8 @@ from horarium.model import CLAIMED, Failed, Job, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.ports import Claimed
-from horarium.services.claims import LEFT, Claims
+from horarium.services.claims import Claims
+from horarium.services.left_claims import LEFT
 
 REPORT_BYTES_MAX = 4_096
 WORKER = "scrape-worker"

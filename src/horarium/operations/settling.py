@@ -8,6 +8,7 @@ adds what follows, reports what was settled, and moves runs that were put back t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -38,7 +39,7 @@ Whether there were any."""
 
 
 async def no_step(claims: Mapping[str, int]) -> bool:
-    """Where nobody watches the clock, no lease ends by a step of it."""
+    """Where no node watches the clock, no lease is put forward."""
     return False
 
 
@@ -71,13 +72,14 @@ class Settling:
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)
-        room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
+        room = [run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None]
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(queue_topic(queue))
-        announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
-        if any(run.state is State.CANCELLING for run in done):
+        if followed := [change.follow_ups for change in changes if change.follow_ups]:
+            announce_runs(self._signal, chain.from_iterable(followed))
+        if State.CANCELLING in [run.state for run in done]:
             self._signal.publish(CANCEL)
-        await self._reconciler.after_put_back(done)
+        await self._reconciler.after_put_back(room)
         return written
 
     async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:

@@ -41,9 +41,12 @@ class Leases:
         for start in range(0, len(attempts), BATCH_MAX):
             batch = attempts[start : start + BATCH_MAX]
             beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in batch]
-            pulses = await self._store.heartbeat_runs(beats, self._clock.now())
+            sent_at = self._clock.now()
+            pulses = await self._store.heartbeat_runs(beats, sent_at)
+            went_back = self._clock.now() < sent_at
             for attempt, pulse in zip(batch, pulses, strict=True):
-                if not attempt.ended:
+                # A time that lies in the future by now says nothing of a lease: the keeper asks again.
+                if not attempt.ended and not (pulse is None and went_back):
                     self._note(attempt, pulse)
 
     async def put_forward(self, attempts: Sequence[Attempt], step: int, now: Instant) -> None:

@@ -21,7 +21,7 @@ from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 
 PAST_MAX = 1_000
 JOBS_MAX = 200
-"""Where more ran than is read at one time, the jobs that seldom fire are read one by one: so many."""
+"""Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8
 OFTEN = 23

@@ -10,9 +10,9 @@ from horarium.access.roles import Scope
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.model import Run
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, RunFilter
-from horarium.rules.following import NOTIFY_QUEUE
 from horarium.wire.channels import shown_channel
 
 

@@ -167,9 +167,11 @@ class Decision:
     # -- taking
 
     def _admits(self, candidate: Document) -> bool:
-        job_id, key = candidate.get("job_id"), candidate.get("concurrency_key")
-        if _is_in_order(candidate) and (job_id in self._jobs or self._turns[job_id] != candidate["_id"]):
-            return False
+        key = candidate.get("concurrency_key")
+        if _is_in_order(candidate):
+            job_id = candidate["job_id"]
+            if job_id in self._jobs or self._turns[job_id] != candidate["_id"]:
+                return False
         return key is None or self._held[key] < candidate["concurrency_max"]
 
     def _take(self, candidate: Document) -> None:

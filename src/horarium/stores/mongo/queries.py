@@ -204,7 +204,7 @@ def claim_gated(found: Document) -> Query:
 
 
 def claim_lane(found: Document) -> Query:
-    """The next candidates that nothing holds back, whatever is held back beside them."""
+    """The next candidates that nothing holds back, however many are held back beside them."""
     return Query(
         collection=RUNS, index="runs_in_lane", where={**found, "gated": None}, sort=CLAIM_ORDER, fields=CANDIDATE
     )

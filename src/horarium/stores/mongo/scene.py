@@ -77,16 +77,17 @@ class Scene:
         self.records += change.records
         return True
 
-    def withdraw(self, read: Run) -> None:
-        """Delete a run that is still pending under the token that was read."""
+    def withdraw(self, read: Run) -> bool:
+        """Delete a run that is still pending under the token that was read. Whether it was there so."""
         run = self._now.get(read.id)
         if run is None or run.state is not State.PENDING or run.token != read.token:
-            return
+            return False
         del self._now[run.id]
         if run.unique_key is not None:
             del self.keys[run.unique_key]
         if run.job_id is not None:
             del self.fires[run.job_id, run.fire_at]
+        return True
 
     def add(self, run: Run) -> bool:
         """Insert a run, unless its id, its unique key or its fire time is taken."""

@@ -184,7 +184,8 @@ DELETE FROM horarium.runs USING (
     SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, token) OFFSET 0
 ) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0
+RETURNING runs.id;
 
 -- name: add_runs
 -- See the function: one statement for any batch, also in a transaction of the caller's own.

@@ -35,9 +35,7 @@ print(sorted(name for name in sys.modules if name.startswith("horarium.doors")))
 )
 def test_nothing_of_a_closed_door_is_loaded(settings: str, loaded: tuple[str, ...]) -> None:
     script = OPENED.format(settings=settings)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     expected = [f"horarium.doors.{name}" for name in loaded]
     assert done.stdout.strip() == str(["horarium.doors", *expected] if loaded else []), done.stderr
 

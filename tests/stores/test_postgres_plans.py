@@ -188,6 +188,7 @@ def lists(namespace: int) -> dict[str, tuple[Any, ...]]:
         "list_unfinished_runs": (namespace, *walk, *every),
         "list_unfinished_runs_of_owner": (1, *walk, *every, LATEST),
         "list_claimed_runs": (namespace, *walk, *running),
+        "last_runs": (namespace, [f"job-{number:04}" for number in range(5)], HIGHEST_ID, b"", 0, LATEST, ROWS // 5),
         "owners_named": (namespace, "job-0000"),
         "list_disabled_jobs": (namespace, "", False, "", ROWS, None),
         "labelled_jobs": (namespace, [label_text("n", "7")], ROWS),

@@ -18,7 +18,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
 from horarium.ports import Along, Beat, Page, Pulse, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, comes_alone
-from horarium.stores.listing import SCAN_MAX, Walk, joined
+from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
 from horarium.stores.mongo.rows import change_operators, changing_fields, load_runs, run_document
@@ -91,6 +91,15 @@ async def list_runs(session: Session, where: RunFilter, after: str | None, limit
     walks = [await _walked(session, walk, limit) for walk in listing.list_runs(session, where, after)]
     documents, below = joined(walks, limit)
     return Page(tuple(load_runs(session, documents)), None if below is None else below[len(session.prefix) :])
+
+
+async def last_runs(
+    session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int
+) -> dict[str, list[Run]]:
+    if limit <= 0:
+        return {job: [] for job in jobs}
+    documents = await session.group(listing.last_runs(session, list(dict.fromkeys(jobs)), since, until, limit))
+    return newest_of(jobs, load_runs(session, documents), limit)
 
 
 async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:

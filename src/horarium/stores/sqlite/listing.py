@@ -7,7 +7,7 @@ the namespace, the queue or the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after
+from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after, newest_of
 from horarium.stores.sqlite.rows import load_runs
 from horarium.stores.sqlite.session import Session
 
@@ -40,6 +40,20 @@ def list_runs(session: Session, where: RunFilter, after: str | None, limit: int)
     listing = _Listing(session, where, queue_id, after, limit)
     numbers, below = joined(listing.walks(), limit)
     return Page(tuple(load_runs(session, numbers)), None if below is None else decode_id(below))
+
+
+def last_runs(
+    session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int
+) -> dict[str, list[Run]]:
+    lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+    assert lowest is not None
+    assert below is not None
+    bounds = encode_id(below), encode_id(lowest), limit
+    numbers: list[int] = []
+    for job in dict.fromkeys(jobs):
+        for owner in session.array("owners_named", session.namespace_id, job):
+            numbers += session.array("last_runs_of_owner", owner, *bounds)
+    return newest_of(jobs, load_runs(session, numbers), limit)
 
 
 class _Listing:

@@ -303,6 +303,11 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
     )
 );
 
+-- name: last_runs_of_owner
+SELECT json_group_array(num) FROM (
+    SELECT num FROM runs WHERE owner_id = ?1 AND id < ?2 AND id >= ?3 ORDER BY id DESC LIMIT ?4
+);
+
 -- name: list_pending_runs
 SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
     SELECT hex(id) FROM runs INDEXED BY runs_pending

@@ -77,6 +77,7 @@ class Served:
     def __init__(self, store: str, flags: Sequence[str]) -> None:
         command = [sys.executable, "-m", "horarium", "serve", "--port", "0", "--store", store, *flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._reading: threading.Thread | None = None
         assert self._process.stderr is not None
         lines = []
         for line in self._process.stderr:
@@ -106,7 +107,8 @@ class Served:
             for _ in log:
                 count[0] += 1
 
-        threading.Thread(target=read, daemon=True).start()
+        self._reading = threading.Thread(target=read, daemon=True)
+        self._reading.start()
         return count
 
     def stop(self) -> float:
@@ -116,6 +118,15 @@ class Served:
         self._process.wait(40)
         return time.perf_counter() - started
 
+    def close(self) -> None:
+        """Stop it, unless it has ended, and let go of it."""
+        if self._process.poll() is None:
+            self.stop()
+        if self._reading is not None:
+            self._reading.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
 
 @contextmanager
 def served(store: str, *flags: str) -> Iterator[Served]:
@@ -124,5 +135,4 @@ def served(store: str, *flags: str) -> Iterator[Served]:
     try:
         yield server
     finally:
-        if server.statistics.is_running():
-            server.stop()
+        server.close()

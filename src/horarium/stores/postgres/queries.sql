@@ -380,7 +380,8 @@ SELECT * FROM (
         AND id < $2::bytea AND id >= $3::bytea AND $5::int8 > 0 AS matches
     FROM (
         SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
-        WHERE owner_id = $1::int4 AND fire_at <= $10::int8 AND fire_at >= coalesce($8::int8, 0)
+        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
         ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at

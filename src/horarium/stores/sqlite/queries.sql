@@ -392,7 +392,7 @@ SELECT json_array(
     json((
         SELECT json_group_array(json_array(hex(id), num)) FROM (
             SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_unfinished
-            WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, 0)
+            WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
             ORDER BY fire_at DESC LIMIT ?4
         )
         WHERE id < ?2 AND id >= ?3 AND ?5 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
@@ -400,8 +400,8 @@ SELECT json_array(
     )),
     (
         SELECT fire_at FROM runs INDEXED BY runs_unfinished
-        WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, 0)
-            ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
+        WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
+        ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
     )
 );
 

@@ -10,7 +10,7 @@
     edits     a job with 100,000 waiting runs: trigger, pause, resume, patch, delete; and the longest that one callback
               held the event loop, in CPU time
     downtime  100,000 jobs that are late, 10 on time: after how much planning the punctual ones are planned
-    planners  four planners, 2,000 jobs that fire every second: the share of plans that lost
+    planners  four planners, 1,000 jobs that fire every second: the share of plans that lost
     pruning   200,000 runs of one instant: CPU and time of a batch, at the start and at the end
     snapshot  PostgreSQL: claims before and after 50,000 runs went by under a snapshot that is held open
     bytes     bytes of a finished run, its indexes included (SQLite and PostgreSQL)
@@ -296,7 +296,7 @@ class CountedStore:
 async def planners(url: str, name: str, scale: float) -> None:
     """Each wakes at the instant that it asked for, as its loop would, and nothing else runs."""
     store = CountedStore(await opened(url))
-    size = round(2_000 * scale)
+    size = round(1_000 * scale)
     clock = SystemClock()
     start = clock.now()
     every = {"type": "interval", "every_seconds": 1}
@@ -312,13 +312,17 @@ async def planners(url: str, name: str, scale: float) -> None:
         size,
     )
 
-    async def plan(lead: float) -> None:
+    async def plan(number: int, lead: float) -> None:
+        await asyncio.sleep(number / 4)
         planner = _planner(store, lead)
-        while clock.now() < start + 10 * SECOND:
+        while clock.now() < start + 15 * SECOND:
             at = await planner.step(clock.now())
             await asyncio.sleep(1 if at is None else min(max((at - clock.now()) / SECOND, 0.0), 1.0))
 
-    await asyncio.gather(*(plan(random.uniform(0.3, 0.7)) for _ in range(4)))
+    planning = asyncio.gather(*(plan(number, random.uniform(0.25, 0.75)) for number in range(4)))
+    await asyncio.sleep(5)
+    store.plans = store.lost = 0
+    await planning
     print(f"  four planners: {store.plans:,} plans, {store.lost / max(store.plans, 1):.1%} lost", flush=True)
     await store.close()
 

@@ -31,6 +31,9 @@ class CockroachStore(PostgresStore):
     """A store in a CockroachDB, version 22.2 or newer. For its methods see `ports.Store`; for the forms of `url`,
     `connect.parse_cockroach_url`."""
 
+    _overtakes = False
+    """Whether looks are made with high priority."""
+
     @staticmethod
     def _parse_url(url: str) -> Location:
         return parse_cockroach_url(url)
@@ -47,6 +50,9 @@ class CockroachStore(PostgresStore):
 
     async def _find_namespace(self, connection: Connection) -> int:
         number = await super()._find_namespace(connection)
+        rows = await connection.fetch("SELECT version()")
+        # A PostgreSQL that is used in its place, as in tests, knows no priorities, and its readers do not wait.
+        self._overtakes = "CockroachDB" in rows[0][0]
         await self._session(connection).change("intern_gates", number)
         return number
 
@@ -90,11 +96,12 @@ class CockroachStore(PostgresStore):
         """What waits, without what others have begun to add in transactions that are open."""
 
         async def work(session: Session) -> list[Level]:
-            assert isinstance(session, CockroachSession)
-            await session.overtake()
+            if self._overtakes:
+                assert isinstance(session, CockroachSession)
+                await session.overtake()
             return await claim.levels_after(session, queues, instant)
 
-        return await self._call(work, transaction=True)
+        return await self._call(work, transaction=self._overtakes)
 
     async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not due:

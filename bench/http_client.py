@@ -21,8 +21,9 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 class Connection(asyncio.Protocol):
     """`received_at`: the wall clock when the end of the last answer came in."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         self.received_at = 0.0
+        self._host = host
         self._buffer = b""
         self._needed = -1
         self._head = 0
@@ -33,7 +34,8 @@ class Connection(asyncio.Protocol):
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
-        _, connection = await asyncio.get_running_loop().create_connection(cls, parts.hostname, parts.port)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: cls(parts.netloc), parts.hostname, parts.port)
         return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,9 +63,8 @@ class Connection(asyncio.Protocol):
         """Status and body of the answer."""
         self._buffer, self._needed = b"", -1
         self._answer = asyncio.get_running_loop().create_future()
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
-        head += f"\r\nContent-Length: {len(body)}"
-        self._transport.write(head.encode() + b"\r\n\r\n" + body)
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
+        self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         return await self._answer
 
     def close(self) -> None:

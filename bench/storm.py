@@ -71,7 +71,7 @@ def measure(server: Served, name: str, given: argparse.Namespace) -> int:
     took, refused = asyncio.run(storm(server.url, given.clients, given.seconds))
     took.sort()
     cpu = (server.cpu_seconds - before) / (given.seconds + WARM_UP_SECONDS)
-    p50, p99 = took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3
+    p50, p99 = (took[len(took) * part // 100] * 1e3 if took else float("nan") for part in (50, 99))
     print(
         f"{name:<10} {given.clients} clients, one job ({given.overlap}, {given.waiting:,} waiting): "
         f"{len(took) / given.seconds:7,.0f} triggers/s, {refused} refused, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
@@ -81,14 +81,14 @@ def measure(server: Served, name: str, given: argparse.Namespace) -> int:
     return refused
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stores", nargs="*", help=f"{', '.join(NAMES)}, or URLs (default: sqlite)")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--overlap", default="allow")
     parser.add_argument("--waiting", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in given.stores or ["sqlite"]:

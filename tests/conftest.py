@@ -7,9 +7,12 @@ Each test has one try. What can't be certain on a busy machine, since real proce
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,26 +23,50 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROOF_FOLDERS = {"proof"}
-SLOW_FOLDERS = {"blackbox", "proof", "buses", "remote"}
-SLOW_MODULES = {
-    "test_command_runs.py", "test_costly.py", "test_cron_oracles.py", "test_dead.py", "test_expensive_rules.py",
-    "test_generated_client.py", "test_processes.py", "test_real_http.py", "test_shell_commands.py",
-    "test_simulate.py", "test_sqlite.py", "test_stopping.py", "test_worker.py", "test_worker_app.py",
+SLOW_FOLDERS = {
+    "blackbox", "buses", "deploy", "doors", "examples", "notify", "proof", "remote", "server",
 }  # fmt: skip
+SLOW_MODULE = "\npytestmark = pytest.mark.slow\n"
+QUICK = "not slow"
+GARBAGE_LOOKED_FOR_AFTER = (50_000, 20, 20)
+"""Objects more than before: Python's own 700 is made for small heaps. Each module's garbage is collected at its end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Search less where the slow tests are left out."""
-    use_profile("quick" if config.option.markexpr == "not slow" else "whole")
+    """Search less where the slow tests are left out, and start no process."""
+    quick = config.option.markexpr == QUICK
+    use_profile("quick" if quick else "whole")
+    if quick and not config.option.collectonly:
+        _forbid_processes()
+
+
+def _forbid_processes() -> None:
+    start = subprocess.Popen.__init__
+
+    def start_or_refuse(self: Any, *args: Any, **more: Any) -> None:
+        assert "PYTEST_CURRENT_TEST" not in os.environ, "a test that starts a process is slow: mark it so"
+        start(self, *args, **more)
+
+    subprocess.Popen.__init__ = start_or_refuse  # type: ignore[method-assign]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules in which all is slow are not even imported where slow tests are left out."""
+    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+        return None
+    return True if _in_slow_folder(collection_path) or SLOW_MODULE in collection_path.read_text() else None
+
+
+def _in_slow_folder(path: Path) -> bool:
+    return not SLOW_FOLDERS.isdisjoint(path.parts)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by folder and module."""
+    """Mark by folder."""
     for item in items:
-        path = Path(item.path)
-        if path.name in SLOW_MODULES or SLOW_FOLDERS & set(path.parts):
+        if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)
-        if PROOF_FOLDERS & set(path.parts):
+        if not PROOF_FOLDERS.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.proof)
 
 
@@ -47,10 +74,13 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look at it after each module."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE_LOOKED_FOR_AFTER)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _collected() -> Iterator[None]:
-    """What a module leaves open is charged to it, and not to the test that runs when the garbage is collected."""
+    """What a module leaves open is charged to it, and not to the test that runs when the garbage is collected. What
+    lives on, caches and servers of the session, is looked at once and no more."""
     yield
     gc.collect()
+    gc.freeze()

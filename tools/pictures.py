@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import signal
@@ -59,7 +60,7 @@ def demonstration() -> Iterator[str]:
 def run_of(url: str, query: str) -> str:
     """The newest run that fits."""
     with urllib.request.urlopen(f"{url}/api/v1/runs?limit=1&{query}", timeout=60) as answer:
-        return str(re.findall(r'"id":"([0-9a-f-]+)"', answer.read().decode())[0])
+        return str(json.load(answer)["items"][0]["id"])
 
 
 def pages_of(url: str) -> dict[str, str]:

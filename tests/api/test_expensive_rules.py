@@ -16,6 +16,8 @@ from horarium.triggers.budget import PLAN_STEPS
 
 from .conftest import Api, a_definition
 
+pytestmark = pytest.mark.slow
+
 LOOP_HELD_SECONDS = 0.25
 """How long a request may hold the event loop on a busy machine. Before there was a budget it was 1 to 48 seconds."""
 

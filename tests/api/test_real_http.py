@@ -14,6 +14,8 @@ from horarium.api.limits import BODY_BYTES_MAX
 
 from .conftest import Api
 
+pytestmark = pytest.mark.slow
+
 Address = tuple[str, int]
 
 

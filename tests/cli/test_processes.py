@@ -24,6 +24,8 @@ from tests.blackbox.outside import environment
 from tests.servers.live import live_server
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 HORARIUM = [sys.executable, "-m", "horarium.cli"]
 START_CPU_SECONDS_MAX = 0.25
 
@@ -155,7 +157,6 @@ async def later(run):
 """
 
 
-@pytest.mark.slow
 def test_a_server_and_a_worker_do_a_job_and_stop_in_order(tmp_path: Path) -> None:
     (tmp_path / "mywork.py").write_text(WORK)
     with server(tmp_path, "--api-key", "k1", "--api-key", "k2") as (serving, url), Client(url, "k2") as client:
@@ -201,7 +202,6 @@ def _lines_of(screen: TextIO) -> Iterator[str]:
         yield from screen
 
 
-@pytest.mark.slow
 def test_each_role_runs_alone_on_one_store(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/h.db"
     for role in ("planner", "dispatcher", "rescuer", "pruner"):
@@ -211,7 +211,6 @@ def test_each_role_runs_alone_on_one_store(tmp_path: Path) -> None:
             assert started.wait(PATIENCE) == 0
 
 
-@pytest.mark.slow
 def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
     """The command waits for its standard input; Ctrl-C ends it with 130 and not a word."""
     with subprocess.Popen(
@@ -233,7 +232,6 @@ def _until_reading(pid: int) -> None:
     eventually(lambda: Path(f"/proc/{pid}/syscall").read_text().startswith("0 0x0 "))
 
 
-@pytest.mark.slow
 def test_a_scheduler_of_ones_own_runs_as_a_worker(tmp_path: Path) -> None:
     text = """
 import pathlib

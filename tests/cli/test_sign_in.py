@@ -23,6 +23,8 @@ from tests.servers.live import LiveServer, live_server
 from tests.servers.oidc import AUDIENCE, OidcProvider, Person
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 KEY = "first-key-1234567890"
 
 

@@ -21,6 +21,8 @@ from tests.blackbox.outside import environment
 from tests.client.test_shell_commands import lives, sh
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 FOR_LONG = "echo $$ > {pid}; exec sleep 60"
 
 

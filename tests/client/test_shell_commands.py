@@ -25,6 +25,8 @@ from horarium.testing.values import NOW, a_run
 from horarium.wire.views import claimed_view
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 FAST = 0.3
 
 

@@ -20,6 +20,8 @@ from tests.client.scripted import SILENCE, problem, scripted
 from tests.servers.live import LiveServer
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def working(client: Client, queue: str, perform: Callable[[ClaimedRun], Any], **options: Any) -> Iterator[Worker]:

@@ -25,15 +25,15 @@ async def ignored(reconciler: Any, runs: Sequence[Run]) -> None:
     """Nobody looks at what was put back."""
 
 
-def wanted(run: Run, jobs: Any) -> bool:
+def all_wanted(runs: Sequence[Run], jobs: Any) -> list[Run]:
     """Everything is handed out."""
-    return True
+    return []
 
 
 @pytest.mark.parametrize(
     ("what", "instead"),
     [
-        ("horarium.operations.claiming._wanted", wanted),
+        ("horarium.operations.claiming._unwanted", all_wanted),
         ("horarium.operations.reconciling.Reconciler._look", ignored),
     ],
 )

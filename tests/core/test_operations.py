@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -303,38 +303,6 @@ async def test_what_is_not_over_cannot_be_retried(world: World) -> None:
     run = await world.operations.jobs.trigger_job("job")
     with pytest.raises(StateConflict):
         await world.operations.runs.retry_run(run.id)
-
-
-async def test_a_backfill_never_reaches_beyond_now_and_repeats_nothing(world: World) -> None:
-    await world.put()
-    await world.plan()
-    world.clock.advance(35)
-    await world.plan()
-    start, end = to_datetime(START - 30 * SECOND), to_datetime(START + 60 * SECOND)
-    made = await world.operations.jobs.backfill_job("job", start, end)
-    assert [run.fire_at - START for run in made.runs] == [0, 2 * EACH]
-    assert (made.left, made.next_start) == (0, None)
-    assert await world.operations.jobs.backfill_job("job", start, end) == made
-
-
-async def test_a_backfill_that_is_cut_says_how_to_go_on(world: World) -> None:
-    await world.put(trigger={"type": "interval", "every_seconds": 10, "anchor": to_text(START - 2_500 * EACH)})
-    end = to_datetime(START)
-    start: datetime | None = to_datetime(START - 2_500 * EACH)
-    made, lefts = 0, []
-    while start is not None:
-        backfill = await world.operations.jobs.backfill_job("job", start, end)
-        made, start = made + len(backfill.runs), backfill.next_start
-        lefts.append(backfill.left)
-    assert (made, lefts) == (2_500, [1_500, 500, 0])
-
-
-async def test_a_backfill_that_ends_before_it_begins_is_refused(world: World) -> None:
-    await world.put()
-    moment = to_datetime(START)
-    assert (await world.operations.jobs.backfill_job("job", moment, moment)).runs == []
-    with pytest.raises(InvalidRequest):
-        await world.operations.jobs.backfill_job("job", moment, moment - timedelta(seconds=1))
 
 
 # ---- cancel -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from tests.handlers.conftest import ONCE, done, ended
 from tests.handlers.limits import LIMIT, said, unstoppable
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 # ---- time limits --------------------------------------------------------------------------------------------------
 
 

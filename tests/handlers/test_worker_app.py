@@ -21,6 +21,8 @@ from horarium.cli.reload import changed, stamps
 from tests.blackbox.outside import environment
 from tests.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 APP = """
 import asyncio, os, threading, time
 from horarium import Scheduler

@@ -16,6 +16,8 @@ from horarium.services.costly import RETRY_SECONDS_MIN, CostlyJobs
 from horarium.services.planner import Planner
 from tests.services.conftest import START, Setting
 
+pytestmark = pytest.mark.slow
+
 EVERY_SECOND = {"type": "rrule", "rrule": "FREQ=SECONDLY"}
 NEVER = {
     "type": "except",

@@ -6,6 +6,7 @@ from typing import Any
 
 from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
+from horarium.services.ends import ends_of
 from horarium.services.job_meters import JobMeters
 from horarium.services.job_recall import LOOK, JobRecall
 from horarium.services.telemetry import Telemetry
@@ -24,7 +25,7 @@ def lines(meters: JobMeters) -> list[str]:
 
 def test_ends_are_counted_by_outcome_and_measured() -> None:
     meters = JobMeters()
-    meters.ended([ended("a"), ended("a", State.FAILED, 2, 0.3), ended("a", State.PENDING, 3), ended(None)])
+    meters.ended(ends_of([ended("a"), ended("a", State.FAILED, 2, 0.3), ended("a", State.PENDING, 3), ended(None)]))
     found = lines(meters)
     assert f'horarium_job_last_success_timestamp_seconds{{job="a"}} {(NOW / SECOND) + 2:.3f}' in found
     assert 'horarium_job_runs_total{job="a",outcome="completed"} 1' in found
@@ -38,8 +39,12 @@ def test_ends_are_counted_by_outcome_and_measured() -> None:
 
 def test_fire_times_that_were_missed_count_one_by_one() -> None:
     meters = JobMeters()
-    meters.ended([a_run(1, job="a", state=State.SKIPPED, disposition=Disposition.MISSED, fires=7, finished_at=NOW)])
-    meters.ended([a_run(2, job="a", state=State.SKIPPED, disposition=Disposition.SKIPPED_OVERLAP, finished_at=NOW)])
+    meters.ended(
+        ends_of([a_run(1, job="a", state=State.SKIPPED, disposition=Disposition.MISSED, fires=7, finished_at=NOW)])
+    )
+    meters.ended(
+        ends_of([a_run(2, job="a", state=State.SKIPPED, disposition=Disposition.SKIPPED_OVERLAP, finished_at=NOW)])
+    )
     assert lines(meters) == [
         'horarium_job_runs_total{job="a",outcome="missed"} 7',
         'horarium_job_runs_total{job="a",outcome="skipped"} 1',
@@ -48,13 +53,13 @@ def test_fire_times_that_were_missed_count_one_by_one() -> None:
 
 def test_only_so_many_jobs_are_shown_by_name() -> None:
     meters = JobMeters(2)
-    meters.ended([ended(name) for name in "abcd"])
+    meters.ended(ends_of([ended(name) for name in "abcd"]))
     assert 'horarium_job_runs_total{job="_other",outcome="completed"} 2' in lines(meters)
     assert meters.full
     assert meters.names == ["a", "b"]
     assert not [line for line in lines(meters) if "last_success" in line and "_other" in line]
     meters.forget(["a"])
-    meters.ended([ended("d")])
+    meters.ended(ends_of([ended("d")]))
     assert 'horarium_job_runs_total{job="d",outcome="completed"} 1' in lines(meters)
 
 

@@ -23,6 +23,8 @@ from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_150)
 MORE_SEEDS = range(1_150, 1_300)
@@ -43,7 +45,6 @@ def test_different_seeds_give_different_traces() -> None:
     assert len({simulate(seed).trace for seed in range(5)}) == 5
 
 
-@pytest.mark.slow
 def test_the_trace_does_not_depend_on_the_order_of_hashes() -> None:
     script = "from horarium.testing.simulate import simulate; print([simulate(seed).trace for seed in range(5)])"
     traces = [
@@ -66,7 +67,6 @@ def test_twenty_worlds_hold_every_invariant() -> None:
     assert sum(report.fires for report in reports) > 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", SEEDS[::AT_ONE_TIME])
 def test_many_worlds_hold_every_invariant(first: int) -> None:
     for seed in range(first, first + AT_ONE_TIME):

@@ -81,9 +81,11 @@ class PlansRunsBeforeWithdrawals(MemoryStore):
 
 
 class WithdrawsWhatRuns(MemoryStore):
-    def _withdraw(self, read: Run) -> None:
-        if (run := self._space.runs.get(read.id)) is not None:
+    def _withdraw(self, read: Run) -> bool:
+        run = self._space.runs.get(read.id)
+        if run is not None:
             self._space.forget_run(run)
+        return run is not None
 
 
 class ForgetsFireTimesOfFinishedRuns(MemoryStore):

@@ -154,7 +154,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "run_by_key": (namespace, b"k"),
         "unfinished_runs": (namespace, job_ids),
         **lists(namespace),
-        "due_jobs": (namespace, NOW + DAY, ROWS),
+        "due_jobs": (namespace, NOW + DAY, ROWS, NOW - DAY),
         "update_jobs": (
             namespace,
             job_ids,

@@ -14,6 +14,8 @@ from horarium.ports import Store
 from horarium.stores.sqlite import SqliteStore
 from horarium.testing.contract import StoreContract
 
+pytestmark = pytest.mark.slow
+
 PAGES_MAX = 0xFFFF_FFFE
 
 

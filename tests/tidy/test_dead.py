@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
+
 from tests.tidy.source import ALL, OURS, PACKAGE, WORD, Module
+
+pytestmark = pytest.mark.slow
 
 FOR_OTHERS = {
     "error_seconds": "how sure a clock is, for what watches it",
@@ -22,6 +26,7 @@ FOR_OTHERS = {
     "generate_span_id": "overrides OpenTelemetry's",
     "generate_trace_id": "overrides OpenTelemetry's",
     "is_trace_id_random": "overrides OpenTelemetry's",
+    "collect": "called by prometheus_client",
     "do_GET": "answers of http.server",
     "log_message": "overrides http.server's",
     "redirect_request": "overrides urllib's",

@@ -139,6 +139,17 @@ UNDERSTOOD: list[tuple[str, str, str]] = [
     ("every 6 hours starting at 3am", UTC, ""),
     ("the first of every month at 9am", UTC, "12-01 09:00, 2027-01-01 09:00, ..."),
     ("tuesdays & thursdays 14:30", UTC, "11-24 14:30, 11-26 14:30, 12-01 14:30, ..."),
+    # hours as words, and in four digits
+    ("weekday mornings at half past six", UTC, "11-23 06:30, 11-24 06:30, ..."),
+    ("every night at eleven", UTC, "11-20 23:00, 11-21 23:00, ..."),
+    ("five minutes to six pm on fridays", UTC, "11-20 17:55, 11-27 17:55, ..."),
+    ("ten past seven every evening", UTC, "11-20 19:10, 11-21 19:10, ..."),
+    ("seven o'clock every morning", UTC, "11-21 07:00, 11-22 07:00, ..."),
+    ("every five minutes between nine am and five pm", UTC, "11-20 12:05, 11-20 12:10, ..."),
+    ("on january first at nine am", UTC, "2027-01-01 09:00"),
+    ("at 0530 every day", UTC, "11-21 05:30, 11-22 05:30, ..."),
+    ("at 2315 on saturdays", UTC, "11-21 23:15, 11-28 23:15, ..."),
+    ("at 1300 in Berlin every day", UTC, "11-20 13:00, 11-21 13:00, ... Europe/Berlin"),
 ]
 """Phrase, zone beside it, first fire times. An empty row is refused: its question is in `REFUSED`."""
 
@@ -153,6 +164,12 @@ REFUSED: list[tuple[str, str]] = [
     ("every morning at 7pm", "morning"),
     ("twice a day at 9:00", "2 times a day"),
     ("every day at 25:00", "25"),
+    ("every business day at quarter to nine", "9am"),
+    ("every day at nine, ten times", "9pm"),
+    ("every evening at twelve", "which hour"),
+    ("every day at six thirty", "thirty"),
+    ("at 2460 daily", "23:59"),
+    ("every day at 530", "23:59"),
     ("in the morning", "time"),
     ("every evening at 9am", "evening"),
     ("every day at springfield time", "springfield"),

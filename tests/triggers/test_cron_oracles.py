@@ -27,6 +27,8 @@ from horarium.clock import to_instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers import cron
 
+pytestmark = pytest.mark.slow
+
 SPANS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 
@@ -90,7 +92,6 @@ def test_cronsim_agrees(zone: str) -> None:
     assert check_cronsim(1, zone, 120) > 300
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", BERLIN, NEW_YORK, "Asia/Kolkata"])
 def test_cronsim_agrees_on_many(zone: str) -> None:
     assert check_cronsim(2, zone, 700) > 2000
@@ -173,6 +174,5 @@ def test_the_model_by_minute_agrees_over_weeks() -> None:
     check_model(5, 30, timedelta(days=8))
 
 
-@pytest.mark.slow
 def test_the_model_by_minute_agrees_over_a_year() -> None:
     check_model(6, 3, timedelta(days=366))

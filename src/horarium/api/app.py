@@ -64,6 +64,14 @@ LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
 
 
+class Own(Router):
+    """A router that one application owns. Any other is copied when it is registered, with all that its handlers know,
+    which takes longer than the rest of making an application."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Own:
+        return self
+
+
 def create_app(
     operations: Operations,
     claims: Claims,
@@ -108,9 +116,10 @@ def create_app(
 
     others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
     check = Reach(operations).check
-    api = Router(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
+    api = Own(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
+    others += [*_routes(unguarded, check), *Docs(document).handlers(home=pages is None)]
     return Litestar(
-        [api, *_routes(unguarded, check), *Docs(document).handlers(home=pages is None), *others],
+        [api, Own("/", route_handlers=others)],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
@@ -123,9 +132,9 @@ def create_app(
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check) -> list[HTTPRouteHandler]:
-    """The handlers. Those for OPTIONS come first: where there is none, the framework adds one that knows one method."""
-    paths = dict.fromkeys(endpoint.path for endpoint in endpoints)
-    return [*(options(path) for path in paths), *(route(endpoint, check) for endpoint in endpoints)]
+    """The handlers. The one for OPTIONS comes first: without it, the framework adds one that knows one method."""
+    paths = list(dict.fromkeys(endpoint.path for endpoint in endpoints))
+    return [options(paths), *(route(endpoint, check) for endpoint in endpoints)]
 
 
 def _version() -> str:

@@ -141,16 +141,15 @@ async def _body(request: AnyRequest, endpoint: Endpoint) -> Any:
     return endpoint.read(text)
 
 
-def options(path: str) -> HTTPRouteHandler:
-    """What OPTIONS says at a path: the methods of all of its endpoints."""
+def options(paths: Sequence[str]) -> HTTPRouteHandler:
+    """What OPTIONS says at these paths: the methods of all endpoints of the one that is asked."""
 
     async def handle(request: AnyRequest) -> ASGIResponse:
         return ASGIResponse(status_code=204, headers=[("allow", ", ".join(allowed_methods(request)))])
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
-    return HTTPRouteHandler(_litestar_path(path), http_method="OPTIONS", status_code=200, include_in_schema=False)(
-        handle
-    )
+    templates = [_litestar_path(path) for path in paths]
+    return HTTPRouteHandler(templates, http_method="OPTIONS", status_code=200, include_in_schema=False)(handle)
 
 
 def _litestar_path(path: str) -> str:

@@ -126,6 +126,10 @@ class Keys:
         TooManyFailures."""
         await self._slow_down(_address(connection), sha256(proof.encode("utf-8", "replace")).digest())
 
+    def sign_in_succeeded(self, connection: Connection, proof: str) -> None:
+        """It was good: the next time, it waits for no one's failures."""
+        self._sign_ins.succeeded(_address(connection), sha256(proof.encode("utf-8", "replace")).digest())
+
     def sign_in_failed(self, connection: Connection, why: str) -> None:
         """Such a proof was worth nothing: logged, counted, audited, and a debt of its address."""
         self._failed(connection, _address(connection), why, wrong=True)

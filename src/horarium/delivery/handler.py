@@ -117,23 +117,24 @@ class HandlerDelivery:
         context = RunContext(run, assignment.job, control, self._logs, thread)
         if self._captured is not None:
             speaks_for(context._keep)
-        leave = enter_trace(context.traceparent)
+        leave = enter_trace(context.traceparent) if run.history else None  # a trace is a line of its history
+        outcome: Outcome
         try:
-            calling = self._awaited(handler, context) if thread is None else self._in_thread(handler, context, thread)
-            outcome = await calling
+            if thread is not None:
+                outcome = await self._in_thread(handler, context, thread)
+            else:
+                try:
+                    outcome = _returned(context, await handler.call(context))
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+                    outcome = _failed_here(error)
         finally:
-            leave()
+            if leave is not None:
+                leave()
         if context._spoke:
             await self._logs.written(run)  # a reader of its end finds all that it said
         return outcome
-
-    async def _awaited(self, handler: Handler, context: RunContext) -> Outcome:
-        try:
-            return _returned(context, await handler.call(context))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
-            return _failed_here(error)
 
     async def _in_thread(self, handler: Handler, context: RunContext, thread: InThread) -> Outcome:
         call = self._threads.call(lambda: _perform(handler, context))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from horarium.model.jobs import Job
@@ -27,10 +29,17 @@ class Plan(Struct, frozen=True):
     """What `planning.plan` decided for one job: the job as it is to be (its `version` still the one that was read),
     the runs to add, the changes to unfinished runs, and the withdrawals: runs that were planned ahead and are to
     be deleted, as though never planned, if they are still pending under the token that was read; the records to append.
-    One transaction: all of it, or nothing."""
+    A run that is among the withdrawals too is moved: it is added only if it was there and was withdrawn. `along`: the
+    records to append with a run (by its id), if it is added. One transaction: all of it, or nothing."""
 
     job: Job
     runs: tuple[Run, ...] = ()
     changes: tuple[RunChange, ...] = ()
     withdrawals: tuple[Run, ...] = ()
     records: tuple[Record, ...] = ()
+    along: Mapping[str, tuple[Record, ...]] = {}
+
+    @property
+    def moved(self) -> set[str]:
+        """The ids of runs that are withdrawn and added again."""
+        return {run.id for run in self.withdrawals} & {run.id for run in self.runs} if self.withdrawals else set()

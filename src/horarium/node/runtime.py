@@ -15,7 +15,7 @@ from horarium.delivery.bus import check_bus
 from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
-from horarium.model import BusTarget, HttpTarget, Job, Run, Target
+from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target
 from horarium.node.assembly import Assembly, Shared, version
 from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
@@ -249,8 +249,10 @@ class _Settled:
         now = self._clock.now()
         self._failures.tell_rest(now)
         for run in runs:
-            self._failures.tell(run, now)
-            self._pruner.note(run, jobs.get(run.job_id or ""))
+            if run.state is not State.COMPLETED:
+                self._failures.tell(run, now)
+        for job_id in {run.job_id for run in runs} if jobs else ():
+            self._pruner.note(jobs.get(job_id or ""))
 
 
 class _TargetCheck:

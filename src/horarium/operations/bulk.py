@@ -201,10 +201,8 @@ class Bulk:
             taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
             planned = plan_many_now(seen.job, seen.unfinished, seen.now, wanted, taken)
             made = len(planned.runs)
-            records = [
-                record for run in planned.runs for record in told_asked(who_acts(), _told_again(run), run, seen.now)
-            ]
-            return replace(planned, records=(*planned.records, *records)) if planned.runs else None
+            told = {run.id: tuple(told_asked(who_acts(), _told_again(run), run, seen.now)) for run in planned.runs}
+            return replace(planned, along=told) if planned.runs else None
 
         if wanted:
             try:

@@ -31,7 +31,7 @@ class Claiming:
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without what must not be handed out."""
         claimed = await self._store.claim_runs(queues, limit, worker, now, until)
-        unwanted = [run for run in claimed.runs if not _wanted(run, claimed.jobs)] if claimed.jobs else []
+        unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
         if not unwanted:
             return claimed
         try:
@@ -45,7 +45,16 @@ class Claiming:
         """Give back what was not begun."""
         await self._settling.release(claimed.runs, claimed.jobs, reason)
 
+    async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """These claims are lost, and were not begun. In an outage they stay as they are."""
+        try:
+            await self._settling.never_begun(claims, jobs)
+        except StoreUnavailable as error:
+            log.warning("%d runs that were not begun in time lose an attempt: %s", len(claims), error)
 
-def _wanted(run: Run, jobs: Mapping[str, Job]) -> bool:
-    job = jobs.get(run.job_id) if run.job_id is not None else None
-    return job is None or belongs(run, job)
+
+def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:
+    """Those that their jobs no longer want. A job that goes on wants all that wait in its queue."""
+    queues = {id: job.queue if job.enabled and job.deleted_at is None else None for id, job in jobs.items()}
+    doubtful = [run for run in runs if queues.get(run.job_id or "", run.queue) != run.queue]
+    return [run for run in doubtful if not belongs(run, jobs[run.job_id or ""])]

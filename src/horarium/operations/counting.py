@@ -1,6 +1,6 @@
 """The counts that scrapes, lists of queues and watchers ask for, shared where counting takes long.
 
-A store counts all that is unfinished. Where that is little, every answer is counted anew. Where it is much, an answer
+A store counts all that is unfinished. Where that is little, every answer is counted again. Where it is much, an answer
 may be some seconds old, and while the next one is being counted the last one is given: so no scrape waits, however many
 runs do, and however many ask.
 """

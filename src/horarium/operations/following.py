@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Plan, Run, RunChange, State
-from horarium.ports import RunFilter, Store
-from horarium.rules.following import follow, follow_plan, looks_back
+from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
 from horarium.rules.watching import watch_records
 
-_FINISHED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.SKIPPED})
+PAGES_MAX = 20
+"""Pages of earlier runs that are looked at for one end."""
 
 
 class Following:
@@ -28,6 +29,8 @@ class Following:
     async def changes(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[RunChange]:
         """The changes, each with what follows from it. Jobs that are not among those given are read."""
         jobs = await self._with_missing(changes, jobs)
+        if not any(job.on for job in jobs.values()):
+            return list(changes)
         done: list[RunChange] = []
         before: dict[str, list[Run]] = {}
         for change in changes:
@@ -60,15 +63,17 @@ class Following:
         return replace(followed, records=(*followed.records, *watch_records(planned, now)))
 
     async def earlier_runs(self, job: Job, run: Run, count: int) -> list[Run]:
-        """The newest finished runs of the job before this one, at most `count`."""
-        where, found, after = RunFilter(job=job.name, states=_FINISHED), list[Run](), run.id
-        while len(found) < count:
-            page = await self._store.list_runs(where, after, count - len(found))
-            found += (each for each in page.items if each.job_id == job.id)
-            if page.next_after is None:
+        """Of the finished runs of the job before this one those that say something of it, the newest first, at most
+        `count`, as far as the last few hundred have them."""
+        where, found, after = RunFilter(job=job.name, states=telling_states(run)), list[Run](), run.id
+        limit = PAGE_MAX if run.state is State.SKIPPED else count
+        for _ in range(PAGES_MAX if count else 0):
+            page = await self._store.list_runs(where, after, limit)
+            found += (each for each in page.items if each.job_id == job.id and says_something(run, each))
+            if page.next_after is None or len(found) >= count:
                 break
             after = page.next_after
-        return found
+        return found[:count]
 
     async def _earlier(
         self, job: Job, run: Run, was: State | None, now: Instant, together: Sequence[Run]
@@ -77,7 +82,7 @@ class Following:
         count = looks_back(job, run, was, now)
         if count == 0:
             return ()
-        ours = {each.id: each for each in together if each.id < run.id}
+        ours = {each.id: each for each in together if each.id < run.id and says_something(run, each)}
         newest = await self.earlier_runs(job, run, 1) if not ours else []
         if newest and newest[0].state is run.state is State.COMPLETED and "completed" not in job.on:
             return newest
@@ -85,8 +90,8 @@ class Following:
         return sorted(found.values(), key=lambda each: each.id, reverse=True)[:count]
 
     async def _with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
-        missing = {change.run.job_id for change in changes if change.run.job_id is not None} - set(jobs)
+        missing = [each for each in {change.run.job_id for change in changes} if each is not None and each not in jobs]
         if not missing:
             return jobs
-        read = await self._store.get_jobs_by_id(sorted(each for each in missing if each is not None))
+        read = await self._store.get_jobs_by_id(sorted(missing))
         return {**jobs, **{job.id: job for job in read if job is not None}}

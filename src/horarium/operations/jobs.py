@@ -247,7 +247,7 @@ class JobOperations:
             asked_for = replace(run, unique_key=unique_key, cause=cause)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
-            return replace(planned, runs=tuple(made), records=(*planned.records, *records))
+            return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
         await self._changes.change(name, decide, lambda job: Reach.COUNTED)
         (stored,) = await self._store.get_runs([made[0].id])
@@ -275,7 +275,7 @@ class JobOperations:
         asked: list[Instant] = []
         job_id = ""
 
-        async def decide(seen: Seen) -> Plan:
+        async def decide(seen: Seen) -> Plan | None:
             nonlocal job_id
             if after_end(seen.job) is not None:
                 raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
@@ -285,7 +285,12 @@ class JobOperations:
             there = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
             taken = {fire for fire, run in zip(asked, there, strict=True) if run is not None}
             planned = plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran)
-            return replace(planned, records=(*planned.records, *told_backfill(planned, start, last_asked, seen.now)))
+            planned = replace(planned, records=(*planned.records, *told_backfill(planned, start, last_asked, seen.now)))
+            changes_it = needs_unfinished(seen.job) or not seen.job.enabled
+            if changes_it:
+                return planned
+            await self._triggering.add_planned(planned)
+            return None
 
         job = await self._changes.change(name, decide, lambda job: Reach.ALL if needs_unfinished(job) else Reach.NONE)
         stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])

@@ -23,6 +23,8 @@ from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
 
+BATCH = 200
+"""Unfinished runs that are looked at, and written, in one go: a few milliseconds of this process."""
 ROUNDS_MAX = 50
 """How often one batch is read and written, where claims and changes meet it all the time."""
 SWEEP_PAGE = 500
@@ -87,11 +89,13 @@ class Reconciler:
         after: str | None = None
         while True:
             page = await self._store.list_runs(where, after, BATCH_MAX)
-            await self._look([run for run in page.items if run.job_id == job.id])
+            ours = [run for run in page.items if run.job_id == job.id]
+            for start in range(0, len(ours), BATCH):
+                await self._look(ours[start : start + BATCH])
+                await asyncio.sleep(0)
             if page.next_after is None:
                 return
             after = page.next_after
-            await asyncio.sleep(0)
 
     async def _look(self, runs: Sequence[Run]) -> None:
         """Write what these runs need, until they need no more."""

@@ -8,6 +8,7 @@ adds what follows, reports what was settled, and moves runs that were put back t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -20,6 +21,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, Signal, Store, queue_topic
 from horarium.rules.settling import settle, was_left_by
+from horarium.rules.unbegun import unbegun
 
 
 class Settlement(Struct, frozen=True):
@@ -38,7 +40,7 @@ Whether there were any."""
 
 
 async def no_step(claims: Mapping[str, int]) -> bool:
-    """Where nobody watches the clock, no lease ends by a step of it."""
+    """Where no node watches the clock, no lease is put forward."""
     return False
 
 
@@ -71,13 +73,14 @@ class Settling:
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)
-        room = (run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None)
+        room = [run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None]
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(queue_topic(queue))
-        announce_runs(self._signal, (run for change in changes for run in change.follow_ups))
-        if any(run.state is State.CANCELLING for run in done):
+        if followed := [change.follow_ups for change in changes if change.follow_ups]:
+            announce_runs(self._signal, chain.from_iterable(followed))
+        if State.CANCELLING in [run.state for run in done]:
             self._signal.publish(CANCEL)
-        await self._reconciler.after_put_back(done)
+        await self._reconciler.after_put_back(room)
         return written
 
     async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
@@ -87,6 +90,18 @@ class Settling:
         changes = [
             RunChange(settle(run, jobs.get(run.job_id or ""), outcome, now), run.token, run.state) for run in runs
         ]
+        await self.write(changes, jobs, now)
+
+    async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """These claims are lost, and their work was not begun: give their attempts back, as far as nothing has happened
+        since."""
+        now = self._clock.now()
+        stored = await self._store.get_runs([run.id for run in claims])
+        changes = []
+        for claim, run in zip(claims, stored, strict=True):
+            after = None if run is None else unbegun(run, claim.token, jobs.get(run.job_id or ""), now)
+            if run is not None and after is not None:
+                changes.append(RunChange(after, run.token, run.state))
         await self.write(changes, jobs, now)
 
     async def settle_one(self, settlement: Settlement) -> Run:

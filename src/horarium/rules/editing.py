@@ -223,12 +223,18 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
         replace(job, planned_until=now, anchor_at=anchor), unfinished, now, "the clock had been wrong"
     )
     late = tuple(
-        RunChange(replace(run, due_at=now + max(0, run.due_at - decided_at)), run.token, run.state)
+        RunChange(_put_at(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished
         if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
         if run.state is State.PENDING
     )
     return replace(planned, changes=(*planned.changes, *late))
+
+
+def _put_at(run: Run, due_at: Instant) -> Run:
+    """The pending run, due at another instant; the limit for starting in time moves along."""
+    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+    return replace(run, due_at=due_at, start_by=start_by)
 
 
 def _decided_at(run: Run) -> Instant:

@@ -132,6 +132,17 @@ def looks_back(job: Job, run: Run, was: State | None, now: Instant) -> int:
     )
 
 
+def says_something(run: Run, earlier: Run) -> bool:
+    """Whether an earlier run of the job counts, or ends the count, when it is asked how often in a row something was so
+    up to this run. Others in between (skipped ones, say) are passed over."""
+    return earlier.state in _RESULTS or (earlier.state is run.state and earlier.disposition is run.disposition)
+
+
+def telling_states(run: Run) -> frozenset[State]:
+    """The states of runs that may say something."""
+    return _RESULTS if run.state in UNFINISHED else _RESULTS | {run.state}
+
+
 def _in_a_row(job: Job, occasion: Occasion, seconds: float | None, earlier: Sequence[Run], now: Instant) -> int:
     """How many runs before this one had the same, with none in between that ran and had not."""
     count = 0
@@ -162,8 +173,8 @@ def failures_before(earlier: Sequence[Run]) -> list[Run]:
 
 
 def follow(job: Job | None, change: RunChange, now: Instant, earlier: Sequence[Run] = ()) -> RunChange:
-    """The change, with the runs that follow from it. `earlier`: the job's finished runs of fire times before this
-    one's, the newest first, as many as `looks_back` asks for."""
+    """The change, with the runs that follow from it. `earlier`: of the job's finished runs of fire times before this
+    one's those that say something, the newest first, as many as `looks_back` asks for."""
     if job is None or not job.on:
         return change
     wanted = list(_wanted(job, change.run, change.state, now, earlier))

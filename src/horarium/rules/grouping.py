@@ -16,7 +16,7 @@ from horarium.clock import Instant, to_micros
 from horarium.model.channels import EVENTS_MAX, MEMBERS_MAX, MESSAGE_CHARS_MAX, Channel, Letter, Told
 
 WAITS_MAX = 5
-"""While more of the same come in, the first waits for them up to so many times `group_seconds`."""
+"""While more of the same come in, the first waits for them up to this number of `group_seconds`."""
 TEST = "test"
 """The event of a message that was asked for: it waits for nothing."""
 

@@ -59,8 +59,9 @@ def _newest(runs: Sequence[Run]) -> Run | None:
 
 
 def unexpected(job: Job, fire_at: Instant, now: Instant) -> Run:
-    """The run of a ping that came when nothing was due. It waits for no one."""
-    return replace(owed_run(job, fire_at, now, Cause.PING), due_at=now, start_by=None)
+    """The run of a ping that came when nothing was due. If the ping is lost before it is written down there, the run
+    waits for the next one, as long as any other does."""
+    return replace(owed_run(job, fire_at, now, Cause.PING), due_at=now)
 
 
 def heard(run: Run, job: Job, ping: Ping, now: Instant) -> RunChange:

@@ -82,7 +82,7 @@ def retention_of(run: Run, job: Job | None) -> Retention:
 def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
     """The claimed run after its attempt ended with this outcome. A run of a deleted job gets no further attempt."""
     if isinstance(outcome, Succeeded):
-        return completed(run, job, outcome, now)
+        return completed(run, outcome, now, prune_instant(now, retention_of(run, job)))
     return _unless_deleted(run, job, _settled(run, job, outcome, now), now)
 
 
@@ -123,7 +123,7 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
     return replace(after, history=_clipped_history(tuple(events)))
 
 
-def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Run:
+def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | None) -> Run:
     """The hot path: one attempt, and it succeeded."""
     return replace(
         run,
@@ -133,7 +133,7 @@ def completed(run: Run, job: Job | None, outcome: Succeeded, now: Instant) -> Ru
         result=outcome.result,
         error=None,
         disposition=Disposition.RAN,
-        prune_at=prune_instant(now, retention_of(run, job)),
+        prune_at=prune_at,
     )
 
 
@@ -299,11 +299,22 @@ def handed_over(run: Run, now: Instant) -> Run:
 def begin(run: Run, now: Instant, progress: bytes | None = None) -> Run:
     """The run after the first sign of life of its worker: its lease and its time begin. A lease that is still that of
     the claim gets a later end, on any clock: by that a node that would hand the run over knows of the worker."""
-    begun = replace(run, started_at=now, progress=run.progress if progress is None else progress)
-    history = _with(run, now, State.RUNNING, f"attempt {run.attempt} begun by a worker on {run.queue}", EventKind.BEGUN)
+    started_at = now if run.started_at is None else max(now, run.started_at + 1)
+    begun = replace(run, started_at=started_at, progress=run.progress if progress is None else progress)
+    said = f"attempt {run.attempt} begun by a worker on {run.queue}"
+    history = _with(run, started_at, State.RUNNING, said, EventKind.BEGUN)
     end, claimed_until = lease_end(begun, now), run.lease_expires_at or now
     later = end if run.started_at is None else max(end, claimed_until + 1)
     return replace(begun, lease_expires_at=later, history=history)
+
+
+def heard_at(run: Run, now: Instant) -> Instant:
+    """By which instant a sign of life renews the lease of a run behind a broker: that of a node whose clock is a little
+    behind would else make it end as early as that of the claim, and it would seem not to have begun."""
+    if run.started_at is None or run.lease_expires_at is None:
+        return now
+    least = run.lease_expires_at - to_micros(run.lease_seconds) + 1
+    return max(now, least) if least <= now + AHEAD_MAX else now
 
 
 def ends_overdue(run: Run) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -61,7 +62,7 @@ class Attempt:
         self._cancels = 0
         lease = run.lease_expires_at or 0
         self.lease_expires_at = lease
-        self.renew_at = lease - to_micros(run.lease_seconds) * 2 // 3
+        self.renew_at = lease - _two_thirds(run.lease_seconds)
         limit = run.execution_seconds
         self.deadline = None if limit is None or run.started_at is None else run.started_at + to_micros(limit)
 
@@ -137,3 +138,8 @@ class Attempt:
         while self._cancels and task is not None:
             self._cancels -= 1
             task.uncancel()
+
+
+@lru_cache(1_000)
+def _two_thirds(seconds: float) -> int:
+    return to_micros(seconds) * 2 // 3

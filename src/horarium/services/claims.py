@@ -14,14 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
+from horarium.services.left_claims import LeftClaims
 from horarium.services.service import Service, Wake
 
 WAIT_SECONDS_MAX = 60.0
@@ -36,7 +35,6 @@ them, and in between looks at those that were signalled meanwhile."""
 LINES_PER_SECOND = 100
 """Lines that are looked at each second without any reason to: so often that a lost signal costs a second, unless there
 are more lines than this."""
-LEFT = "its worker left before it was handed over"
 
 
 class Waiter:
@@ -87,11 +85,11 @@ class Claims(Service):
         self._clock = clock
         self._signal = signal
         self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
-        self._left: list[Claimed] = []
         self.waiting = 0
         """How many workers wait at present."""
         self._closed = False
         self.wake = Wake()
+        self._left = LeftClaims(claiming, self.wake)
 
     @property
     def waiters(self) -> dict[str, int]:
@@ -124,11 +122,11 @@ class Claims(Service):
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
             if not taking.done():
-                taking.add_done_callback(self._unclaimed)
+                taking.add_done_callback(self._left.keep_answer)
                 await asyncio.wait({taking})
             else:
-                self._unclaimed(taking)
-            await self._try_release()
+                self._left.keep_answer(taking)
+            await self._left.try_release()
             raise
 
     async def _take(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
@@ -148,43 +146,17 @@ class Claims(Service):
         try:
             return await waiter.answer
         except asyncio.CancelledError:
-            self._unclaimed(waiter.answer)
-            await self._try_release()
+            self._left.keep_answer(waiter.answer)
+            await self._left.try_release()
             raise
         finally:
             timer.cancel()
             self._leave(line, waiter)
 
-    # ---- what was claimed for a worker that left
-
     async def give_back(self, claimed: Claimed) -> None:
         """Release what was claimed for a worker that left before it was handed over; in an outage, after it."""
-        self._keep(claimed)
-        await self._try_release()
-
-    def _keep(self, claimed: Claimed) -> None:
-        if claimed.runs:
-            self._left.append(claimed)
-            self.wake()
-
-    def _unclaimed(self, answer: asyncio.Future[Claimed]) -> None:
-        if answer.done() and not answer.cancelled() and answer.exception() is None:
-            self._keep(answer.result())
-
-    async def _try_release(self) -> None:
-        """Release it at once, if the store answers: this node may be about to stop."""
-        with suppress(Outage):
-            await self._release_left()
-
-    async def _release_left(self) -> None:
-        """Release it all. What an outage keeps from being written is kept, for the next try."""
-        while self._left:
-            claimed = self._left.pop()
-            try:
-                await self._claiming.release(claimed, LEFT)
-            except BaseException:
-                self._keep(claimed)
-                raise
+        self._left.keep(claimed)
+        await self._left.try_release()
 
     def _join(self, queues: tuple[str, ...], waiter: Waiter) -> Line:
         """Join the line. A new line is looked at once: a run may have come since the waiter asked by itself."""
@@ -217,7 +189,7 @@ class Claims(Service):
     async def step(self, now: Instant) -> Instant | None:
         """Serve the lines as far as runs are due: some of each, then some more of those that got some. One that got
         something comes last the next time. When the next run of a line falls due, or None."""
-        await self._release_left()
+        await self._left.release()
         pause = max(len(self._lines) * SECOND // LINES_PER_SECOND, SECOND)
         lines = [line for line in self._lines.values() if line.wants_look(now, pause)]
         for number in range(ROUNDS_MAX):
@@ -256,12 +228,12 @@ class Claims(Service):
                 hungry.add(line)
                 line.due_at = claimed.next_due_at
             elif waiter.answer.done():
-                self._keep(claimed)
+                self._left.keep(claimed)
             else:
                 self._hand_over(line, waiter, claimed)
         if failures:
             raise failures[0]
-        await self._release_left()
+        await self._left.release()
         return hungry
 
     def _hand_over(self, line: Line, waiter: Waiter, claimed: Claimed) -> None:

@@ -17,7 +17,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Job, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
-from horarium.rules.planning import CURSOR_AHEAD
+from horarium.rules.planning import CURSOR_AHEAD, PLANNED_CAUSES
 from horarium.services.ends_ahead import EndsAhead
 
 STEP_BACK = SECOND
@@ -90,13 +90,16 @@ class ClockSteps:
         still found."""
         log.warning("job %s was planned by a clock that was ahead; it goes on from now", job.name)
         where = RunFilter(job=job.name, states=frozenset({State.SKIPPED}), since=now + 1)
+        after: str | None = None
         for _ in range(PAGES_MAX):
-            page = await self._store.list_runs(where, None, PAGE_MAX)
-            rows = [row for row in page.items if row.job_id == job.id]
-            if not rows:
+            page = await self._store.list_runs(where, after, PAGE_MAX)
+            # What was asked for by hand and skipped was so by any clock, and its asker has the answer.
+            rows = [row for row in page.items if row.job_id == job.id and row.cause in PLANNED_CAUSES]
+            if rows:
+                changes = [RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows]
+                await self._store.settle_runs(changes, now)
+                await self._store.prune_runs(0, len(rows))
+            if (after := page.next_after) is None:
                 break
-            changes = [RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows]
-            await self._store.settle_runs(changes, now)
-            await self._store.prune_runs(0, len(rows))
         unfinished = await self._store.unfinished_runs([job.id])
         await self._store.commit_plans([reanchor(job, unfinished[job.id], now)], now)

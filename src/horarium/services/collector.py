@@ -11,10 +11,10 @@ import asyncio
 from typing import NamedTuple
 
 from horarium.clock import Clock, Instant
-from horarium.model import Job, Outcome, Run, RunChange
+from horarium.model import Job, Outcome, Run
 from horarium.operations.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
-from horarium.rules.settling import settle
+from horarium.rules.settling_many import settle_all
 from horarium.services.leases import Leases
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
@@ -86,7 +86,7 @@ class Collector(Service):
     async def _write(self, batch: list[Ended]) -> list[Ended]:
         """Settle one batch, as runs and jobs were read when they were claimed. Those that have changed come back."""
         now = self._clock.now()
-        changes = [RunChange(settle(run, job, outcome, now), run.token, run.state, True) for run, job, outcome in batch]
+        changes = settle_all(batch, now)
         written = await self._settling.write(changes, {job.id: job for _, job, _ in batch if job is not None}, now)
         return [] if all(written) else [ended for ended, done in zip(batch, written, strict=True) if not done]
 

@@ -111,21 +111,19 @@ class Dispatcher(Service):
     def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
         """Take over what was claimed: every run of it is performed, held, or given back."""
         self._telemetry.claimed(runs, self.name)
-        for run in runs:
-            job = jobs.get(run.job_id or "")
-            if not self._accepting:
+        claimed = [Ready(run, jobs.get(run.job_id) if run.job_id is not None else None) for run in runs]
+        if not self._accepting:
+            for run, job in claimed:
                 self._performing.release(run, job, "released: the node stops")
-            elif run.due_at > now or self._came_late(run):
-                self._performing.waiting.hold(Ready(run, job))
+            return
+        ready = []
+        for each in claimed:
+            if each.run.due_at > now or _came_late(each.run, now):
+                self._performing.waiting.hold(each)
             else:
-                self._performing.waiting.add(Ready(run, job))
+                ready.append(each)
+        self._performing.waiting.add(*ready)
         self._performing.begin()
-
-    def _came_late(self, run: Run) -> bool:
-        """Whether the answer to the claim was so late (an outage) that a third of the lease is gone: it might end
-        before it can be renewed, so that is done before the run begins."""
-        began, ends = run.started_at or 0, run.lease_expires_at or 0
-        return self._clock.now() - began > (ends - began) // 3
 
     # ---- what is held
 
@@ -136,20 +134,27 @@ class Dispatcher(Service):
         due = waiting.due(now)
         if not due:
             return
+        asked_at = self._clock.now()
         pulses = await self._leases.ask([ready.run for ready in due])
-        stepped = self._watch.peek(self._clock.now()) > 0
+        answered_at = self._clock.now()
+        stepped = answered_at < asked_at or self._watch.peek(answered_at) > 0
+        lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
             if pulse is None and stepped:
-                continue  # the next step puts its lease forward, and asks again
+                continue  # the next step puts its lease forward, if it must, and asks again
             if not waiting.release(ready.claim):
                 continue
             if pulse is None:
                 self._telemetry.lease_lost()
+                lost.append(ready)
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:
                 waiting.add(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
         self._performing.begin()
+        if lost:
+            jobs = {job.id: job for _, job in lost if job is not None}
+            await self._claiming.never_begun([run for run, _ in lost], jobs)
 
     # ---- stopping
 
@@ -169,6 +174,13 @@ class Dispatcher(Service):
     def hurry(self) -> None:
         """Let a drain wait no longer for what runs."""
         self._hurried.set()
+
+
+def _came_late(run: Run, now: Instant) -> bool:
+    """Whether the answer to the claim was so late (an outage) that a third of the lease is gone: it might end before it
+    can be renewed, so that is done before the run begins."""
+    began, ends = run.started_at or 0, run.lease_expires_at or 0
+    return now - began > (ends - began) // 3
 
 
 def _lines(queues: Sequence[str], limits: Mapping[str, int]) -> list[Line]:

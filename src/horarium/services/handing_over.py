@@ -4,8 +4,10 @@ A claim gives a bus run the short lease of a worker, which is right while it is 
 the run is sent again. Once the broker has it, the run waits there, and silence means nothing until a worker has begun.
 Most workers begin at once, so the longer lease is written only for those runs that still wait after a while.
 
-The hard thing is that a worker may begin on another node's account in between. Its lease then ends at another instant,
-so the write asks for the lease of the claim: the end of a lease is what tells one from the other.
+The hard thing is that a worker may begin on another node's account in between. So the runs are read first: what has
+begun is left alone, by any clock by which its lease was renewed since. One that begins after that is given a lease that
+ends later than the one that was read, and the write asks for that one: the end of a lease is what tells one from the
+other.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Run, RunChange, State
+from horarium.model import Run, RunChange, State, awaits_worker
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.settling import handed_over
 from horarium.services.service import Service, Wake
@@ -50,13 +52,25 @@ class HandingOver(Service):
         await self._write([run for _, run in self._waiting], now)
 
     async def _write(self, runs: Sequence[Run], now: Instant) -> None:
+        for start in range(0, len(runs), BATCH_MAX):
+            batch = runs[start : start + BATCH_MAX]
+            await self._write_batch(await self._still_waiting(batch), now)
+            written = {id(run) for run in batch}
+            self._waiting = [(at, run) for at, run in self._waiting if id(run) not in written]
+
+    async def _still_waiting(self, runs: Sequence[Run]) -> list[Run]:
+        """Those that wait under the lease of a claim of ours, as they are stored."""
+        stored = await self._store.get_runs([run.id for run in runs])
+        return [
+            now
+            for run, now in zip(runs, stored, strict=True)
+            if now is not None and now.token == run.token and awaits_worker(now) and now.started_at is not None
+        ]
+
+    async def _write_batch(self, runs: Sequence[Run], now: Instant) -> None:
         by_lease: dict[Instant, list[Run]] = {}
         for run in runs:
             by_lease.setdefault(run.lease_expires_at or now, []).append(run)
         for lease_end, alike in by_lease.items():
-            for start in range(0, len(alike), BATCH_MAX):
-                batch = alike[start : start + BATCH_MAX]
-                changes = [RunChange(handed_over(run, now), run.token, State.RUNNING, held=False) for run in batch]
-                await self._store.settle_runs(changes, lease_end)
-                written = {id(run) for run in batch}
-                self._waiting = [(at, run) for at, run in self._waiting if id(run) not in written]
+            changes = [RunChange(handed_over(run, now), run.token, State.RUNNING, held=False) for run in alike]
+            await self._store.settle_runs(changes, lease_end)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Disposition, Run, State
+from horarium.model import UNFINISHED, Disposition, State
+from horarium.services.ends import End
 
 JOBS_MAX_DEFAULT = 1_000
 OTHER = "_other"
@@ -41,14 +42,14 @@ class JobMeter:
         self._seconds = 0.0
         self._texts: dict[str, str] | None = None
 
-    def ended(self, run: Run) -> None:
-        """A run came to its end."""
-        outcome = outcome_of(run)
-        self._outcomes[outcome] = self._outcomes.get(outcome, 0) + run.fires
-        if run.started_at is not None and run.finished_at is not None:
-            self._took((run.finished_at - run.started_at) / SECOND)
-        if run.state is State.COMPLETED:
-            self.succeeded(run.finished_at)
+    def ended(self, end: End, count: int) -> None:
+        """This number of runs came to this end."""
+        outcome = outcome_of(end)
+        self._outcomes[outcome] = self._outcomes.get(outcome, 0) + end.fires * count
+        if end.started_at is not None and end.finished_at is not None:
+            self._took((end.finished_at - end.started_at) / SECOND, count)
+        if end.state is State.COMPLETED:
+            self.succeeded(end.finished_at)
         self._texts = None
 
     def succeeded(self, at: Instant | None) -> None:
@@ -56,13 +57,13 @@ class JobMeter:
         if at is not None and at > (self.last_success_at or 0):
             self.last_success_at, self._texts = at, None
 
-    def _took(self, seconds: float) -> None:
+    def _took(self, seconds: float, count: int) -> None:
         seconds = max(seconds, 0.0)
-        self._durations += 1
-        self._seconds += seconds
+        self._durations += count
+        self._seconds += seconds * count
         for index, bound in enumerate(DURATION_BUCKETS):
             if seconds <= bound:
-                self._buckets[index] += 1
+                self._buckets[index] += count
 
     def texts(self) -> dict[str, str]:
         """The samples of each family."""
@@ -112,11 +113,11 @@ class JobMeters:
         """The jobs that are shown."""
         return [name for name in self._meters if name != OTHER]
 
-    def ended(self, runs: Iterable[Run]) -> None:
-        """These runs came to their end, or were skipped. Others among them are passed over."""
-        for run in runs:
-            if run.job is not None and run.finished:
-                self._of(run.job).ended(run)
+    def ended(self, ends: Iterable[tuple[End, int]]) -> None:
+        """Runs came to these ends, or were skipped: each end with its count. Those that go on are passed over."""
+        for end, count in ends:
+            if end.job is not None and end.state not in UNFINISHED:
+                self._of(end.job).ended(end, count)
 
     def succeeded(self, job: str, at: Instant | None) -> None:
         """It is known of this job that it succeeded then."""
@@ -143,7 +144,7 @@ class JobMeters:
         return "".join(parts).encode()
 
 
-def outcome_of(run: Run) -> str:
+def outcome_of(run: End) -> str:
     """`completed`, `failed`, `cancelled`, `skipped`, or `missed` where nothing ran at the time."""
     missed = run.state is State.SKIPPED and run.disposition in (Disposition.MISSED, None)
     return "missed" if missed else run.state.value

@@ -41,9 +41,12 @@ class Leases:
         for start in range(0, len(attempts), BATCH_MAX):
             batch = attempts[start : start + BATCH_MAX]
             beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in batch]
-            pulses = await self._store.heartbeat_runs(beats, self._clock.now())
+            sent_at = self._clock.now()
+            pulses = await self._store.heartbeat_runs(beats, sent_at)
+            went_back = self._clock.now() < sent_at
             for attempt, pulse in zip(batch, pulses, strict=True):
-                if not attempt.ended:
+                # A time that lies in the future by now says nothing of a lease: the keeper asks again.
+                if not attempt.ended and not (pulse is None and went_back):
                     self._note(attempt, pulse)
 
     async def put_forward(self, attempts: Sequence[Attempt], step: int, now: Instant) -> None:
@@ -55,7 +58,7 @@ class Leases:
 
     async def revive(self, claims: Mapping[str, int]) -> bool:
         """After a step forward these leases (tokens by id) may have ended by this clock only: those of claims that
-        still hold go on as they would have without it. Whether there were any."""
+        still hold go on as they would have without it. Whether there are any that last, by us or by another."""
         now = self._clock.now()
         self.watch.look(now)
         if self.watch.stood_for(GRACE_SECONDS):
@@ -63,7 +66,9 @@ class Leases:
         runs = [run for run in await self._store.get_runs(list(claims)) if run is not None]
         held = [run for run in runs if run.token == claims[run.id]]
         changes = revived(self.watch, held, now)
-        return bool(changes) and any(await self._store.settle_runs(changes, now))
+        if changes:
+            await self._store.settle_runs(changes, now)  # unless another service was quicker to do the same
+        return bool(changes) or any(run.state in CLAIMED and (run.lease_expires_at or 0) > now for run in held)
 
     async def write(self, runs: Sequence[Run], now: Instant) -> None:
         """Have the store know the leases of these claimed runs, as far as they still are ours."""

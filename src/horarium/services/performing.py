@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
-from horarium.clock import Clock, to_micros
+from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
 from horarium.ports import BATCH_MAX, Assignment, Delivery
 from horarium.services.attempt import Attempt, Stop
@@ -33,6 +33,7 @@ batches, and long ones wait in the store, where others can take them."""
 FAIR_RUNS = 200
 """Runs that one place performs without giving way, where none of them waits for anything."""
 
+POLL = to_micros(POLL_SECONDS)
 INTERRUPTED = Released("interrupted: the node stopped")
 NO_PLACE = "released: every place is taken by work that does not stop"
 
@@ -44,21 +45,18 @@ class Pace:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._performed = 0
         self._since = 0.0
+        self.count = 0
+        """Runs that were performed since the last look."""
         self.ahead = 0
 
-    def performed(self) -> None:
-        """One more run."""
-        self._performed += 1
-
     def look(self) -> None:
-        """Count what was performed since the last look."""
+        """See how many were performed since the last look."""
         now = self._clock.monotonic()
         seconds, self._since = now - self._since, now
-        begun = self._performed / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
+        begun = self.count / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
         self.ahead = min((self.ahead + int(begun)) // 2, BATCH_MAX)
-        self._performed = 0
+        self.count = 0
 
 
 class Performing:
@@ -93,7 +91,7 @@ class Performing:
     @property
     def free(self) -> int:
         """How many runs could begin at once, or very soon."""
-        taken = len(self.attempts) + len(self.waiting) + len(self.unstoppable)
+        taken = len(self.attempts) + len(self.waiting) + len(self.unstoppable.work)
         return self.places + self.pace.ahead - taken
 
     def taken(self) -> Counter[str]:
@@ -107,7 +105,7 @@ class Performing:
     def begin(self) -> None:
         """Let what is ready begin, as far as there are places: one more, if there is a run for it."""
         self._opening = False
-        if self.waiting.ready and len(self._tasks) < self.places - len(self.unstoppable):
+        if self.waiting.line and len(self._tasks) < self.places - len(self.unstoppable.work):
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._close_place)
@@ -129,59 +127,53 @@ class Performing:
         task = asyncio.current_task()
         assert task is not None
         performed = 0
-        while self.waiting.ready and len(self._tasks) <= self.places - len(self.unstoppable):
-            ready = self.waiting.next()
-            if self.waiting.ready and not self._opening:
+        line, unstoppable = self.waiting.line, self.unstoppable.work
+        while line and len(self._tasks) <= self.places - len(unstoppable):
+            ready = line.popleft()
+            if line and not self._opening:
                 self._opening = True
                 loop.call_soon(self.begin)
-            if not self._may_begin(ready.run):
+            run, now = ready.run, self._clock.now()
+            # By the present clock, which may have stepped, it must be due, and its lease last. Else the store is asked.
+            if not run.due_at <= now < (run.lease_expires_at or 0):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
-            await self._attempt(ready, task)
+            await self._attempt(ready, task, now)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
         self.room.set()
 
-    def _may_begin(self, run: Run) -> bool:
-        """Whether its lease lasts and it is due by the present clock, which may have stepped. If not, the store is
-        asked first."""
-        return run.due_at <= self._clock.now() < (run.lease_expires_at or 0)
-
     # ---- attempts
 
-    async def _attempt(self, ready: Ready, task: asyncio.Task[None]) -> None:
-        attempt = Attempt(self._leases, self._goes_on, ready.run, ready.job, task)
-        self.attempts[ready.claim] = attempt
-        if attempt.deadline is not None or attempt.renew_at < self._clock.now() + to_micros(POLL_SECONDS):
+    async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
+        run, job = ready
+        claim = run.id, run.token
+        attempt = self.attempts[claim] = Attempt(self._leases, self._goes_on, run, job, task)
+        if attempt.deadline is not None or attempt.renew_at < now + POLL:
             self._leased.set()
+        outcome: Outcome | None = None
         try:
-            outcome = await self._perform(attempt, task)
-        finally:
-            attempt.over()
-            del self.attempts[ready.claim]
-            self.pace.performed()
-            if self.waiting.ready <= self.pace.ahead // 2:
-                self.room.set()
-        if outcome is not None:
-            self._collector.add(attempt.run, attempt.job, outcome)
-
-    async def _perform(self, attempt: Attempt, task: asyncio.Task[None]) -> Outcome | None:
-        """One attempt. None: it is not ours to settle."""
-        run = attempt.run
-        try:
-            outcome = await self._deliveries[run.queue].deliver(Assignment(run, attempt.job), attempt)
-            return outcome if attempt.stop is None else _ended_early(attempt, outcome)
-        except asyncio.CancelledError:
+            outcome = await self._deliveries[run.queue].deliver(Assignment(run, job), attempt)
             if attempt.stop is not None:
-                return _ended_early(attempt, INTERRUPTED)
-            if task.cancelling():
+                outcome = _ended_early(attempt, outcome)
+        except asyncio.CancelledError:
+            if attempt.stop is None and task.cancelling():
                 raise
-            return Failed("cancelled by its own doing")
+            stopped = attempt.stop is not None
+            outcome = _ended_early(attempt, INTERRUPTED) if stopped else Failed("cancelled by its own doing")
         except Exception as error:
             log.exception("run %s: its target failed", run.id)
-            return Failed(f"{type(error).__name__}: {error}")
+            outcome = Failed(f"{type(error).__name__}: {error}")
+        finally:
+            attempt.over()
+            del self.attempts[claim]
+            self.pace.count += 1
+            if len(self.waiting.line) <= self.pace.ahead // 2:
+                self.room.set()
+        if outcome is not None:  # else it is not ours to settle
+            self._collector.add(attempt.run, job, outcome)
 
     def _goes_on(self, attempt: Attempt, over: asyncio.Future[object]) -> None:
         """This work goes on, though its attempt is over: it keeps its place until then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horarium.access import audit
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.model import Job, Run
+from horarium.model import Job
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.compiled import retention_of_job
@@ -18,7 +18,7 @@ PAUSE = SECOND // 20
 SLOW_SECONDS, QUICK_SECONDS = 0.020, 0.010
 """A batch that takes longer than the first is halved, one that takes less than the second grows again."""
 SHARE = 20
-"""One part of so many of the time is spent on pruning, while it does not fall behind."""
+"""One part in this number of the time is spent on pruning, while it does not fall behind."""
 PER_SECOND_MIN = 2_000
 """Forgotten a second at least, where more waits."""
 BEHIND_SECONDS = 600.0
@@ -84,8 +84,8 @@ class Pruner(Service):
         self._audit_seconds = audit_retention_seconds
         self._audit_due_at: Instant | None = None
 
-    def note(self, run: Run, job: Job | None) -> None:
-        """A run of this job was settled: it may have one more than it keeps."""
+    def note(self, job: Job | None) -> None:
+        """Runs of this job were settled: it may have more than it keeps."""
         if job is not None:
             self._note(job)
 

@@ -19,7 +19,7 @@ from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, S
 from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
 from horarium.operations.settling import Settlement
 from horarium.ports import BATCH_MAX, JOBS, Beat, Bus, Report, Store, Topic
-from horarium.rules.settling import begin
+from horarium.rules.settling import begin, heard_at
 from horarium.services.bus_jobs import BusJobs
 from horarium.services.bus_reports import Reading, read
 from horarium.services.discards import Discards
@@ -157,15 +157,20 @@ class Reports(Service):
         beats = await self._begin(beats)
         if not beats:
             return
-        sent = [Beat(run.id, run.token, reading.progress) for reading, run in beats]
-        pulses = await self._store.heartbeat_runs(sent, self._clock.now())
-        for (reading, run), pulse in zip(beats, pulses, strict=True):
-            if pulse is None:
-                self._discards.drop(reading, run)
-                continue
-            self._telemetry.reported("written")
-            if pulse.cancel_requested:
-                self._cancel_asked(run)
+        by_instant: dict[Instant, list[tuple[Reading, Run]]] = {}
+        now = self._clock.now()
+        for reading, run in beats:
+            by_instant.setdefault(heard_at(run, now), []).append((reading, run))
+        for instant, heard in by_instant.items():
+            sent = [Beat(run.id, run.token, reading.progress) for reading, run in heard]
+            pulses = await self._store.heartbeat_runs(sent, instant)
+            for (reading, run), pulse in zip(heard, pulses, strict=True):
+                if pulse is None:
+                    self._discards.drop(reading, run)
+                    continue
+                self._telemetry.reported("written")
+                if pulse.cancel_requested:
+                    self._cancel_asked(run)
 
     async def _begin(self, beats: Sequence[tuple[Reading, Run]]) -> Sequence[tuple[Reading, Run]]:
         """Write that these runs have begun of which no worker was heard before. Those that are left to be renewed."""

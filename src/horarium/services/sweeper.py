@@ -1,8 +1,9 @@
-"""The sweeper: looks once through everything that waits when a node has died, and when this one begins.
+"""The sweeper: looks once through everything that waits when a node has died, and a while after this one began.
 
 A node that dies between a change of a job and what follows from it for its runs leaves these as they were: pending
 though the job was deleted, or in a queue that it has left. Where a worker claims from that queue, the claim finds them.
 Where no worker does any longer, this does: page by page, with pauses, so that nothing that is on time waits for it.
+What waited for this node is claimed first: there is no need to read it twice.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class Sweeper(Service):
         self._after: str | None = None
 
     async def step(self, now: Instant) -> Instant | None:
+        if self._looked_at is None:
+            self._looked_at = now
         if not self._under_way:
-            if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
+            if self._looked_at <= now < self._looked_at + LOOK_EVERY:
                 return self._looked_at + LOOK_EVERY
             await self._look_for_dead(now)
         if not self._under_way:

@@ -7,7 +7,6 @@ killed loses what it counted within the last minute; nothing is decided by these
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +16,8 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Disposition, Run, State
 from horarium.model.records import Record, RecordChange, instant_key
 from horarium.ports import Store, Topic
+from horarium.services.ends import End
+from horarium.services.lateness import classes
 from horarium.services.service import Service, Wake
 
 PREFIX = "tally/"
@@ -74,27 +75,26 @@ class Tally:
         else:
             minute.skipped += run.fires
 
-    def claimed(self, run: Run) -> None:
-        """An attempt begins."""
-        if run.started_at is not None and run.attempt == 1:
-            place = bisect_left(LATENESS_EDGES, max(run.started_at - run.due_at, 0))
-            counts = self._at(run.started_at).lateness
-            counts[place] = counts.get(place, 0) + 1
+    def claimed(self, started_at: Instant, lates: Sequence[int]) -> None:
+        """First attempts begin, this late: microseconds in ascending order."""
+        counts = self._at(started_at).lateness
+        for place, count in classes(LATENESS_EDGES, lates):
+            counts[place] = counts.get(place, 0) + count
 
-    def settled(self, run: Run) -> None:
-        """An attempt ended; the run may go on."""
-        if run.finished_at is None:
+    def settled(self, end: End, count: int) -> None:
+        """This number of attempts ended; their runs may go on."""
+        if end.finished_at is None:
             self.seen += 1
             return
-        minute = self._at(run.finished_at)
-        if run.disposition in _MISSED:
-            minute.missed += 1
-        elif run.state is State.COMPLETED:
-            minute.completed += 1
-        elif run.state is State.FAILED:
-            minute.failed += 1
+        minute = self._at(end.finished_at)
+        if end.disposition in _MISSED:
+            minute.missed += count
+        elif end.state is State.COMPLETED:
+            minute.completed += count
+        elif end.state is State.FAILED:
+            minute.failed += count
         else:
-            minute.cancelled += 1
+            minute.cancelled += count
 
     def _at(self, instant: Instant) -> Minute:
         self.seen += 1

@@ -6,13 +6,15 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.model import Disposition, Run, State
 from horarium.ports import Stats
+from horarium.services.ends import ends_of
 from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.lateness import Lateness
 from horarium.services.spans import Spans
 from horarium.services.tallies import Tally
 
@@ -52,11 +54,11 @@ class Telemetry:
             "Requests and connections refused before any work, by reason.",
             ["reason"],
         )
-        self._lateness = Histogram(
+        self._lateness = Lateness(
             "horarium_run_lateness_seconds",
             "From the instant a run was due to the start of its attempt.",
-            buckets=LATENESS_BUCKETS,
-            registry=self.registry,
+            LATENESS_BUCKETS,
+            self.registry,
         )
         self._queues = _Queues(self.registry)
 
@@ -71,29 +73,37 @@ class Telemetry:
             else:
                 self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
                 self.tally.skipped(run)
-        self.jobs.ended(runs)
+        self.jobs.ended(ends_of(runs))
         if self.spans is not None:
             self.spans.planned(runs)
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
         self._claimed.labels(kind).inc(len(runs))
-        observe = self._lateness.observe
+        first: dict[Instant, list[int]] = {}
+        again: list[int] = []
         for run in runs:
-            self.tally.claimed(run)
             if run.started_at is not None:
-                observe(max(run.started_at - run.due_at, 0) / SECOND)
+                late = run.started_at - run.due_at
+                if run.attempt != 1:
+                    again.append(late)
+                elif (begun := first.get(run.started_at)) is not None:
+                    begun.append(late)
+                else:
+                    first[run.started_at] = [late]
+        for started_at, lates in first.items():
+            lates.sort()
+            self.tally.claimed(started_at, lates)
+            self._lateness.observe(lates)
+        self._lateness.observe(sorted(again))
 
     def settled(self, runs: Sequence[Run]) -> None:
         """Attempts ended and were written."""
-        counts: dict[State, int] = {}
-        for run in runs:
-            counts[run.state] = counts.get(run.state, 0) + 1
-            self.tally.settled(run)
-        for state, count in counts.items():
-            outcome = "retry" if state is State.PENDING else state.value
-            self._settled.labels(outcome).inc(count)
-        self.jobs.ended(runs)
+        ends = ends_of(runs)
+        for end, count in ends:
+            self._settled.labels("retry" if end.state is State.PENDING else end.state.value).inc(count)
+            self.tally.settled(end, count)
+        self.jobs.ended(ends)
         if self.spans is not None:
             self.spans.settled(runs)
 

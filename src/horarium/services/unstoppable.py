@@ -24,31 +24,31 @@ class Unstoppable:
         self._clock = clock
         self._log = log
         self._ended = ended
-        self._work: dict[Attempt, asyncio.Future[Any]] = {}
+        self.work: dict[Attempt, asyncio.Future[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._work)
+        return len(self.work)
 
     def __iter__(self) -> Iterator[Attempt]:
-        return iter(self._work)
+        return iter(self.work)
 
     @property
     def everywhere(self) -> bool:
         """Whether it takes every place."""
-        return len(self._work) >= self._places
+        return len(self.work) >= self._places
 
     def add(self, attempt: Attempt, over: asyncio.Future[Any]) -> None:
         """This work goes on until `over` is done."""
-        self._work[attempt] = over
+        self.work[attempt] = over
         over.add_done_callback(lambda over: self._forget(attempt, over))
         self._log.warning(
             self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, its outcome is void, "
             "and it keeps its place until it ends (%d of %d are so taken)",
-            attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self._work), self._places,
+            attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self.work), self._places,
         )  # fmt: skip
 
     def _forget(self, attempt: Attempt, over: asyncio.Future[Any]) -> None:
-        del self._work[attempt]
+        del self.work[attempt]
         if not over.cancelled():
             over.exception()
         message = "run %s of %s: it has ended; its outcome is void"
@@ -57,5 +57,5 @@ class Unstoppable:
 
     def names(self) -> str:
         """The queues that it came from, for a message."""
-        queues = Counter(attempt.run.queue for attempt in self._work)
+        queues = Counter(attempt.run.queue for attempt in self.work)
         return ", ".join(f"{queue} ({count})" for queue, count in queues.most_common(5))

@@ -40,24 +40,35 @@ class Waiting:
     """What was claimed and has not begun."""
 
     def __init__(self) -> None:
-        self._ready: deque[Ready] = deque()
+        self.line: deque[Ready] = deque()
+        """What can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}
+        self._patient_until: Instant = 0
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._held)
+        return len(self.line) + len(self._held)
 
     def __iter__(self) -> Iterator[Ready]:
-        yield from self._ready
+        yield from self.line
         yield from self._held.values()
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim is here."""
+        return claim in self._held or any(ready.claim == claim for ready in self.line)
 
     @property
     def ready(self) -> int:
         """How many can begin at once."""
-        return len(self._ready)
+        return len(self.line)
 
-    def add(self, ready: Ready) -> None:
-        """It can begin as soon as there is a place."""
-        self._ready.append(ready)
+    def add(self, *ready: Ready) -> None:
+        """These can begin as soon as there is a place. (The runs of one claim mostly have the same lease.)"""
+        leases = {(each.run.lease_expires_at, each.run.started_at, each.run.lease_seconds): each for each in ready}
+        ends = [each.patience_ends_at for each in leases.values()]
+        if self.line:
+            ends.append(self._patient_until)
+        self._patient_until = min(ends, default=0)
+        self.line.extend(ready)
 
     def hold(self, ready: Ready) -> None:
         """It can't begin before the store has been asked about it."""
@@ -65,8 +76,8 @@ class Waiting:
 
     def hold_all(self) -> bool:
         """Nothing begins before the store has been asked about it. Whether anything waits."""
-        while self._ready:
-            self.hold(self._ready.popleft())
+        while self.line:
+            self.hold(self.line.popleft())
         return bool(self._held)
 
     def put_forward(self, step: int) -> list[Run]:
@@ -78,9 +89,12 @@ class Waiting:
 
     def take_impatient(self, now: Instant) -> list[Ready]:
         """Take out what is ready and has waited too long for a place."""
-        impatient = [ready for ready in self._ready if ready.patience_ends_at <= now]
+        if not self.line or now < self._patient_until:
+            return []
+        impatient = [ready for ready in self.line if ready.patience_ends_at <= now]
         for ready in impatient:
-            self._ready.remove(ready)
+            self.line.remove(ready)
+        self._patient_until = min((ready.patience_ends_at for ready in self.line), default=0)
         return impatient
 
     def take_early(self, until: Instant) -> list[Ready]:
@@ -92,7 +106,7 @@ class Waiting:
 
     def next(self) -> Ready:
         """Take the first that is ready."""
-        return self._ready.popleft()
+        return self.line.popleft()
 
     def due(self, now: Instant) -> list[Ready]:
         """Of what is held, what is due; it stays held."""
@@ -107,12 +121,12 @@ class Waiting:
         return min((ready.run.due_at for ready in self._held.values()), default=None)
 
     def patience_ends_at(self) -> Instant | None:
-        """When the first that is ready will have waited too long."""
-        return min((ready.patience_ends_at for ready in self._ready), default=None)
+        """When to look for what is ready and has waited too long: not after the first of them has."""
+        return self._patient_until if self.line else None
 
     def clear(self) -> list[Ready]:
         """Take out everything."""
         rest = list(self)
-        self._ready.clear()
+        self.line.clear()
         self._held.clear()
         return rest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from horarium.triggers.phrase_parts import Moment, Parts, Time
 from horarium.triggers.phrase_reader import Reader
-from horarium.triggers.phrase_words import DAY_PARTS, MONTH_NAMES, RANGE_WORDS, TIMES, UNITS, Token
+from horarium.triggers.phrase_words import DAY_PARTS, MONTH_NAMES, NUMBERS, RANGE_WORDS, TIMES, UNITS, Token
 from horarium.triggers.words import say_count
 
 _PART_HOURS = {
@@ -23,6 +23,8 @@ _PART_HOURS = {
 """For each part of the day: which hour of 24 a number of 12 means in it."""
 _PART_WIDE = {"morning": 12, "afternoon": 12, "evening": 16, "night": 18, "tonight": 16}
 _DAY_SECONDS = 86_400
+_HOURS = {word: str(number) for word, number in NUMBERS.items() if number <= 12}
+"""Hours as words: `half past six`."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class TimeReader(Reader):
     # --- reading
 
     def _starts_time(self, token: Token) -> bool:
-        if token.kind == "number":
+        if token.kind == "number" or token.text in _HOURS:
             after = self._after(token)
             return after.kind == "half" or after.text == "o'clock"
         return token.kind == "time" or token.text in TIMES
@@ -75,7 +77,7 @@ class TimeReader(Reader):
             return True
         after = self._after(token).text
         counts = after in UNITS or after in MONTH_NAMES or after in ("times", "past", "of")
-        return token.kind == "number" and len(token.text) <= 2 and not counts
+        return ((token.kind == "number" and len(token.text) <= 2) or token.text in _HOURS) and not counts
 
     def _shift_at(self, token: Token) -> tuple[int, int] | None:
         """Seconds, and how many tokens say so: `quarter past`, `20 minutes before`, `10 to`; a time must follow."""
@@ -86,7 +88,8 @@ class TimeReader(Reader):
         word, then = self._after(token, width), self._after(token, width + 1)
         sign = {"past": 1, "after": 1, "before": -1, "to": -1, "til": -1}.get(word.text)
         window = word.text == "to" and not counted and not self._starts_time(then)
-        if sign is None or window or not (self._starts_time(then) or then.kind == "number"):
+        is_hour = self._starts_time(then) or then.kind == "number" or then.text in _HOURS
+        if sign is None or window or not is_hour:
             return None
         return sign * seconds, width + 1
 
@@ -120,10 +123,13 @@ class TimeReader(Reader):
         if token.text in TIMES:
             hour, minute, second = TIMES[token.text]
             return WrittenTime(token, hour, minute, second, half=True)
-        if token.kind not in ("time", "number"):
+        if token.kind not in ("time", "number") and token.text not in _HOURS:
             self._fail(token, "expected a time of day such as 9am, 9:34am, 18:00, noon or midnight")
-        half = token.text[-2:] if token.text[-1] == "m" else ""
-        digits = [int(n) for n in token.text.removesuffix(half).split(":")]
+        text = _HOURS.get(token.text, token.text)
+        half = text[-2:] if text[-1] == "m" else ""
+        if token.kind == "number" and len(text) == 4:
+            text = f"{text[:2]}:{text[2:]}"
+        digits = [int(n) for n in text.removesuffix(half).split(":")]
         if not half and self._peek().kind == "half":
             half = self._take().text.replace(".", "")
         clock = self._accept("o'clock")
@@ -201,7 +207,7 @@ class TimeReader(Reader):
         if part and self._part is not None:
             self._within_part(written, self._part)
         elif written.bare and alone:
-            hour = written.token.text
+            hour = _HOURS.get(written.token.text, written.token.text)
             self._refuse(written.token, f"is it {hour}am, {hour}pm or {hour}:00?")
         second = written.shifted()
         if not 0 <= second < _DAY_SECONDS:

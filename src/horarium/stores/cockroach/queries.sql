@@ -116,7 +116,7 @@ RETURNING jobs.id;
 -- name: withdraw_runs
 DELETE FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($2::bytea[]) AND state = 0 AND (id, token) IN (
     SELECT given.id, given.token FROM unnest($2::bytea[], $3::int8[]) AS given (id, token)
-);
+) RETURNING id;
 
 -- name: add_runs
 -- The insert itself looks for the run in `finished`. That no other transaction moves it there meanwhile is ensured by

@@ -87,7 +87,7 @@ class CockroachStore(PostgresStore):
         return Claimed(taken.runs, taken.jobs, min((level[3] for level in later), default=None))
 
     async def _levels_after(self, queues: Sequence[str], instant: Instant) -> list[Level]:
-        """What waits, whatever others have begun to add in transactions that are open."""
+        """What waits, without what others have begun to add in transactions that are open."""
 
         async def work(session: Session) -> list[Level]:
             assert isinstance(session, CockroachSession)

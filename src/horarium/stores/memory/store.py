@@ -120,17 +120,19 @@ class MemoryStore:
         self._space.put_job(replace(plan.job, version=stored.version + 1))
         for change in plan.changes:
             self._space.apply(change, now)
-        for run in plan.withdrawals:
-            self._withdraw(run)
+        stays = {run.id for run in plan.withdrawals if not self._withdraw(run)}
         for run in plan.runs:
-            self._space.add_run(run)
+            if run.id not in stays:
+                self._add_run(run, plan.along.get(run.id, ()))
         self._space.beside.add(plan.records)
         return True
 
-    def _withdraw(self, read: Run) -> None:
+    def _withdraw(self, read: Run) -> bool:
         run = self._space.runs.get(read.id)
-        if run is not None and run.state is State.PENDING and run.token == read.token:
+        withdrawn = run is not None and run.state is State.PENDING and run.token == read.token
+        if run is not None and withdrawn:
             self._space.forget_run(run)
+        return withdrawn
 
     # -- runs
 

@@ -136,7 +136,7 @@ async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant
 
 def _is_simple(plans: Sequence[Plan]) -> bool:
     """Whether the plans only add runs, each to a job of its own."""
-    if any(plan.changes or plan.withdrawals for plan in plans):
+    if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
         return False
     return len({plan.job.id for plan in plans}) == len(plans)
 
@@ -207,9 +207,9 @@ async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within:
     for plan in plans:
         for change in plan.changes:
             scene.change(change, now)
-        for run in plan.withdrawals:
-            scene.withdraw(run)
+        stays = {run.id for run in plan.withdrawals if not scene.withdraw(run)}
         for run in plan.runs:
-            scene.add(run)
+            if run.id not in stays and scene.add(run):
+                scene.records += plan.along.get(run.id, ())
         scene.records += plan.records
     await write_scene(session, scene, within)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from horarium.model import UNFINISHED as UNFINISHED_STATES
 from horarium.clock import Instant
 from horarium.model import State
 from horarium.ports import RunFilter
@@ -19,6 +20,7 @@ from horarium.stores.mongo.indexes import RUNS, UNFINISHED
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session
 
 COMPLETED = STATE_NUMBERS[State.COMPLETED]
+ANY_UNFINISHED = -1
 
 
 class RunWalk(Struct, frozen=True):
@@ -47,6 +49,9 @@ def list_runs(session: Session, where: RunFilter, after: str | None) -> list[Run
     states: list[int | None] = [None]
     if 0 < len(where.states) < len(STATE_NUMBERS):
         states = [STATE_NUMBERS[state] for state in where.states]
+        if where.job is not None and where.states >= UNFINISHED_STATES:
+            # One index has all of these, and nothing else.
+            states = [ANY_UNFINISHED, *(number for number in states if number is not None and number >= COMPLETED)]
     return [_walk(session, where, after, state) for state in states]
 
 
@@ -100,6 +105,7 @@ INDEXED: dict[str, tuple[str, ...]] = {
 def _matches(where: RunFilter, state: int | None) -> Document:
     fire_at = {"$gte": where.since, "$lt": where.until}
     bounds = {operator: instant for operator, instant in fire_at.items() if instant is not None}
+    state = None if state == ANY_UNFINISHED else state
     asked = {"job": where.job, "queue": where.queue, "state": state, "fire_at": bounds or None}
     return {name: value for name, value in asked.items() if value is not None}
 

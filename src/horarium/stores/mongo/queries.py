@@ -29,6 +29,8 @@ CANDIDATE: Document = {
     "concurrency_max": True,
 }
 CANDIDATE_BEHIND: Document = {**CANDIDATE, "queue": True, "gate": True, "start_by": True}
+STATEMENT_MAX = 128
+"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
 MARKS_MAX = 100
 """How many marks one filter knows: the server compares each document with all of them."""
 
@@ -204,7 +206,7 @@ def claim_gated(found: Document) -> Query:
 
 
 def claim_lane(found: Document) -> Query:
-    """The next candidates that nothing holds back, whatever is held back beside them."""
+    """The next candidates that nothing holds back, however many are held back beside them."""
     return Query(
         collection=RUNS, index="runs_in_lane", where={**found, "gated": None}, sort=CLAIM_ORDER, fields=CANDIDATE
     )

@@ -26,8 +26,6 @@ from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import Contended, Document, Session
 
 CANCELLING = 2
-STATEMENT_MAX = 128
-"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
 
 Statement = tuple[Document, Document | list[Document]]
 """What must be so, and what to do then."""
@@ -196,8 +194,8 @@ async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Inst
         alike.setdefault((change.token, change.state, change.held), []).append(key)
     statements: list[Statement] = []
     for (token, state, held), keys in alike.items():
-        for start in range(0, len(keys), STATEMENT_MAX):
-            some = keys[start : start + STATEMENT_MAX]
+        for start in range(0, len(keys), queries.STATEMENT_MAX):
+            some = keys[start : start + queries.STATEMENT_MAX]
             fields = [changing_fields(batch[key].run) for key in some]
             guard = token, STATE_NUMBERS[state], held, now
             statements.append((queries.changeable(some, *guard), queries.settle_runs(some, fields, mark)))

@@ -13,7 +13,7 @@ from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.batches import parts
-from horarium.stores.encoding import encode_id, label_text
+from horarium.stores.encoding import decode_id, encode_id, label_text
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.postgres.records import add_along, add_records
 from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, storable
@@ -110,17 +110,24 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) ->
 async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
     won = await _update_jobs(session, sorted((plan.job for plan in plans), key=lambda job: job.id))
     winners = [plan for plan in plans if plan.job.id in won]
+    stays: set[str] = set()
     for plan in winners:
         if plan.changes:
             await settle_runs(session, plan.changes, now)
         if plan.withdrawals:
-            ids = sorted({(encode_id(run.id), run.token) for run in plan.withdrawals})
-            blobs, tokens = [blob for blob, _ in ids], [token for _, token in ids]
-            await session.change("withdraw_runs", session.namespace_id, blobs, tokens)
-    if runs := [run for plan in winners for run in plan.runs]:
-        await add_runs(session, runs)
+            stays |= await _withdraw(session, plan)
+    if runs := [run for plan in winners for run in plan.runs if run.id not in stays]:
+        await add_runs(session, runs, {run_id: records for plan in winners for run_id, records in plan.along.items()})
     await add_records(session, (record for plan in winners for record in plan.records))
     return [plan.job.id in won for plan in plans]
+
+
+async def _withdraw(session: Session, plan: Plan) -> set[str]:
+    """Withdraw runs. The ids of those that are to be moved and were not withdrawn."""
+    ids = sorted({(encode_id(run.id), run.token) for run in plan.withdrawals})
+    blobs, tokens = [blob for blob, _ in ids], [token for _, token in ids]
+    rows = await session.rows("withdraw_runs", session.namespace_id, blobs, tokens)
+    return plan.moved - {decode_id(row[0]) for row in rows}
 
 
 async def _update_jobs(session: Session, jobs: Sequence[Job]) -> set[str]:

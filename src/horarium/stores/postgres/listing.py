@@ -75,7 +75,10 @@ class _Listing:
                 yield await self._unfinished(scope, None)
                 yield await self._walk(f"list_finished_runs{scope.ending}", scope.number, None)
                 continue
-            for state in states:
+            together = states >= UNFINISHED
+            if together:
+                yield await self._unfinished(scope, None)
+            for state in states - UNFINISHED if together else states:
                 yield await self._walk_of_state(scope, state)
 
     async def _scopes(self) -> list[_Scope]:

@@ -184,7 +184,8 @@ DELETE FROM horarium.runs USING (
     SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, token) OFFSET 0
 ) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0;
+    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state = 0
+RETURNING runs.id;
 
 -- name: add_runs
 -- See the function: one statement for any batch, also in a transaction of the caller's own.
@@ -380,10 +381,11 @@ SELECT * FROM (
     FROM (
         SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
         WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
         ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at
-WHERE matches OR place = $4::int8;
+WHERE matches OR place = $4::int8 ORDER BY place = $4::int8 DESC, id DESC LIMIT $5::int8 + 1;
 
 -- name: last_runs
 -- Of each job the newest runs: ids below $3 and not below $4; those that are unfinished by fire time, in [$5, $6).

@@ -25,6 +25,7 @@ from horarium.stores.encoding import (
     DISPOSITIONS,
     STATE_NUMBERS,
     STATES,
+    comes_alone,
     decode_text,
     encode_text,
 )
@@ -206,7 +207,7 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         change.held,
         _outcome(run, arguments),
         arguments.place_or_none(run.progress),
-        come_along(change.follow_ups, change.records, arguments),
+        None if comes_alone(change) else come_along(change.follow_ups, change.records, arguments),
         STATE_NUMBERS[run.state],
         run.token,
         run.attempt,

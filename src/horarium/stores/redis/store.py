@@ -35,7 +35,7 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.encoding import STATE_NUMBERS, comes_alone, record_bounds
 from horarium.stores.listing import id_bounds, newest_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
@@ -390,6 +390,8 @@ def _weight_of_run(run: Run) -> tuple[int, int]:
 
 def _weight_of_change(change: RunChange) -> tuple[int, int]:
     run = change.run
+    if comes_alone(change):
+        return 1, len(run.result or b"") + len(run.progress or b"")
     along = [*map(_weight_of_run, change.follow_ups), *map(_weight_of_record, change.records)]
     size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
     return 1 + len(along), size
@@ -407,6 +409,7 @@ def _weight_of_record_change(change: RecordChange) -> tuple[int, int]:
 def _weight_of_plan(plan: Plan) -> tuple[int, int]:
     weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
     weights += map(_weight_of_record, plan.records)
+    weights += (_weight_of_record(record) for records in plan.along.values() for record in records)
     rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
     return rows, sum(size for _, size in weights)
 
@@ -430,6 +433,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
         yield from (run.id, run.token)
     for run in plan.runs:
         yield from new_run(run, arguments)
+        yield come_along((), plan.along.get(run.id, ()), arguments)
 
 
 def _ids_of(plan: Plan) -> list[str]:

@@ -19,7 +19,7 @@ from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import job_columns
-from horarium.stores.sqlite.runs import apply_changes, insert_runs, withdraw_runs
+from horarium.stores.sqlite.runs import add_runs, apply_changes, insert_runs, missing_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
 
 LABELLED_COUNTED = 1_000
@@ -158,7 +158,7 @@ def _update(session: Session, plans: Sequence[Plan]) -> int:
 
 def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
     """Together where one plan can't see what another did: if they only add runs."""
-    if any(plan.changes or plan.withdrawals for plan in plans):
+    if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
         for plan in plans:
             _follow(session, plan, now)
     else:
@@ -168,6 +168,11 @@ def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
 
 def _follow(session: Session, plan: Plan, now: Instant) -> None:
     apply_changes(session, plan.changes, now)
+    gone = missing_runs(session, plan.moved)
     withdraw_runs(session, plan.withdrawals)
-    insert_runs(session, plan.runs)
+    runs = [run for run in plan.runs if run.id not in gone] if gone else plan.runs
+    if plan.along:
+        add_runs(session, runs, plan.along)
+    else:
+        insert_runs(session, runs)
     add_records(session, plan.records)

@@ -6,7 +6,7 @@ tried whole; if a row of it lost, it is undone and done again one by one, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import merge
 
 import apsw
@@ -32,6 +32,14 @@ def insert_runs(session: Session, runs: Sequence[Run]) -> None:
     """Add runs, leaving out those that can't be added."""
     if runs:
         session.change_rows(*run_rows(session, runs), session.namespace_id)
+
+
+def missing_runs(session: Session, ids: Collection[str]) -> set[str]:
+    """Which of these there are none of."""
+    if not ids:
+        return set()
+    given = sorted(ids)
+    return {run_id for run_id, run in zip(given, get_runs(session, given), strict=True) if run is None}
 
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:

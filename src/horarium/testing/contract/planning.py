@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.model import Disposition, Event, HandlerTarget, Plan, QueueTarget, State
+from horarium.model.records import Record
 from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, job_of, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
@@ -264,3 +265,58 @@ class PlanningContract(StoreUnderTest):
         assert await store.commit_plans(plans, NOW) == [True] * BATCH_MAX
         assert await store.due_jobs(NOW, 1) == ([], NOW + DAY)
         assert len((await take(store)).runs) == BATCH_MAX
+
+    # -- what is moved, and what comes along with a run
+
+    async def test_a_run_is_moved_only_if_it_was_there_to_be_withdrawn(self, store: Store) -> None:
+        """One that ended and was pruned since it was read must not come back, nor must one that was claimed."""
+        jobs = [a_job(name) for name in ("a", "b", "c")]
+        await store.add_jobs(jobs)
+        waiting, pruned, claimed = (a_run(number, of=job) for number, job in enumerate(jobs, 1))
+        await store.add_runs([pruned])
+        await store.settle_runs(
+            [a_change(pruned, state=State.CANCELLED, finished_at=NOW, prune_at=NOW, disposition=Disposition.CANCELLED)],
+            NOW,
+        )
+        assert await store.prune_runs(NOW, 10) == 1
+        held = await take_one(store, claimed)
+        await store.add_runs([waiting])
+        plans = [
+            Plan(job, runs=(replace(run, queue="pull/other"),), withdrawals=(run,))
+            for job, run in zip(jobs, (waiting, pruned, claimed), strict=True)
+        ]
+        assert await store.commit_plans(plans, NOW) == [True, True, True]
+        found = await store.get_runs([waiting.id, pruned.id, claimed.id])
+        assert found == [replace(waiting, queue="pull/other"), None, held]
+
+    async def test_other_runs_of_such_a_plan_are_added(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        gone, fresh, after = (a_run(number, of=job) for number in (1, 2, 3))
+        assert await store.commit_plans([Plan(job, runs=(fresh, gone, after), withdrawals=(gone,))], NOW) == [True]
+        assert await store.get_runs([gone.id, fresh.id, after.id]) == [None, fresh, after]
+
+    async def test_a_record_is_written_only_with_the_run_of_the_plan_that_it_comes_with(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        there = a_run(1, of=job)
+        await store.add_runs([there])
+        keyed = a_run(2, of=job, unique_key="once")
+        refused, made = a_run(3, of=job, unique_key="once"), a_run(4, of=job)
+        along = {run.id: (Record(name=f"audit/{run.id}", body=b"{}"),) for run in (there, keyed, refused, made)}
+        planned = Plan(job, runs=(there, keyed, refused, made), records=(Record(name="plan", body=b""),), along=along)
+        assert await store.commit_plans([planned], NOW) == [True]
+        assert await store.get_runs([run.id for run in (there, keyed, refused, made)]) == [there, keyed, None, made]
+        names = [f"audit/{run.id}" for run in (there, keyed, refused, made)] + ["plan"]
+        written = await store.get_records(names)
+        assert [record is not None for record in written] == [False, True, False, True, True]
+
+    async def test_what_comes_along_with_the_runs_of_a_plan_that_loses_is_not_written(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        run = a_run(1, of=job)
+        lost = Plan(replace(job, version=7), runs=(run,), along={run.id: (Record(name="audit/1", body=b""),)})
+        won = Plan(job, runs=(a_run(2, of=job),))
+        assert await store.commit_plans([lost, won], NOW) == [False, True]
+        assert await store.get_records(["audit/1"]) == [None]
+        assert await store.get_runs([run.id, a_run(2, of=job).id]) == [None, a_run(2, of=job)]

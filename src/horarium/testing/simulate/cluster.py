@@ -6,12 +6,13 @@ The seed decides what all nodes have in common: their options, whether their clo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND
 from horarium.errors import HorariumError
+from horarium.model import Run
 from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
@@ -19,6 +20,8 @@ from horarium.testing.simulate.trace import Trace
 from horarium.testing.simulate.workload import HANDLERS, Behaviour
 
 NODES_MAX = 3
+HELD_UP = 15 * SECOND
+"""How long after a frozen node went on something may be written that it had decided before."""
 
 StoreFactory = Callable[[MemoryDatabase], Any]
 
@@ -54,6 +57,7 @@ class Cluster:
             "plan_ahead_seconds": self._chance.choice((0.5, 1.0, 5.0)),
             "execution_window_seconds": self._chance.choice((0.0, 0.0, 1.0)),
             "handler_concurrency": self._chance.choice((1, 4, 4, 20)),
+            "ahead": 0,
         }
 
     @property
@@ -79,6 +83,26 @@ class Cluster:
             return 0.0
         return node.clock.monotonic() - max(node.trouble_at, self._chaos.went_back_at)
 
+    def _called_store(self, line: str) -> None:
+        """A node calls the store."""
+        self._trace.note(line)
+        self.look(self._database.space("default").runs)
+
+    def look(self, stored: Mapping[str, Run]) -> None:
+        """Look into the hands of each node. Where the clock steps, leases may be others than a node knows."""
+        if self.frozen:
+            self._trace.held_up_until = self._time.elapsed + HELD_UP
+        if not self._trace.clock_stepped:
+            for name, node in self.nodes.items():
+                if name not in self.frozen:
+                    node.hands.look(stored)
+
+    def crowd(self) -> None:
+        """Few places, more that is claimed than they can take, and no peace."""
+        self._options |= {"handler_concurrency": 4, "ahead": 8, "execution_window_seconds": 1.0}
+        self._chaos.woken = 0.5
+        self._chaos.called = 0.01
+
     async def strike(self) -> None:
         """Something goes wrong, or a node comes."""
         kind = self._chance.randrange(6)
@@ -101,15 +125,16 @@ class Cluster:
         skew = self._chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
         clock = NodeClock(self._time, skew)
         node = SimulatedNode(
-            name, self._make_store(self._database), clock, self._chaos, self._options, self._trace.note, self._called,
+            name, self._make_store(self._database), clock, self._chaos, self._options, self._called_store, self._called,
             self._step_clock, {"default": MemoryBus(self.behaviour.broker)} if self._has_broker else None,
+            self._trace.fail,
         )  # fmt: skip
         for handler in HANDLERS:
             node.handle(handler, self.behaviour.handler(clock))
         node.killed = lambda: self.kill(name)
         self.nodes[name] = node
         self._trace.note(f"start {name}")
-        await node.call(node.runtime.start())
+        await node.call(node.start())
 
     def kill(self, name: str) -> None:
         """This node is gone at once."""
@@ -158,7 +183,7 @@ class Cluster:
             step = 3_650 * DAY if now < start + DAY else -3_650 * DAY
         if now + step < start - DAY:
             return
-        self._trace.clock_stepped = True
+        self._trace.clock_stepped, self._trace.stepped_at = True, self._time.elapsed
         self._trace.clock_went_back |= step < 0
         if step < 0:
             self._chaos.goes_back(self._time.elapsed / SECOND, -step // SECOND)

@@ -19,7 +19,9 @@ from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
 from horarium.ports import CANCEL, Bus, Store, Topic
+from horarium.services.performing import Pace
 from horarium.stores.wakeups import LocalSignal
+from horarium.testing.simulate.hands import Hands
 from horarium.testing.simulate.loop import NodeClock
 
 T = TypeVar("T")
@@ -74,9 +76,10 @@ class UnreliableStore:
         self._chaos = chaos
         self._note = note
 
-    def _fail(self, what: str) -> StoreUnavailable:
+    def _fail(self, when: str, call: str) -> StoreUnavailable:
         self._node.has_trouble()
-        return StoreUnavailable(what)
+        self._node.hands.has_trouble(call)
+        return StoreUnavailable(f"fault {when} {call}")
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
@@ -88,13 +91,13 @@ class UnreliableStore:
                 # What was on its way when the clock was set back carries a time that lies in the future.
                 self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
             if self._chaos.chance.random() < self._chaos.faults:
-                raise self._fail(f"fault before {name}")
+                raise self._fail("before", name)
             self._note(f"{self._node.name} {name}")
             answer = await method(*args)
             self._node.carried_out(name, args, answer)
             await self._node.pass_gate(self._chaos)
             if self._chaos.chance.random() < self._chaos.faults:
-                raise self._fail(f"fault after {name}")
+                raise self._fail("after", name)
             return answer
 
         setattr(self, name, call)
@@ -119,6 +122,18 @@ class LossySignal(LocalSignal):
             self.wake(CANCEL if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
 
 
+class _GivenPace(Pace):
+    """A pace that is given: what is measured means little where work takes no time."""
+
+    def __init__(self, clock: NodeClock, ahead: int) -> None:
+        super().__init__(clock)
+        self._least = self.ahead = ahead
+
+    def look(self) -> None:
+        super().look()
+        self.ahead = max(self.ahead, self._least)
+
+
 class SimulatedNode:
     """One process of ours."""
 
@@ -133,6 +148,7 @@ class SimulatedNode:
         called: Callable[[], None] = lambda: None,
         stepped: Callable[[], None] = lambda: None,
         buses: Mapping[str, Bus] | None = None,
+        fail: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -159,6 +175,16 @@ class SimulatedNode:
         self.runtime = Runtime(
             store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)
         )
+        self._ahead = int(options["ahead"])
+        self.hands = Hands(name, clock, self.runtime._shared.collector, fail)
+
+    async def start(self) -> None:
+        """Set it going."""
+        await self.runtime.start()
+        assert self.runtime._assembly is not None
+        self.hands.watch(self.runtime._assembly.dispatchers)
+        for dispatcher in self.runtime._assembly.dispatchers if self._ahead else ():
+            dispatcher._performing.pace = _GivenPace(self.clock, self._ahead)
 
     def handle(self, name: str, function: HandlerFunction) -> None:
         """Register a handler, before the start."""

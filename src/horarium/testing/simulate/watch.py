@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from horarium.clock import Instant, to_micros
 from horarium.model import (
@@ -18,6 +19,7 @@ from horarium.model import (
     UNFINISHED,
     Cause,
     Disposition,
+    EventKind,
     Job,
     Run,
     RunChange,
@@ -33,6 +35,9 @@ from horarium.testing.simulate.trace import Trace
 
 RECOVERY_SECONDS = 3.0
 """How long a node may still suffer from trouble that is over."""
+SEEN: ContextVar[list[tuple[Run, Run]] | None] = ContextVar("seen", default=None)
+"""Where changes of runs are noted that are made for one caller, before and after."""
+RETRY = "retry/"
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 
 
@@ -68,6 +73,10 @@ class Books:
             if key in self.fires and not self._makes_way(run):
                 self.trace.fail(f"two runs for one fire time: {run.id} and {self.fires[key]}")
             self.fires[key] = run.id
+        if run.unique_key is not None and run.unique_key.startswith(RETRY):
+            again = self.runs.get(run.unique_key.removeprefix(RETRY))
+            if again is not None and again.state in (*UNFINISHED, State.COMPLETED):
+                self.trace.fail(f"run {run.id} repeats {again.id}, which is {again.state}")
         self._keep(run)
 
     def _makes_way(self, run: Run) -> bool:
@@ -95,7 +104,16 @@ class Books:
                 self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
-        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
+        if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
+            self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
+        # When a node takes leases across a step, a sign of life that was on its way may be written over; the next counts.
+        if (
+            awaits_worker(new)
+            and not self.trace.has_just_stepped
+            and old.token == new.token
+            and old.state is State.RUNNING
+            and not awaits_worker(old)
+        ):
             self.trace.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.trace.fail(
@@ -202,7 +220,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.beside = WatchedBeside(self.witness)
-        self.follow_ups = FollowUps(books.trace.fail)
+        self.follow_ups = FollowUps(books.trace, lambda job_id: books.jobs.versions[job_id])
 
     def put_job(self, job: Job) -> None:
         old = self.jobs.get(job.id)
@@ -229,12 +247,24 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        if (seen := SEEN.get()) is not None:
+            seen.append((old, run))
         self.witness.run_changed(old, run)
         self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)
         self.books.forgotten(run)
+        self.follow_ups.forgotten(run)
+
+
+def _had_begun(run: Run) -> bool:
+    """Whether a worker was heard of in the present attempt: one of ours is once it has claimed, one behind a broker
+    when it says so."""
+    if not run.queue.startswith(BUS_QUEUES):
+        return run.state in CLAIMED
+    said = [event.kind for event in run.history if event.state is State.PENDING or event.kind is EventKind.BEGUN]
+    return said[-1:] == [EventKind.BEGUN]
 
 
 def _at_limit(run: Run) -> bool:

@@ -17,16 +17,17 @@ from msgspec import Struct
 
 from horarium.clock import SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
-from horarium.model import Run, State
+from horarium.model import EXTERNAL, Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
 from horarium.testing.simulate.loop import Time, VirtualLoop
 from horarium.testing.simulate.node import Chaos
 from horarium.testing.simulate.oracle import check_fires
+from horarium.testing.simulate.people import People
 from horarium.testing.simulate.trace import Trace
 from horarium.testing.simulate.watch import Books, WatchedSpace
-from horarium.testing.simulate.workload import NAMES, Behaviour, People, RemoteWorker
+from horarium.testing.simulate.workload import NAMES, Behaviour, RemoteWorker, is_crowded
 
 START: Instant = 1_767_571_200 * SECOND
 """2026-01-05T00:00:00Z."""
@@ -74,6 +75,8 @@ class World:
         self._space = database._spaces["default"] = WatchedSpace(self.books)
         make = make_store or (lambda database: MemoryStore(database=database))
         self.cluster = Cluster(self.trace, self.time, self.chaos, database, make, self._called, on_bus > 0)
+        if is_crowded(seed):
+            self.cluster.crowd()
 
     def _called(self) -> None:
         """A user asks for something, in the middle of what the nodes do."""
@@ -106,7 +109,7 @@ class World:
 
     async def _live(self) -> int:
         self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.cluster.some_node, self.books, self._on_bus)
+        self.people = People(self.chance, self.cluster.some_node, self.books, self._on_bus, is_crowded(self.seed))
         for _ in range(self.chance.randint(1, NODES_MAX)):
             await self.cluster.start()
         workers = [
@@ -172,7 +175,8 @@ class World:
             waited = 0 if left < before else waited + 1
         for run in self._left():
             self.trace.fail(
-                f"run {run.id} never came to an end: {run.state}, due at {run.due_at}, now {self.time.wall}"
+                f"run {run.id} in {run.queue} never came to an end: {run.state}, due at {run.due_at},"
+                f" to begin by {run.start_by}, now {self.time.wall}"
             )
 
     async def _expect_in_place(self) -> None:
@@ -196,7 +200,7 @@ class World:
         return [
             run
             for run in unfinished
-            if run.state is not State.PENDING or (run.due_at <= self.time.wall and not run.serial)
+            if run.state is not State.PENDING or (_should_begin_by(run) <= self.time.wall and not run.serial)
         ]
 
     async def _pause_all(self) -> None:
@@ -209,6 +213,11 @@ class World:
                 await node.call(node.runtime.operations.jobs.pause_job(name))
             except HorariumError as error:
                 self.trace.note(f"not paused: {type(error).__name__}")
+
+
+def _should_begin_by(run: Run) -> int:
+    """When a pending run is taken, or, where its work is done elsewhere, given up."""
+    return run.due_at if run.queue != EXTERNAL or run.start_by is None else run.start_by
 
 
 class _LogWatcher(logging.Handler):

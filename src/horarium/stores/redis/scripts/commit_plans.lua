@@ -1,7 +1,8 @@
 -- uses: shared_runs, shared_jobs, shared_records
 -- ARGV: now; ids of the jobs, one for each plan; ids of the runs to look at; the plans, all in MessagePack; then the
 -- arguments whose places they give. A plan is: job id, version read, places of the new row and of what comes along, how
--- many changes, withdrawals (id, token) and runs, and these. Answers 1 for each that was carried out.
+-- many changes, withdrawals (id, token) and runs (each followed by the place of what comes along), and these. A run that
+-- is withdrawn too is added only if that took effect. Answers 1 for each plan that was carried out.
 local now, job_ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[4]
 local answers, at = {}, 0
 fetch_jobs(job_ids)
@@ -9,12 +10,14 @@ fetch({cmsgpack.unpack(ARGV[3])})
 
 local function withdraw(id, token)
   local run = find(id)
-  if run and run[STATE] == PENDING and run[TOKEN] == token then forget_run(id, run) end
+  if not run or run[STATE] ~= PENDING or run[TOKEN] ~= token then return false end
+  forget_run(id, run)
+  return true
 end
 
 -- A plan that loses is read over.
 local function skip(changes, withdrawals, runs)
-  local values = changes * (CHANGE_HEAD + CHANGING) + withdrawals * 2 + runs * 5
+  local values = changes * (CHANGE_HEAD + CHANGING) + withdrawals * 2 + runs * 6
   while values > 0 do
     local part = math.min(values, 100)
     at = unpack_limit(batch, part, at)
@@ -32,16 +35,28 @@ local function commit_plan()
     return 0
   end
   put_job(job_id, ARGV[row], job)
-  local written
+  local written, stays
   for _ = 1, changes do
     at, written, follow = apply_change(batch, at, now)
     bring_along(follow)
   end
   for _ = 1, withdrawals do
     at, id, token = unpack_limit(batch, 2, at)
-    withdraw(id, token)
+    if not withdraw(id, token) then
+      stays = stays or {}
+      stays[id] = true
+    end
   end
-  for _ = 1, runs do at = add_run(batch, at) end
+  for _ = 1, runs do
+    if stays then _, id = unpack_limit(batch, 1, at) end
+    if stays and stays[id] then
+      at = unpack_limit(batch, 6, at)
+    else
+      at, written = add_run(batch, at)
+      at, follow = unpack_limit(batch, 1, at)
+      if written then bring_along(follow) end
+    end
+  end
   bring_along(along)
   return 1
 end

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from horarium.model import run_id
+from horarium.ports import RunFilter
 from horarium.testing.values import a_run
 from tests.doors.conftest import House
 from tests.waiting import PATIENCE, until
@@ -193,6 +194,55 @@ async def test_what_is_planned_ahead_is_no_run_yet(door: House) -> None:
     assert await door.runtime.operations.store.add_runs([ahead]) == [True]
     assert (await door.ask("GET", "/api/runs")).said == (200, None)
     assert (await door.ask("GET", "/api/runs?JobName=life&Status=pending")).said == (200, None)
+
+
+async def test_a_patch_of_the_next_run_counts_and_a_job_that_is_off_does_not_run(door: House) -> None:
+    await define(door, nextRunAt=FAR)
+    await define(door, "off", enabled=False, nextRunAt=soon())
+    assert (await door.ask("PATCH", "/api/jobs/life", {"nextRunAt": soon()})).said == (204, None)
+    assert (await action(door))["jobName"] == "life"
+    runs = (await door.ask("GET", "/api/runs")).json
+    assert {run["jobName"] for run in runs} == {"life"}
+
+
+async def test_no_more_runs_wait_than_the_queue_may_hold(door: House) -> None:
+    await define(door, interval=50, maxQueueCount=2)
+    await action(door)
+    job = await door.runtime.operations.jobs.get_job("life")
+    assert job.buffer_max == 2
+
+    async def several_were_due() -> bool:
+        fires = await door.runtime.operations.store.list_runs(RunFilter(job="life"), None, 50)
+        return len(fires.items) > 5
+
+    await until(several_were_due)
+    waiting = (await door.ask("GET", "/api/runs?Status=pending")).json
+    assert len(waiting) <= 2
+
+
+async def test_a_status_that_is_not_readable_is_rejected_once(door: House) -> None:
+    await define(door)
+    taken = await action(door)
+    for body in (b"{", b"{}", b'{"jobName":"life","runId":"6799b53b33fcc6482f29c96f","status":"running"}'):
+        door.broker.put("life", "status", body)
+    say(door, {**taken, "runId": "5"}, "running")
+    say(door, taken, "bogus")
+    say(door, taken, "running")
+    say(door, taken, "completed")
+    await run_until(door, taken["runId"], "completed")
+    say(door, taken, "running")
+    await until(lambda: not door.broker.queues["life", "status"])
+    assert (await door.ask("GET", f"/api/runs/{taken['runId']}")).json["status"] == "completed", "an end is an end"
+
+
+async def test_runs_stay_when_their_job_is_deleted(door: House) -> None:
+    await define(door)
+    taken = await action(door)
+    say(door, taken, "running")
+    say(door, taken, "completed")
+    await run_until(door, taken["runId"], "completed")
+    assert (await door.ask("DELETE", "/api/jobs/life")).said == (204, None)
+    assert [run["status"] for run in (await door.ask("GET", "/api/runs?jobName=life")).json] == ["completed"]
 
 
 async def test_a_failure_is_final(door: House) -> None:

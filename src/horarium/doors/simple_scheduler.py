@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from litestar.connection import ASGIConnection
 from horarium.access.roles import Principal, Scope
 from horarium.access.tokens import OtherIssuer, TokenRefused, Tokens
 from horarium.api.guards import Keys
-from horarium.clock import Instant, to_datetime, to_instant
+from horarium.clock import SECOND, Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
     NAME,
@@ -29,15 +29,17 @@ from horarium.doors.simple_jobs import (
     shown,
 )
 from horarium.doors.web import Answer, Asked, Route, is_short_id, read_object, short_id, value
-from horarium.errors import AlreadyExists, CallerError, NotFound, StateConflict
+from horarium.errors import AlreadyExists, CallerError, InvalidTrigger, NotFound, StateConflict
 from horarium.model import Job, Run, State, name_for, text_of
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
+from horarium.wire.definitions import JobDefinition
 
 RUNS_MAX = 10_000
 """Runs in one answer: its clients know no pages."""
 STATUSES = frozenset({"pending", "running", "cancelling", "completed", "failed", "cancelled"})
 BEARER = "Bearer "
+LEADS = (0, SECOND, 10 * SECOND)
 
 
 class SimpleScheduler:
@@ -119,7 +121,7 @@ class SimpleScheduler:
         sent = merged(Sent(0), wanted)
         now = self._operations.clock.now()
         try:
-            await self._operations.jobs.create_job(definition(name, enabled, sent, self._bus, self._enforce, now))
+            await self._write(self._operations.jobs.create_job, name, enabled, sent)
         except AlreadyExists:
             return value({"error": f"job {name!r} exists already"}, 409)
         await self._make_up(name, enabled, sent, now)
@@ -136,10 +138,23 @@ class SimpleScheduler:
         if sent == sent_of(job) and enabled == job.enabled:
             return Answer(204)
         name, now = text_of(job.name), self._operations.clock.now()
-        await self._operations.jobs.put_job(definition(name, enabled, sent, self._bus, self._enforce, now))
+        await self._write(self._operations.jobs.put_job, name, enabled, sent)
         if wanted.next_run_at is not None:
             await self._make_up(name, enabled, sent, now)
         return Answer(204)
+
+    async def _write(
+        self, write: Callable[[JobDefinition], Awaitable[object]], name: str, enabled: bool, sent: Sent
+    ) -> None:
+        """Where a one-off run was to be now, and now has passed before it was written, a little later."""
+        for lead in LEADS:
+            now = self._operations.clock.now() + lead
+            try:
+                await write(definition(name, enabled, sent, self._bus, self._enforce, now))
+                return
+            except InvalidTrigger:
+                if sent.interval > 0 or lead == LEADS[-1]:
+                    raise
 
     async def _make_up(self, name: str, enabled: bool, sent: Sent, now: Instant) -> None:
         """A next run that lies in the past is run once, at once."""

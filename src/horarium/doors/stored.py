@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import Instant, to_instant
+from horarium.clock import SECOND, Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
 from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
 from horarium.node.backends import read_collection, read_hash
 from horarium.wire.definitions import JobDefinition, job_from
+
+LEAD = 30 * SECOND
+"""When a one-off job runs that was due: the import has brought it here by then."""
 
 
 class Found(Struct):
@@ -77,7 +80,7 @@ def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Insta
         wanted = simple_jobs.read_wanted({**content, "name": name})
         simple_jobs.check_new(wanted)
         sent = simple_jobs.merged(simple_jobs.Sent(0), wanted)
-        definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now)
+        definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now + LEAD)
     except (simple_jobs.Refused, ValueError) as error:
         return Found(name, refused=str(error))
     is_owed = bool(wanted.enabled) and sent.interval > 0 and sent.next_run_at <= now

@@ -31,6 +31,7 @@ from horarium.model import (
     fraction,
     prune_instant,
     run_id,
+    shown_state,
 )
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import after_end, retention_of_job
@@ -346,10 +347,9 @@ def apply_overlap(
     owed = list(owed)
     if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
-        owed = owed[-1:]
         changes = _end_others(job, unfinished, now) if owed else []
-        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], changes, _merged(skipped, apart)
-    waiting, pending = len(unfinished), sum(run.state is State.PENDING for run in unfinished)
+        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed[-1:]], changes, _merged(skipped, apart)
+    waiting, pending = len(unfinished), sum(shown_state(run) is State.PENDING for run in unfinished)
     room = _UNFINISHED_MAX.get(job.overlap)
     for fire in owed:
         if room is not None and waiting >= room:

@@ -9,6 +9,8 @@ import pytest
 
 from bench import end_to_end, http_delivery, lists, storm
 
+pytestmark = pytest.mark.slow
+
 BENCH = Path(storm.__file__).parent
 OTHERS = {"libcurl", "worker"}
 """One needs a package of its own, one is the program of a process."""

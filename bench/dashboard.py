@@ -3,7 +3,7 @@
     python -m bench.dashboard [--jobs 100000] [--runs 5000000] [--pages 200] [--store dashboard.db] [--browser]
 
 Fills a SQLite file (once: a file that is there is taken as it is), starts `horarium serve` on it, asks for each page
-30 times, and prints the time of the fastest 50 and 95 of 100, the CPU that the server spent on one, and its size as it
+20 times, and prints the time of the fastest 50 and 95 of 100, the CPU that the server spent on one, and its size as it
 is sent. Then as many pages are kept open as asked for, each with its stream of events, and each looks again whenever
 it is told to, while one job fires every second: what the server's process costs of a core. `--browser` adds the first
 paint in Chromium. On a machine that is busy only the CPU figures say something.
@@ -34,8 +34,8 @@ from horarium.model import HttpTarget, Job, Run, State, uuid7
 from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.connect import connect as connect_sqlite
 
-TIMES = 30
-OPEN_SECONDS = 30.0
+TIMES = 20
+OPEN_SECONDS = 40.0
 TEAMS = ("billing", "shop", "search", "platform", "data")
 WITH_RUNS = 200
 

@@ -51,6 +51,10 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path.startswith("/news/"):
+            self.send_response(204)
+            self.end_headers()
+            return
         job, run = self.headers["Horarium-Job"], self.headers["Horarium-Run"]
         fire_at = datetime.fromisoformat(self.headers["Horarium-Fire-At"])
         late = (datetime.now(UTC) - fire_at).total_seconds()

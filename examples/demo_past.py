@@ -180,7 +180,7 @@ class Past:
     async def _put_jobs(self) -> None:
         channels = self._operations.channels
         with self._by("ops@example.com", BEGAN):
-            await channels.put("on-call", WebhookChannel(url="https://hooks.example.com/T02/on-call", system=True))
+            await channels.put("on-call", WebhookChannel(url=f"{self._base}/news/on-call", system=True))
             await channels.put("billing-mail", EmailChannel(to=("billing@example.com",), system=False))
             await channels.put("team-chat", AppriseChannel(url="mailtos://bot:key@example.com", system=False))
         with self._by("deploy", BEGAN):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from horarium.clock import SECOND, Instant
 from horarium.model import CLAIMED, UNFINISHED, Disposition, Follow, Job, Occasion, Run, State, fraction
-from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.testing.simulate.trace import Trace
 
 ON = {

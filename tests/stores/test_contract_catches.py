@@ -87,21 +87,6 @@ class WithdrawsWhatRuns(MemoryStore):
         return run is not None
 
 
-class MovesWhatIsGone(MemoryStore):
-    def _withdraw(self, read: Run) -> bool:
-        super()._withdraw(read)
-        return True
-
-
-class RecordsRunsThatWereLeftOut(MemoryStore):
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await super().commit_plans([replace(plan, along={}, records=_all_records(plan)) for plan in plans], now)
-
-
-def _all_records(plan: Plan) -> tuple[Record, ...]:
-    return (*plan.records, *(record for records in plan.along.values() for record in records))
-
-
 class ForgetsFireTimesOfFinishedRuns(MemoryStore):
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         for run in [run for run in self._space.runs.values() if run.finished]:
@@ -353,8 +338,6 @@ CAUGHT_BY: dict[Mutant, str] = {
     LeavesTraces: "test_of_two_plans_for_one_job_in_a_batch_the_first_wins",
     PlansRunsBeforeWithdrawals: "test_a_fire_time_withdrawn_can_be_planned_again_in_the_same_plan",
     WithdrawsWhatRuns: "test_a_claimed_run_is_not_withdrawn",
-    MovesWhatIsGone: "test_a_run_is_moved_only_if_it_was_there_to_be_withdrawn",
-    RecordsRunsThatWereLeftOut: "test_a_record_is_written_only_with_the_run_of_the_plan_that_it_comes_with",
     ForgetsFireTimesOfFinishedRuns: "test_a_fire_time_whose_run_is_finished_gets_no_other",
     ClaimsTwice: "test_of_many_claimers_each_run_goes_to_one",
     ChoosesThenWrites: "test_of_many_claimers_each_run_goes_to_one",
@@ -398,8 +381,6 @@ UNSEEN_BY_THE_MACHINE = {
     FollowsLater,  # the same
     SharesNamespaces,  # it has but one
     MatchesAnyLabel,  # it filters by one label at the most
-    MovesWhatIsGone,  # it moves none
-    RecordsRunsThatWereLeftOut,  # its plans have no such records
     LosesSlots,  # it finds it in most orders of the test run, not in all
 }
 

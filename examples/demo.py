@@ -4,7 +4,8 @@ Fills a temporary database with a few dozen jobs and their runs of the last week
 on it, a small receiver and two workers; defines sample jobs that fire every few seconds; prints each callback as it
 arrives, with how late it was; kills the server once in the middle (kill -9) and starts it again, to show that nothing
 is lost. In a terminal it then goes on until Ctrl-C, with the dashboard to look at. DEMO_SECONDS sets how long it goes
-on instead (elsewhere than in a terminal: 20).
+on instead (elsewhere than in a terminal: 20). DEMO_SAMPLES=0 leaves out the jobs that fire every few seconds, which end
+after a minute anyhow.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from horarium.errors import Outage
 
 SECONDS = float(os.environ.get("DEMO_SECONDS", "20"))
 STAYS = "DEMO_SECONDS" not in os.environ and sys.stdout.isatty()
+SAMPLES_TOO = os.environ.get("DEMO_SAMPLES", "1") != "0"
 LONGEST_WORK = 3_600.0
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -105,7 +107,8 @@ def start_server(port: int, store: Path) -> subprocess.Popen[bytes]:
 
 def sample_jobs(receiver: str) -> list[dict[str, object]]:
     soon = datetime.now(UTC) + timedelta(seconds=4)
-    return [
+    over = {"ends_at": (datetime.now(UTC) + timedelta(seconds=min(SECONDS, 60) + 15)).isoformat()}
+    samples: list[dict[str, object]] = [
         {
             "name": "every-two-seconds",
             "trigger": {"type": "interval", "every_seconds": 2},
@@ -133,6 +136,7 @@ def sample_jobs(receiver: str) -> list[dict[str, object]]:
             "retry": {"attempts_max": 3, "backoff_seconds": 1},
         },
     ]
+    return [sample if sample["name"] == "once-in-4s" else {**sample, **over} for sample in samples]
 
 
 def perform(run: ClaimedRun) -> dict[str, int]:
@@ -180,7 +184,7 @@ def main() -> int:
             api = f"http://127.0.0.1:{port}/api/v1"
             print(f"Dashboard: http://127.0.0.1:{port}/  API: {api}  Swagger UI: http://127.0.0.1:{port}/swagger-ui")
             print(f"  {past} jobs with their runs of the last weeks, and:\n")
-            for job in sample_jobs(there):
+            for job in sample_jobs(there) if SAMPLES_TOO else []:
                 made = call("POST", f"{api}/jobs", job)
                 assert isinstance(made, dict)
                 print(f"  job {made['name']:<22} {made['words']}")

@@ -38,19 +38,17 @@ def demonstration() -> Iterator[str]:
     """The address of a demonstration that has fired for a while."""
     demo = subprocess.Popen(
         [sys.executable, "-u", str(ROOT / "examples" / "demo.py")],
-        env={**os.environ, "DEMO_SECONDS": "1200"},
+        env={**os.environ, "DEMO_SECONDS": "3600", "DEMO_SAMPLES": "0"},
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     try:
         assert demo.stdout is not None
-        arrived = 0
         url = ""
         for line in demo.stdout:
             url = found[0] if not url and (found := re.findall(r"Dashboard: (http://[^/]+)/", line)) else url
-            arrived += "-> 200" in line
-            if arrived >= 5:
+            if line.startswith("Callbacks"):
                 break
         assert url, "the demonstration did not start"
         yield url

@@ -93,11 +93,13 @@ async def ask(
 class Api:
     """One node's API and what stands behind it."""
 
-    def __init__(self, api_keys: Sequence[str] = (), *, pages: bool = False) -> None:
+    def __init__(self, api_keys: Sequence[str] = (), *, pages: bool = False, store: Store | None = None) -> None:
         numbers = count(1)
         self.failing: set[str] = set()
         self.clock = ManualClock(NOW)
-        self.store: Store = FaultyStore(MemoryStore(), lambda call: Fault.BEFORE if call in self.failing else None)
+        self.store: Store = FaultyStore(
+            store or MemoryStore(), lambda call: Fault.BEFORE if call in self.failing else None
+        )
         signal = LocalSignal()
         self.checked: list[Target] = []
         self.operations = Operations(

@@ -82,7 +82,8 @@ class PlansRunsBeforeWithdrawals(MemoryStore):
 
 class WithdrawsWhatRuns(MemoryStore):
     def _withdraw(self, read: Run) -> bool:
-        if (run := self._space.runs.get(read.id)) is not None:
+        run = self._space.runs.get(read.id)
+        if run is not None:
             self._space.forget_run(run)
         return run is not None
 

@@ -47,6 +47,7 @@ class ScrapeScheduler:
     name = NAME
     shares = True
     prefixes: tuple[str, ...] = ("/jobs",)
+    queue = claimed_queue(QUEUE)
 
     def __init__(self, operations: Operations, claims: Claims, admit: KeyCheck, wait_seconds: float) -> None:
         self._operations = operations
@@ -68,7 +69,7 @@ class ScrapeScheduler:
         """The next job that is due, as soon as there is one."""
         if self._claims.closed:
             return _stopping()
-        queues = [claimed_queue(QUEUE)]
+        queues = [self.queue]
         claiming = asyncio.ensure_future(self._claims.claim(queues, 1, WORKER, self._wait_seconds))
         claimed = await self._while_connected(asked, claiming)
         for run in claimed.runs:
@@ -119,7 +120,7 @@ class ScrapeScheduler:
             return value({"error": f"there is no job {asked.parts['id']!r}"}, 404)
         outcome = Failed(told.error or "the worker gave no reason", retryable=False) if failed else Succeeded()
         unfinished = (await self._operations.store.unfinished_runs([job.id]))[job.id]
-        run = next((run for run in unfinished if run.state in CLAIMED), None)
+        run = next((run for run in unfinished if run.state in CLAIMED and run.queue == self.queue), None)
         if run is not None and await self._settle(run, outcome):
             self._tell(job, run, told, failed)
         return Answer(204)

@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from litestar.connection import ASGIConnection
 
 from horarium.access.roles import Principal, Scope
 from horarium.access.tokens import OtherIssuer, TokenRefused, Tokens
+from horarium.api.guards import Keys
 from horarium.clock import Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
@@ -39,14 +41,16 @@ BEARER = "Bearer "
 
 
 class SimpleScheduler:
-    """See `web.Door`. `bus`: on which bus its workers are. `enforce`: runs that must not be concurrent are not."""
+    """See `web.Door`. `keys`: slow down those who guess. `bus`: on which bus its workers are. `enforce`: runs that must
+    not be concurrent are not."""
 
     name = NAME
     shares = False
     prefixes: tuple[str, ...] = ("/api/jobs", "/api/runs", "/api/status")
 
-    def __init__(self, operations: Operations, tokens: Tokens, bus: str, enforce: bool) -> None:
+    def __init__(self, operations: Operations, keys: Keys, tokens: Tokens, bus: str, enforce: bool) -> None:
         self._operations = operations
+        self._keys = keys
         self._tokens = tokens
         self._bus = bus
         self._enforce = enforce
@@ -74,12 +78,15 @@ class SimpleScheduler:
             return _unauthorized("Authorization header is missing")
         if not given.startswith(BEARER):
             return _unauthorized("Invalid authorization format")
+        token, connection = given.removeprefix(BEARER), ASGIConnection[Any, Any, Any, Any](asked.scope)
+        await self._keys.slow_down(connection, token)
         try:
-            caller: Principal = await self._tokens.find(given.removeprefix(BEARER))
-        except OtherIssuer:
-            return _unauthorized("Invalid issuer")
-        except TokenRefused:
-            return _unauthorized("Invalid access token")
+            caller: Principal = await self._tokens.find(token)
+        except TokenRefused as refused:
+            self._keys.sign_in_failed(connection, f"the access token is refused: {refused}")
+            return _unauthorized("Invalid issuer" if isinstance(refused, OtherIssuer) else "Invalid access token")
+        self._keys.sign_in_succeeded(connection, token)
+        asked.scope["user"] = caller
         if missing := caller.missing(scope):
             return value({"error": "Missing required scopes", "missing_scopes": missing}, 403)
         return None

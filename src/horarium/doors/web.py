@@ -24,6 +24,7 @@ from horarium.api.endpoints import origin_of
 from horarium.api.guards import Keys
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.clock import MICROSECOND, SECOND, Instant, to_text
+from horarium.errors import Forbidden
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -71,6 +72,7 @@ class Answer(Struct):
 
 Handle = Callable[[Asked], Awaitable[Answer]]
 
+CHANGES = frozenset({Scope.JOBS_WRITE, Scope.RUNS_WRITE, Scope.ADMIN})
 NOT_FOUND = Answer(404, b"404 page not found", TEXT)
 
 
@@ -85,7 +87,8 @@ class Route(Struct, frozen=True):
 
 class Door(Protocol):
     """One door: below which paths it is, its routes, and who may come in. `shares`: what it has no route for goes to
-    the API and its pages, which are below the same paths."""
+    the API and its pages, which are below the same paths. A door whose jobs are all in one queue names it (`queue`), so
+    that callers that are bound to it are let in."""
 
     name: str
     prefixes: tuple[str, ...]
@@ -127,9 +130,20 @@ class Routes:
         refusal = await self._door.admit(asked, route.scope)
         if refusal is not None:
             return refusal
-        changes = asked.method != "GET" and route.scope is not Scope.WORK
+        self._keep_to_queues(asked.scope.get("user"))
+        # Clients of one door cancel with GET: what a request changes is known by its scope.
+        changes = route.scope in CHANGES
         with acting(self._origin(asked) if changes else None):
             return await route.handle(asked)
+
+    def _keep_to_queues(self, caller: Principal | None) -> None:
+        """A caller that is bound to queues sees and touches these alone; a door shows all that is behind it. Raises
+        Forbidden."""
+        if caller is None or caller.queues is None:
+            return
+        queue: str | None = getattr(self._door, "queue", None)
+        if queue is None or not caller.may_reach(queue):
+            raise Forbidden(f"{caller.name} is bound to queues, and this door leads to others")
 
     def _origin(self, asked: Asked) -> Origin:
         """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""

@@ -17,7 +17,7 @@ from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
 from horarium.model.channels import AnyChannel, Told
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.auditing import told
+from horarium.operations.auditing import told, told_runs
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.signalling import announce_runs
 from horarium.policies import Retry
@@ -106,6 +106,6 @@ class ChannelOperations:
         event = Told(TEST, None, None, None, to_text(now), f"This is a test of the channel {name}.")
         key = f"{uuid7(now, self._entropy(10))}/test/notify:{name}"
         run = replace(notify_run(name, event, key, now, _ONCE), priority=100)
-        await self._store.add_runs([run])
+        await self._store.add_runs([run], told_runs([run], now, {run.id: f"channel.test channel/{name}"}))
         announce_runs(self._signal, [run])
         return run

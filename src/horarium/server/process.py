@@ -282,7 +282,7 @@ def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
         policy = TokenPolicy(audience=settings.oidc_audience or "", scopes_only=True)
         tokens = Tokens(Issuer(settings.oidc_issuer or "", runtime.clock), policy, runtime.clock)
         enforce = settings.simple_scheduler_enforce_concurrency
-        yield SimpleScheduler(operations, tokens, settings.simple_scheduler_bus, enforce)
+        yield SimpleScheduler(operations, keys, tokens, settings.simple_scheduler_bus, enforce)
     if "scrape-scheduler" in settings.doors:
         from horarium.doors.scrape_scheduler import ScrapeScheduler
 

@@ -85,15 +85,11 @@ class Claims(Service):
         self._clock = clock
         self._signal = signal
         self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
-        self._waiting = 0
+        self.waiting = 0
+        """How many workers wait at present."""
         self._closed = False
         self.wake = Wake()
         self._left = LeftClaims(claiming, self.wake)
-
-    @property
-    def waiting(self) -> int:
-        """How many workers wait at present."""
-        return self._waiting
 
     @property
     def waiters(self) -> dict[str, int]:
@@ -112,7 +108,7 @@ class Claims(Service):
     async def claim(self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0) -> Claimed:
         """Claim up to `limit` due runs of these queues; where none is due, wait for one for up to `wait_seconds`."""
         line = tuple(sorted(set(queues)))
-        may_wait = wait_seconds > 0 and not self._closed and self._waiting < WAITERS_MAX
+        may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
         if not may_wait or line not in self._lines:
             claimed = await self._take_for_caller(line, limit, worker)
             if claimed.runs or not may_wait or self._closed:
@@ -166,7 +162,7 @@ class Claims(Service):
         """Join the line. A new line is looked at once: a run may have come since the waiter asked by itself."""
         line = self._lines.get(queues) or self._open(queues)
         line.waiters[waiter] = None
-        self._waiting += 1
+        self.waiting += 1
         return line
 
     def _open(self, queues: tuple[str, ...]) -> Line:
@@ -182,7 +178,7 @@ class Claims(Service):
     def _leave(self, line: Line, waiter: Waiter) -> None:
         """Leave the line, if still in it; an empty line is closed."""
         if line.waiters.pop(waiter, waiter) is None:
-            self._waiting -= 1
+            self.waiting -= 1
         if not line.waiters and self._lines.get(line.queues) is line:
             del self._lines[line.queues]
             for unsubscribe in line.leave:

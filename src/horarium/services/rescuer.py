@@ -5,6 +5,7 @@ and lease as they were read, so a run is rescued once, and never one whose worke
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.settling import longest_lease, rescue
+from horarium.rules.unbegun import unbegun
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import GRACE_SECONDS, revived
 from horarium.services.quiet import QuietLog
@@ -24,13 +26,19 @@ log = logging.getLogger("horarium")
 
 
 class Rescuer(Service):
-    """Ends leases that expired."""
+    """Ends leases that expired. `waits_here`: whether this process holds the claim of a run, and has not begun it."""
 
     name = "rescuer"
     topics: tuple[Topic, ...] = ()
 
     def __init__(
-        self, store: Store, settling: Settling, reconciler: Reconciler, telemetry: Telemetry, clock: Clock
+        self,
+        store: Store,
+        settling: Settling,
+        reconciler: Reconciler,
+        telemetry: Telemetry,
+        clock: Clock,
+        waits_here: Callable[[Run], bool] = lambda run: False,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -38,6 +46,7 @@ class Rescuer(Service):
         self._reconciler = reconciler
         self._telemetry = telemetry
         self._clock = clock
+        self._waits_here = waits_here
         self._watch = ClockWatch(clock)
         self._last: Instant | None = None
         self._log = QuietLog("runs rescued")
@@ -97,5 +106,7 @@ class Rescuer(Service):
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
     def _change(self, run: Run, jobs: dict[str, Job], now: Instant) -> RunChange:
-        after = rescue(run, jobs.get(run.job_id or ""), now)
+        job = jobs.get(run.job_id or "")
+        after = unbegun(run, run.token, job, now) if run.state in CLAIMED and self._waits_here(run) else None
+        after = after or rescue(run, job, now)
         return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)

@@ -11,6 +11,7 @@ from horarium.dashboard.charts import bar_chart, late_chart
 from horarium.dashboard.formats import brief, counted, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of, small
+from horarium.dashboard.times import clock_change
 from horarium.operations.facade import Operations
 from horarium.rules.planning import trigger_of
 
@@ -41,6 +42,7 @@ class Overview:
                 "troubles": [(trouble, small(None, trouble.runs, visit.now)) for trouble in attention.troubles],
                 "day": day,
                 "coming": await self._coming(visit),
+                "clocks": clock_change(visit.now, visit.now + 7 * DAY, visit.zone),
                 **await self._charts(visit, day=day),
                 "waiting": sum(queue.due for queue in attention.stats.queues),
                 "running": sum(queue.running for queue in attention.stats.queues),

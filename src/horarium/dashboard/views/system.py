@@ -30,6 +30,7 @@ QUEUES_SHOWN = 100
 RATED_MAX = 50
 RATED_RUNS = 50
 PULLED = "pull/"
+OURS = frozenset({"version", "updated_at", "next_fire_at"})
 
 
 class Held(Struct):
@@ -167,8 +168,9 @@ def _link(thing: str) -> str:
 
 
 def _changed(entry: audit.Entry) -> list[Any]:
-    """Field by field."""
-    return list(differences(_plain(entry.before), _plain(entry.after)))
+    """Field by field, without what changes with every change."""
+    found = differences(_plain(entry.before), _plain(entry.after))
+    return [one for one in found if one.field not in OURS]
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -1,0 +1,287 @@
+"""Each operation that changes something leaves one entry in the audit: through the API, the pages and the library.
+
+The lists of operations are those of the code: one that is new has no case here, and is seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from horarium import Scheduler, every
+from horarium.access.audit import AuditFilter, page
+from horarium.access.roles import Scope
+from horarium.clock import to_datetime
+from horarium.dashboard.fields import NEW
+from horarium.delivery.signing import new_secret
+from horarium.errors import InvalidRequest
+from horarium.model import State
+from horarium.node.backends import make_store
+from horarium.ports import RunFilter, Store
+from horarium.testing.clock import ManualClock
+from horarium.testing.values import NOW
+from tests.api.conftest import Api, a_definition
+from tests.dashboard.visitor import Visitor
+
+KEY = "first-key-1234567890"
+ADMIN = {"authorization": f"Bearer {KEY}"}
+SECRET = new_secret(bytes(range(24)))
+SIGNED = {"type": "http", "url": "https://example.org/hook", "signing_secret": SECRET}
+CHANNEL = {"type": "webhook", "url": "https://example.org/hook?token=t0p-s3cret", "signing_secret": SECRET}
+HIDDEN = (SECRET, "t0p-s3cret", KEY, "hk_")
+READS = {"POST /preview"}
+READING_PAGES = {"POST /preview-job", "POST /sign-out"}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Not open yet."""
+    return make_store("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/audit.db")
+
+
+@pytest_asyncio.fixture
+async def opened(store: Store) -> AsyncIterator[Store]:
+    await store.open()
+    yield store
+    await store.close()
+
+
+@dataclass
+class Case:
+    """What is asked for, and the one entry that must be there afterwards. `{run}` and `{new}`: the ids of a run that
+    was there and of the newest one."""
+
+    what: str
+    action: str
+    object: str
+    body: Any = None
+    path: str = ""
+    before: bool = False
+    after: bool = True
+    form: dict[str, str] = field(default_factory=dict)
+
+
+async def entries(store: Store) -> list[Any]:
+    return list((await page(store, AuditFilter(), None, 1_000)).items)
+
+
+async def runs(store: Store, *states: State) -> list[str]:
+    found = await store.list_runs(RunFilter(states=frozenset(states)), None, 100)
+    return [run.id for run in sorted(found.items, key=lambda run: run.created_at)]
+
+
+async def check(store: Store, seen: set[str], case: Case, actor: tuple[str, str], run: str) -> None:
+    """There is one entry more, and it is this one."""
+    fresh = [line for line in await entries(store) if line.id not in seen]
+    newest = (await runs(store))[-1] if await runs(store) else ""
+    wanted = case.object.replace("{run}", run).replace("{new}", newest)
+    told = [(line.actor, line.kind, line.action, line.object, line.outcome) for line in fresh]
+    assert told == [(*actor, case.action, wanted, "done")], case.what
+    (line,) = fresh
+    assert (line.before is not None, line.after is not None) == (case.before, case.after), (case.what, line)
+    assert not any(text in repr(line) for text in HIDDEN), case.what
+    seen.add(line.id)
+
+
+# ---- the API ----------------------------------------------------------------------------------------------------
+
+RULE = {
+    "trigger": {"type": "interval", "every_seconds": 60, "anchor": "2026-01-01T00:00:00Z"},
+    "starts_at": "2026-01-01T00:00:00Z",
+}
+RUN = {"target": {"type": "queue", "queue": "work"}}
+API = [
+    Case("POST /jobs", "job.create", "job/a", a_definition("a", target=SIGNED, **RULE)),
+    Case("PUT /jobs/{name}", "job.update", "job/a", a_definition("a", priority=3, **RULE), before=True),
+    Case("PATCH /jobs/{name}", "job.update", "job/a", {"priority": 4}, before=True),
+    Case("POST /jobs/{name}/revert", "job.revert", "job/a", {"version": 1}, before=True),
+    Case("POST /import", "job.update", "job/a", {"jobs": [a_definition("a", priority=5, **RULE)]}, before=True),
+    Case("POST /jobs/{name}/pause", "job.pause", "job/a", {"reason": "moving"}, before=True),
+    Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
+    Case("POST /jobs/{name}/trigger", "job.trigger", "job/a"),
+    Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
+    Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
+    Case("POST /jobs/{name}/backfill", "job.backfill", "job/a",
+         {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T00:02:00Z"}),
+    Case("POST /runs", "run.create", "run/{new}", RUN),
+    Case("POST /runs/batch", "run.create", "run/{new}", {"runs": [RUN]}),
+    Case("POST /runs/cancel", "run.cancel", "run/{run}", {"ids": ["{run}"]}, before=True),
+    Case("POST /runs/retry", "run.retry", "run/{run}", {"ids": ["{run}"]}),
+    Case("PUT /channels/{name}", "channel.create", "channel/a", CHANNEL),
+    Case("POST /channels/{name}/test", "channel.test", "channel/a"),
+    Case("DELETE /channels/{name}", "channel.delete", "channel/a", before=True, after=False),
+    Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
+    Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
+    Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
+]  # fmt: skip
+
+
+async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> None:
+    api, store = Api([KEY], store=opened), opened
+    seen: set[str] = set()
+    for case in API:
+        api.clock.advance(1)
+        run = await the_run(api.store, case)
+        method, _, path = case.what.partition(" ")
+        path = path.replace("{name}", "a").replace("{id}", run)
+        body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
+        reply = await api.send(method, path, body, headers=ADMIN)
+        assert reply.status < 300, (case.what, reply.body)
+        await check(store, seen, case, ("api-key", "key"), run)
+
+
+async def the_run(store: Store, case: Case) -> str:
+    """The run that a case is about."""
+    if "retry" in case.what:
+        return (await runs(store, State.CANCELLED))[-1]
+    return (await runs(store, State.PENDING) or [""])[-1]
+
+
+def test_the_api_has_no_other_changes() -> None:
+    found = set()
+    for route in Api().app.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            scope = handler.opt.get("scope")
+            if route.path.startswith("/api/") and scope not in (None, Scope.WORK):
+                methods = handler.http_methods - {"GET", "HEAD", "OPTIONS"}
+                found |= {f"{method} {route.path.removeprefix('/api/v1').replace(':str', '')}" for method in methods}
+    assert found - READS == {case.what for case in API}
+
+
+# ---- the pages --------------------------------------------------------------------------------------------------
+
+FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
+PAGES = [
+    Case("POST /new-job", "job.create", "job/b", form=FORM),
+    Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
+    Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
+    Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
+    Case("POST /jobs/{name}/revert", "job.revert", "job/a", before=True, form={"version": "1"}),
+    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
+    Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
+    Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
+    Case("POST /runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel", "chosen": "{run}"}),
+    Case("POST /jobs", "job.pause", "job/a", before=True, form={"action": "pause", "chosen": "a"}),
+    Case("POST /channels/{name}/test", "channel.test", "channel/a"),
+    Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),
+]
+
+
+async def test_each_form_of_the_pages_leaves_one_entry(opened: Store) -> None:
+    api, store = Api([KEY], store=opened, pages=True), opened
+    for method, path, body in (
+        ("POST", "/jobs", a_definition("a")),
+        ("PATCH", "/jobs/a", {"priority": 2}),
+        ("PUT", "/channels/a", CHANNEL),
+    ):
+        assert (await api.send(method, path, body, headers=ADMIN)).status < 300
+    visitor = Visitor(api)
+    await visitor.open("/sign-in")
+    await visitor.post("/sign-in", key=KEY)
+    seen = {line.id for line in await entries(store)}
+    for case in PAGES:
+        api.clock.advance(1)
+        run = await the_run(store, case)
+        path = case.what.partition(" ")[2].replace("{name}", "a").replace("{id}", run)
+        await visitor.open("/jobs")
+        reply = await visitor.post(path, **{name: text.replace("{run}", run) for name, text in case.form.items()})
+        assert reply.status == 303, (case.what, visitor.text)
+        await check(store, seen, case, ("api-key", "key"), run)
+
+
+def test_the_pages_have_no_other_forms() -> None:
+    pages = [
+        handler.opt["page"]
+        for route in Api(pages=True).app.routes
+        for handler in getattr(route, "route_handlers", ())
+        if "page" in handler.opt
+    ]
+    forms = {f"POST {page.path}" for page in pages if page.method == "POST" and not page.open}
+    assert forms - READING_PAGES == {case.what for case in PAGES}
+
+
+# ---- the library ------------------------------------------------------------------------------------------------
+
+AT = to_datetime(NOW).replace(hour=0, minute=0, second=0, microsecond=0)
+HOURLY = every("1h", anchor=AT)
+Step = Callable[[Scheduler, str | None, str], Awaitable[Any]]
+"""A call in the name of an actor, about a run."""
+LIBRARY: list[tuple[Case, Step]] = [
+    (Case("add_job", "job.create", "job/a"),
+     lambda s, who, run: s.add_job("a", HOURLY, starts_at=AT, http=SIGNED, labels={"x": "y"}, actor=who)),
+    (Case("declare", "job.create", "job/b"),
+     lambda s, who, run: s.declare([{"name": "b", "trigger": every("1h"), "handler": "h"}], actor=who)),
+    (Case("pause_job", "job.pause", "job/a", before=True), lambda s, who, run: s.pause_job("a", actor=who)),
+    (Case("resume_job", "job.resume", "job/a", before=True), lambda s, who, run: s.resume_job("a", actor=who)),
+    (Case("pause_jobs", "job.pause", "job/a", before=True),
+     lambda s, who, run: s.pause_jobs(labels={"x": "y"}, actor=who)),
+    (Case("resume_jobs", "job.resume", "job/a", before=True),
+     lambda s, who, run: s.resume_jobs(labels={"x": "y"}, actor=who)),
+    (Case("trigger_job", "job.trigger", "job/a"), lambda s, who, run: s.trigger_job("a", actor=who)),
+    (Case("cancel_run", "run.cancel", "run/{run}", before=True),
+     lambda s, who, run: s.cancel_run(run, actor=who)),
+    (Case("retry_run", "run.retry", "run/{run}"), lambda s, who, run: s.retry_run(run, actor=who)),
+    (Case("backfill_job", "job.backfill", "job/a"),
+     lambda s, who, run: s.backfill_job("a", *(AT.replace(hour=hour) for hour in (1, 2)), actor=who)),
+    (Case("enqueue", "run.create", "run/{new}"), lambda s, who, run: s.enqueue("h", actor=who)),
+    (Case("enqueue_many", "run.create", "run/{new}"), lambda s, who, run: s.enqueue_many("h", [{}], actor=who)),
+    (Case("add_run", "run.create", "run/{new}"), lambda s, who, run: s.add_run(queue="q", actor=who)),
+    (Case("add_runs", "run.create", "run/{new}"), lambda s, who, run: s.add_runs([{"queue": "q"}], actor=who)),
+    (Case("cancel_runs", "run.cancel", "run/{run}", before=True),
+     lambda s, who, run: s.cancel_runs(ids=[run], actor=who)),
+    (Case("retry_runs", "run.retry", "run/{run}"), lambda s, who, run: s.retry_runs(ids=[run], actor=who)),
+    (Case("put_channel", "channel.create", "channel/a"), lambda s, who, run: s.put_channel("a", CHANNEL, actor=who)),
+    (Case("test_channel", "channel.test", "channel/a"), lambda s, who, run: s.test_channel("a", actor=who)),
+    (Case("delete_channel", "channel.delete", "channel/a", before=True, after=False),
+     lambda s, who, run: s.delete_channel("a", actor=who)),
+    (Case("delete_job", "job.delete", "job/b", before=True, after=False),
+     lambda s, who, run: s.delete_job("b", actor=who)),
+    (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
+     lambda s, who, run: s.delete_jobs(labels={"x": "y"}, actor=who)),
+]  # fmt: skip
+
+
+LOOKING = {
+    "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
+    "run_log", "stats", "add_handler", "handler", "job",
+}  # fmt: skip
+LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
+IN_A_TRANSACTION = {"enqueue_sql"}
+"""PostgreSQL: `tests/stores`."""
+
+
+@pytest.mark.parametrize("usual", ["boss", None])
+async def test_each_change_through_the_library_leaves_one_entry(store: Store, usual: str | None) -> None:
+    seen: set[str] = set()
+    clock = ManualClock(NOW)
+    async with Scheduler(store, clock=clock, actor=usual) as scheduler:
+        for number, (case, step) in enumerate(LIBRARY):
+            clock.advance(1)
+            # Without a name of its own, a call is in the name of the scheduler, if that has one.
+            given = None if usual and number % 2 else f"who-{number}"
+            run = await the_run(store, case)
+            await step(scheduler, given, run)
+            await check(store, seen, case, (given or usual or "", "local"), run)
+
+
+async def test_without_an_actor_there_is_no_entry(store: Store) -> None:
+    async with Scheduler(store, clock=ManualClock(NOW)) as scheduler:
+        for case, step in LIBRARY:
+            await step(scheduler, None, await the_run(store, case))
+        assert await entries(store) == []
+        for wrong in ("", "x" * 256, 7):
+            with pytest.raises(InvalidRequest, match="actor"):
+                await scheduler.enqueue("h", actor=wrong)  # type: ignore[arg-type]
+
+
+def test_the_library_has_no_other_changes() -> None:
+    public = {name for name in dir(Scheduler) if not name.startswith("_")}
+    assert public - LOOKING - LIVING - IN_A_TRANSACTION == {case.what for case, _ in LIBRARY}
+    for name in public - LOOKING - LIVING:
+        assert "actor" in inspect.signature(getattr(Scheduler, name)).parameters, name

@@ -203,7 +203,12 @@ class Aftermath:
             job = {"trigger": often, "target": http(f"{url}/ok"), "retry": {"attempts_max": 20}, "on": on}
             api.must("PUT", f"/jobs/done-{number}", {"name": f"done-{number}", **job, **window, **lease})
         for client in self._clients:
-            idle: dict[str, Any] = {"name": client.job, "trigger": LATER, "target": http(f"{url}/ok"), "overlap": "buffer_all"}
+            idle: dict[str, Any] = {
+                "name": client.job,
+                "trigger": LATER,
+                "target": http(f"{url}/ok"),
+                "overlap": "buffer_all",
+            }
             api.must("PUT", f"/jobs/{client.job}", idle | {"retry": {"attempts_max": 20}, **lease})
         return end
 

@@ -1,4 +1,4 @@
-"""What follows from ends, and what the audit says, while servers are killed; long: `python -m tests.proof.aftermath`."""
+"""What follows from ends, and what the audit says, while servers are killed (`tests.proof.aftermath`)."""
 
 from __future__ import annotations
 

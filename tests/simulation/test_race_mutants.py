@@ -6,6 +6,10 @@ had been read. What came in meanwhile is in nobody's hands.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import Instant

@@ -23,7 +23,7 @@ from horarium.model import (
     shown_state,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
-from horarium.rules.settling import begin, cancel, handed_over, rescue, settle, wait_seconds
+from horarium.rules.settling import begin, cancel, handed_over, heard_at, rescue, settle, wait_seconds
 
 NOW = 1_767_571_200 * SECOND
 
@@ -176,3 +176,21 @@ def test_what_no_worker_began_in_time_is_taken_back() -> None:
 def test_a_cancel_of_what_waits_at_a_broker_does_not_wait_as_long_as_that() -> None:
     asked = cancel(at_broker(), Retention(), NOW, "enough")
     assert (asked.state, asked.lease_expires_at) == (State.CANCELLING, NOW + CANCEL_GRACE_SECONDS * SECOND)
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_a_node_whose_clock_is_behind_never_makes_a_begun_run_look_as_claimed(limit: float | None) -> None:
+    """The end of its lease tells a run that has begun from one that waits: it ends later than that of the claim."""
+    claimed = a_run(execution_seconds=limit)
+    behind = NOW - SECOND
+    begun = begin(claimed, behind)
+    assert (begun.lease_expires_at or 0) > (claimed.lease_expires_at or 0)
+    for read in (claimed, begun):
+        assert lease_end(begun, heard_at(read, behind)) > (claimed.lease_expires_at or 0)
+
+
+def test_a_sign_of_life_counts_from_now_where_nothing_speaks_against_it() -> None:
+    assert heard_at(at_broker(), NOW) == NOW
+    assert heard_at(begin(at_broker(), NOW), NOW + SECOND) == NOW + SECOND
+    far = replace(begin(a_run(), NOW), lease_expires_at=NOW + 9 * MINUTE)
+    assert heard_at(far, NOW) == NOW, "its lease was given by a clock that was wrong"

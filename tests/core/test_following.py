@@ -28,6 +28,7 @@ from horarium.model import (
     Succeeded,
 )
 from horarium.model.targets import NOTIFY_QUEUE
+from horarium.operations.following import Following
 from horarium.policies import Retention, Retry
 from horarium.rules.following import (
     DEPTH_MAX,
@@ -40,6 +41,7 @@ from horarium.rules.following import (
 )
 from horarium.rules.planning import plan
 from horarium.rules.settling import cancel, rescue, settle
+from horarium.stores.memory import MemoryStore
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
 from horarium.wire.definitions import job_from, read_definition
 
@@ -151,6 +153,22 @@ def test_after_counts_failures_in_a_row() -> None:
     assert keys(ended(job, run, Failed("no"), [failed[0], skipped, failed[1]])) == ["failed/notify:ops"]
     assert keys(ended(job, run, Failed("no"), [failed[0], good, failed[1]])) == []
     assert keys(ended(job, run, Failed("no"), failed[:1])) == []
+
+
+@pytest.mark.parametrize("between", [State.SKIPPED, State.CANCELLED])
+async def test_runs_that_were_skipped_or_cancelled_in_between_break_no_row(between: State) -> None:
+    """As they are read: what says nothing is passed over, however much of it there is."""
+    job = a_job_with({"failed": [{"notify": "ops", "after": 2}]}, retry={"attempts_max": 1})
+    store = MemoryStore()
+    await store.add_jobs([job])
+    disposition = Disposition.SKIPPED_OVERLAP if between is State.SKIPPED else Disposition.CANCELLED
+    idle = [a_finished_run(number, job, state=between, disposition=disposition) for number in range(2, 9)]
+    await store.add_runs([a_finished_run(1, job, state=State.FAILED, disposition=Disposition.RAN), *idle])
+    run = claimed(job, 9)
+    change = RunChange(settle(run, job, Failed("no"), NOW), run.token, run.state)
+    assert [keys(each) for each in await Following(store).changes([change], {job.id: job}, NOW)] == [
+        ["failed/notify:ops"]
+    ]
 
 
 def test_a_recovery_is_told_once_however_many_runs_complete_after_it() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import (
     Cause,
     Disposition,
+    ExternalTarget,
     Failed,
     Job,
     Node,
@@ -264,3 +265,18 @@ def test_what_ran_in_spite_of_a_pause_stays_out_of_the_ranges_that_were_skipped(
     planned = resume(paused.job, NOW + 4 * EACH + SECOND, [NOW + 2 * EACH])
     ranges = [(Disposition.SKIPPED_PAUSED, NOW + EACH, 1), (Disposition.SKIPPED_PAUSED, NOW + 3 * EACH, 2)]
     assert skipped(planned) == ranges
+
+
+def test_a_run_that_goes_where_it_is_not_waited_for_by_a_worker_gets_a_limit_for_beginning() -> None:
+    """It had begun where it was, so it had none any more: without one it would wait for a ping for ever."""
+    elsewhere = a_job(target=ExternalTarget())
+    again = a_run(attempt=1, token=1, start_by=None)
+    planned = reconcile(elsewhere, [again], NOW)
+    assert planned is not None
+    assert [(run.queue, run.start_by) for run in planned.runs] == [("external", NOW + HOUR)]
+    kept = reconcile(elsewhere, [replace(again, start_by=NOW + 5)], NOW)
+    assert kept is not None
+    assert [run.start_by for run in kept.runs] == [NOW + 5]
+    at_a_worker = reconcile(a_job(target=QueueTarget(queue="other")), [again], NOW)
+    assert at_a_worker is not None
+    assert [run.start_by for run in at_a_worker.runs] == [None]

@@ -41,6 +41,13 @@ EDITED = ("enabled", "labels", "priority")
 """The fields of a job that its owner changes here."""
 
 
+class _Quiet(ThreadingHTTPServer):
+    """Those who call are killed at any moment."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing."""
+
+
 class Hooks:
     """An endpoint for webhooks. `messages`: by id, when each came first, and its events."""
 
@@ -64,7 +71,7 @@ class Hooks:
             def log_message(self, *told: object) -> None:
                 """Nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Quiet(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
 
     def __enter__(self) -> Self:
@@ -87,7 +94,7 @@ class Hooks:
 
 
 class Client(threading.Thread):
-    """Somebody who changes one job all the time. `acknowledged`: the marks of changes that were answered with yes."""
+    """A person who changes one job all the time. `acknowledged`: the marks of changes that were answered with yes."""
 
     def __init__(self, world: World, job: str, seed: int) -> None:
         super().__init__(name=f"client of {job}", daemon=True)
@@ -196,8 +203,13 @@ class Aftermath:
             job = {"trigger": often, "target": http(f"{url}/ok"), "retry": {"attempts_max": 20}, "on": on}
             api.must("PUT", f"/jobs/done-{number}", {"name": f"done-{number}", **job, **window, **lease})
         for client in self._clients:
-            job = {"name": client.job, "trigger": LATER, "target": http(f"{url}/ok"), "overlap": "buffer_all"}
-            api.must("PUT", f"/jobs/{client.job}", job | {"retry": {"attempts_max": 20}, **lease})
+            idle: dict[str, Any] = {
+                "name": client.job,
+                "trigger": LATER,
+                "target": http(f"{url}/ok"),
+                "overlap": "buffer_all",
+            }
+            api.must("PUT", f"/jobs/{client.job}", idle | {"retry": {"attempts_max": 20}, **lease})
         return end
 
     def _all_is_told(self) -> bool:

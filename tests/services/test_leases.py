@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.errors import LeaseLost
-from horarium.model import Outcome, State, Succeeded
-from horarium.ports import Assignment, Control
+from horarium.model import Outcome, RunChange, State, Succeeded
+from horarium.ports import Assignment, Beat, Control, Pulse
 from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, taken_away
@@ -162,3 +164,28 @@ async def test_the_next_attempt_may_begin_where_the_lost_one_is_still_ending(set
     work.go_on.set()
     await node.settle()
     assert await setting.state() is State.COMPLETED
+
+
+async def test_what_was_asked_before_the_clock_went_back_says_nothing_of_a_lease(setting: Setting) -> None:
+    """A node that stood still with a question on its way asks by a time that lies in the future by then."""
+    await setting.add_run(lease_seconds=30)
+    node = Node(setting, Work())
+    await node.claim()
+    await until(lambda: bool(node.performing.attempts))
+    beat = setting.store.heartbeat_runs
+
+    async def held_up(beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+        setting.clock.step(-60)
+        run = await setting.run()
+        shortened = replace(run, lease_expires_at=setting.now + 30 * SECOND)
+        await setting.store.settle_runs([RunChange(shortened, run.token, run.state)], setting.now)
+        return await beat(beats, now)
+
+    setting.clock.advance(10)
+    setting.store.heartbeat_runs = held_up  # type: ignore[method-assign]
+    await node.keeper.step(setting.now)
+    assert [attempt.stop for attempt in node.performing.attempts.values()] == [None]
+    setting.store.heartbeat_runs = beat  # type: ignore[method-assign]
+    await node.keeper.step(setting.now)
+    assert [attempt.stop for attempt in node.performing.attempts.values()] == [None]
+    assert (await setting.run()).lease_expires_at == setting.now + 30 * SECOND

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from horarium.clock import HOUR, MINUTE, SECOND
-from horarium.errors import NotFound
+from horarium.errors import NotFound, StoreUnavailable
 from horarium.model import Cause, Disposition, ExternalTarget, Job, Run, State
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
@@ -174,3 +174,20 @@ async def test_what_is_done_elsewhere_is_no_queue_without_a_worker(world: World)
     world.clock.advance(120)
     (queue,) = (await world.operations.stats()).queues
     assert (queue.queue, queue.due, queue.unserved) == ("external", 1, False)
+
+
+async def test_a_ping_that_is_lost_on_its_way_leaves_no_run_that_waits_for_ever(world: World) -> None:
+    """The run of a ping that came when nothing was due is made first, and its end is written then."""
+    job = await world.job()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.operations.settling, "write", _lost)
+        with pytest.raises(StoreUnavailable):
+            await world.ping(job)
+    (run,) = await world.runs()
+    assert (run.state, run.cause, run.start_by) == (State.PENDING, Cause.PING, run.due_at + HOUR)
+    again = await world.ping(job)
+    assert (again.id, again.state) == (run.id, State.COMPLETED)
+
+
+async def _lost(*given: Any) -> list[bool]:
+    raise StoreUnavailable("gone")

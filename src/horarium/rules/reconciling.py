@@ -17,11 +17,11 @@ from collections.abc import Sequence, Set
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MIN, Instant
-from horarium.model import CLAIMED, Disposition, Job, Plan, Run, RunChange, State
+from horarium.clock import INSTANT_MIN, Instant, to_micros
+from horarium.model import CLAIMED, Disposition, ExternalTarget, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.planning import ENDS_OTHERS, PLANNED_CAUSES
+from horarium.rules.planning import ENDS_OTHERS, GRACE_SECONDS, PLANNED_CAUSES
 from horarium.rules.settling import cancel, noted, terminate
 
 
@@ -140,7 +140,16 @@ def _moved(run: Run, job: Job, now: Instant) -> Run:
     """The run in its job's queue. A store never changes the queue of a run: it is taken out and put in again as it is,
     token and all, in one transaction; one that is claimed meanwhile stays where it is."""
     said = f"moved from {run.queue} to {job.queue}: the job's target was changed"
-    return noted(replace(run, queue=job.queue), now, said)
+    return noted(replace(run, queue=job.queue, start_by=_start_by(run, job, now)), now, said)
+
+
+def _start_by(run: Run, job: Job, now: Instant) -> Instant | None:
+    """By when it must have begun where it goes. What is done elsewhere is not waited for without end, though the run
+    had begun before, where it was."""
+    if run.start_by is not None or not isinstance(job.target, ExternalTarget):
+        return run.start_by
+    seconds = GRACE_SECONDS if job.timeouts.start_seconds is None else job.timeouts.start_seconds
+    return max(run.due_at, now) + to_micros(seconds)
 
 
 def _change(run: Run, after: Run) -> RunChange:

@@ -20,9 +20,10 @@ Claim = tuple[str, int]
 
 
 class Hands:
-    """Those of one node. `stored`: every run as it is in the store."""
+    """Those of one node. `ahead`: how many runs beyond its places it takes at least."""
 
-    def __init__(self, name: str, clock: Clock, collector: Any, fail: Callable[[str], None]) -> None:
+    def __init__(self, name: str, clock: Clock, collector: Any, fail: Callable[[str], None], ahead: int = 0) -> None:
+        self.ahead = ahead
         self._name = name
         self._clock = clock
         self._collector = collector
@@ -53,7 +54,7 @@ class Hands:
             self._trouble_at = self._clock.monotonic()
 
     def look(self, stored: Mapping[str, Run]) -> None:
-        """Look for what was forgotten."""
+        """Look for what was forgotten. `stored`: every run as it is in the store."""
         now = self._clock.monotonic()
         if not self._taken or now - self._looked_at < EVERY_SECONDS:
             return

@@ -175,16 +175,15 @@ class SimulatedNode:
         self.runtime = Runtime(
             store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)
         )
-        self._ahead = int(options["ahead"])
-        self.hands = Hands(name, clock, self.runtime._shared.collector, fail)
+        self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
     async def start(self) -> None:
         """Set it going."""
         await self.runtime.start()
         assert self.runtime._assembly is not None
         self.hands.watch(self.runtime._assembly.dispatchers)
-        for dispatcher in self.runtime._assembly.dispatchers if self._ahead else ():
-            dispatcher._performing.pace = _GivenPace(self.clock, self._ahead)
+        for dispatcher in self.runtime._assembly.dispatchers if self.hands.ahead else ():
+            dispatcher._performing.pace = _GivenPace(self.clock, self.hands.ahead)
 
     def handle(self, name: str, function: HandlerFunction) -> None:
         """Register a handler, before the start."""

@@ -34,7 +34,80 @@ CROWDING = 0.7
 """How often it is a burst, a trigger or a cancel that comes in, where it is crowded."""
 
 
-class People:
+class RunPeople:
+    """Those who ask for something to be done with runs."""
+
+    def __init__(self, chance: Random, books: Books) -> None:
+        self._chance = chance
+        self._books = books
+
+    def _operations(self, node: SimulatedNode) -> Operations:
+        return node.runtime.operations
+
+    async def _cancel(self, node: SimulatedNode, name: str) -> None:
+        if (run := self._some_run(lambda run: not run.finished)) is not None:
+            self._books.answers.acknowledged_cancel(await node.call(self._operations(node).runs.cancel_run(run.id)))
+
+    async def _retry(self, node: SimulatedNode, name: str) -> None:
+        if (run := self._some_run(lambda run: run.finished)) is not None:
+            await node.call(self._operations(node).runs.retry_run(run.id))
+
+    async def _retry_many(self, node: SimulatedNode, name: str) -> None:
+        """Up to five runs that ended without success, each once more."""
+        ids = self._some_ids(RETRIED)
+        if ids:
+            bulk = self._operations(node).bulk
+            await node.call(bulk.retry(Selection(ids=ids), RETRIED, None, None, node.clock.now()))
+
+    async def _cancel_many(self, node: SimulatedNode, name: str) -> None:
+        ids = self._some_ids(CANCELLED)
+        if ids:
+            bulk = self._operations(node).bulk
+            await node.call(bulk.cancel(Selection(ids=ids), CANCELLED, None, None, BY_REQUEST))
+
+    def _some_ids(self, states: frozenset[State]) -> tuple[str, ...]:
+        """Of the newest runs a few that are in these states."""
+        fitting = [run.id for run in list(self._books.runs.values())[-50:] if run.state in states]
+        return tuple(self._chance.sample(fitting, min(len(fitting), 5)))
+
+    async def _ping(self, node: SimulatedNode, name: str) -> None:
+        """A sign of work that is done elsewhere."""
+        pings = self._operations(node).pings
+        job = await node.call(self._operations(node).jobs.get_job(name))
+        key = await node.call(pings.key_of(job))
+        if key is None:
+            return
+        job = await node.call(pings.job_of(key))
+        sign = self._chance.choice((Sign.SUCCESS, Sign.SUCCESS, Sign.START, Sign.FAIL, Sign.LOG))
+        ping = Ping(sign, self._chance.choice((None, None, "one", "two")), body=self._chance.choice(("", "said")))
+        seen: list[tuple[Run, Run]] = []
+        token = SEEN.set(seen)
+        answered: Run | None = None
+        try:
+            answered = await node.call(pings.heard(job, ping))
+        finally:
+            SEEN.reset(token)
+            self._check_ping(ping, job, seen, answered)
+
+    def _check_ping(self, ping: Ping, job: Job, seen: list[tuple[Run, Run]], answered: Run | None) -> None:
+        """A ping ends one run of its job, that of the answer, or begins one; a note does neither."""
+        said = f"ping {ping.sign} of job {job.name}"
+        told = [new for old, new in seen if new.state is not old.state and (new.worker or "").startswith("ping")]
+        if any(new.job_id != job.id for new in told) or len(told) > 1:
+            self._books.trace.fail(f"{said} changed {[new.id for new in told]}")
+        ends = {Sign.SUCCESS: State.COMPLETED, Sign.FAIL: State.FAILED, Sign.START: State.RUNNING}.get(ping.sign)
+        if any(new.state is not ends for new in told):
+            self._books.trace.fail(f"{said} left run {told[0].id} {told[0].state}")
+        must = ping.sign in (Sign.SUCCESS, Sign.FAIL)
+        if answered is not None and (must or told) and [new.id for new in told] != [answered.id]:
+            self._books.trace.fail(f"{said} was answered with run {answered.id}, and changed {told}")
+
+    def _some_run(self, fits: Callable[[Run], bool]) -> Run | None:
+        fitting = [run for run in list(self._books.runs.values())[-50:] if fits(run)]
+        return self._chance.choice(fitting) if fitting else None
+
+
+class People(RunPeople):
     """Those who define, change, pause, trigger and cancel."""
 
     def __init__(
@@ -45,9 +118,8 @@ class People:
         on_bus: float = 0.0,
         is_crowded: bool = False,
     ) -> None:
-        self._chance = chance
+        super().__init__(chance, books)
         self._nodes = nodes
-        self._books = books
         self._asked = 0
         self._on_bus = on_bus
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
@@ -79,9 +151,6 @@ class People:
                 await act(node, name)
         except HorariumError as error:
             self._books.trace.note(f"refused: {type(error).__name__}")
-
-    def _operations(self, node: SimulatedNode) -> Operations:
-        return node.runtime.operations
 
     async def _put(self, node: SimulatedNode, name: str) -> None:
         await node.call(
@@ -189,68 +258,6 @@ class People:
     async def _backfill(self, node: SimulatedNode, name: str) -> None:
         end = to_datetime(node.clock.now())
         await node.call(self._operations(node).jobs.backfill_job(name, end - timedelta(seconds=30), end))
-
-    async def _cancel(self, node: SimulatedNode, name: str) -> None:
-        if (run := self._some_run(lambda run: not run.finished)) is not None:
-            self._books.answers.acknowledged_cancel(await node.call(self._operations(node).runs.cancel_run(run.id)))
-
-    async def _retry(self, node: SimulatedNode, name: str) -> None:
-        if (run := self._some_run(lambda run: run.finished)) is not None:
-            await node.call(self._operations(node).runs.retry_run(run.id))
-
-    async def _retry_many(self, node: SimulatedNode, name: str) -> None:
-        """Up to five runs that ended without success, each once more."""
-        ids = self._some_ids(RETRIED)
-        if ids:
-            bulk = self._operations(node).bulk
-            await node.call(bulk.retry(Selection(ids=ids), RETRIED, None, None, node.clock.now()))
-
-    async def _cancel_many(self, node: SimulatedNode, name: str) -> None:
-        ids = self._some_ids(CANCELLED)
-        if ids:
-            bulk = self._operations(node).bulk
-            await node.call(bulk.cancel(Selection(ids=ids), CANCELLED, None, None, BY_REQUEST))
-
-    def _some_ids(self, states: frozenset[State]) -> tuple[str, ...]:
-        """Of the newest runs a few that are in these states."""
-        fitting = [run.id for run in list(self._books.runs.values())[-50:] if run.state in states]
-        return tuple(self._chance.sample(fitting, min(len(fitting), 5)))
-
-    async def _ping(self, node: SimulatedNode, name: str) -> None:
-        """A sign of work that is done elsewhere."""
-        pings = self._operations(node).pings
-        job = await node.call(self._operations(node).jobs.get_job(name))
-        key = await node.call(pings.key_of(job))
-        if key is None:
-            return
-        job = await node.call(pings.job_of(key))
-        sign = self._chance.choice((Sign.SUCCESS, Sign.SUCCESS, Sign.START, Sign.FAIL, Sign.LOG))
-        ping = Ping(sign, self._chance.choice((None, None, "one", "two")), body=self._chance.choice(("", "said")))
-        seen: list[tuple[Run, Run]] = []
-        token = SEEN.set(seen)
-        answered: Run | None = None
-        try:
-            answered = await node.call(pings.heard(job, ping))
-        finally:
-            SEEN.reset(token)
-            self._check_ping(ping, job, seen, answered)
-
-    def _check_ping(self, ping: Ping, job: Job, seen: list[tuple[Run, Run]], answered: Run | None) -> None:
-        """A ping ends one run of its job, that of the answer, or begins one; a note does neither."""
-        said = f"ping {ping.sign} of job {job.name}"
-        told = [new for old, new in seen if new.state is not old.state and (new.worker or "").startswith("ping")]
-        if any(new.job_id != job.id for new in told) or len(told) > 1:
-            self._books.trace.fail(f"{said} changed {[new.id for new in told]}")
-        ends = {Sign.SUCCESS: State.COMPLETED, Sign.FAIL: State.FAILED, Sign.START: State.RUNNING}.get(ping.sign)
-        if any(new.state is not ends for new in told):
-            self._books.trace.fail(f"{said} left run {told[0].id} {told[0].state}")
-        must = ping.sign in (Sign.SUCCESS, Sign.FAIL)
-        if answered is not None and (must or told) and [new.id for new in told] != [answered.id]:
-            self._books.trace.fail(f"{said} was answered with run {answered.id}, and changed {told}")
-
-    def _some_run(self, fits: Callable[[Run], bool]) -> Run | None:
-        fitting = [run for run in list(self._books.runs.values())[-50:] if fits(run)]
-        return self._chance.choice(fitting) if fitting else None
 
 
 def _deletes(method: str, args: tuple[Any, ...], answer: Any) -> bool:

@@ -106,7 +106,7 @@ class Books:
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
-        # When a node takes leases across a step, a sign of life that was on its way may be written over; the next counts.
+        # Where a node takes leases across a step, a sign of life on its way may be written over; the next one counts.
         if (
             awaits_worker(new)
             and not self.trace.has_just_stepped

@@ -16,7 +16,7 @@ from horarium.stores.mongo.session import Document, Session
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
 MANY_JOBS = 50_000
-"""The server counts by reading an index. So many jobs are counted anew after a while only."""
+"""The server counts by reading an index. More jobs than this are counted again after a while only."""
 COUNTED_AGAIN = 60 * SECOND
 
 

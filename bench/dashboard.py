@@ -64,9 +64,9 @@ def a_run(number: int, jobs: list[Job], now: Instant) -> Run:
     job = jobs[number % len(jobs)]
     state = State.FAILED if number % 997 == 0 else State.COMPLETED
     return Run(
-        id=uuid7(at, os.urandom(10)), queue=job.queue, job=job.name, job_id=job.id, fire_at=at, due_at=at, created_at=at,
-        state=state, attempt=1, token=1, started_at=at + 5_000, finished_at=at + 400_000, worker="node-1",
-        error="ValueError: no price" if state is State.FAILED else None,
+        id=uuid7(at, os.urandom(10)), queue=job.queue, job=job.name, job_id=job.id, fire_at=at, due_at=at,
+        created_at=at, state=state, attempt=1, token=1, started_at=at + 5_000, finished_at=at + 400_000,
+        worker="node-1", error="ValueError: no price" if state is State.FAILED else None,
     )  # fmt: skip
 
 
@@ -130,9 +130,10 @@ def measure(url: str, process: psutil.Process) -> None:
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
     with urllib.request.urlopen(f"{url}/api/v1/runs?limit=1&state=failed", timeout=120) as answer:
         run = answer.read().decode().partition('"id":"')[2][:36]
-    pages = ["/", "/?span=day", "/jobs", "/jobs?sort=next", "/jobs?q=shop-", "/jobs?show=paused", "/jobs/billing-job-000005",
-             "/runs", "/runs?state=failed", f"/runs/{run}", "/calendar?span=day", "/calendar", "/calendar?span=month",
-             "/queues", "/nodes", "/channels", "/audit", "/new-job"]  # fmt: skip
+    lists = ["/", "/?span=day", "/jobs", "/jobs?sort=next", "/jobs?q=shop-", "/jobs?show=paused"]
+    single = ["/jobs/billing-job-000005", "/runs", "/runs?state=failed", f"/runs/{run}"]
+    others = ["/queues", "/nodes", "/channels", "/audit", "/new-job"]
+    pages = [*lists, *single, "/calendar?span=day", "/calendar", "/calendar?span=month", *others]
     print(f"{'page':<30}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}{'bytes':>9}")
     for page in pages:
         ask(connection, page)
@@ -181,8 +182,8 @@ def keep_open(url: str, process: psutil.Process, pages: int) -> None:
         counts[0], before, begun = 0, cpu_of(process), time.perf_counter()
         time.sleep(OPEN_SECONDS)
         shares.append((cpu_of(process) - before) / (time.perf_counter() - begun))
-    print(f"\n{pages} pages open: {100 * (shares[1] - shares[0]):.1f} % of a core more than the {100 * shares[0]:.1f} % "
-          f"without; {counts[0] / OPEN_SECONDS:.1f} looks a second")  # fmt: skip
+    print(f"\n{pages} pages open: {100 * (shares[1] - shares[0]):.1f} % of a core more than the "
+          f"{100 * shares[0]:.1f} % without; {counts[0] / OPEN_SECONDS:.1f} looks a second")  # fmt: skip
 
 
 async def first_paint(url: str) -> None:

@@ -10,7 +10,7 @@
     edits     a job with 100,000 waiting runs: trigger, pause, resume, patch, delete; and the longest that one callback
               held the event loop, in CPU time
     downtime  100,000 jobs that are late, 10 on time: after how much planning the punctual ones are planned
-    planners  four planners, 2,000 jobs that fire every second: the share of plans that lost
+    planners  four planners, 1,000 jobs that fire every second: the share of plans that lost
     pruning   200,000 runs of one instant: CPU and time of a batch, at the start and at the end
     snapshot  PostgreSQL: claims before and after 50,000 runs went by under a snapshot that is held open
     bytes     bytes of a finished run, its indexes included (SQLite and PostgreSQL)
@@ -31,12 +31,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
 
 from bench import lists
+from bench.callbacks import LongestCallback
 from bench.stores import a_store
 from horarium.clock import DAY, HOUR, SECOND, SystemClock
 from horarium.model import Job, QueueTarget, Run, RunChange, State, run_id, uuid7
@@ -58,27 +58,6 @@ SMALL = 100
 """The small case is this part of the large one."""
 APART = ("redis", "valkey", "mongo")
 EVERY_MINUTE = {"type": "interval", "every_seconds": 60, "anchor": "2027-01-15T08:00:00Z"}
-
-
-class LongestCallback:
-    """The longest that one callback of the event loop took, in CPU milliseconds of its thread."""
-
-    def __enter__(self) -> LongestCallback:
-        self.milliseconds = 0.0
-        self._run = run = asyncio.Handle._run
-
-        def measured(handle: Any) -> None:
-            began = time.thread_time()
-            run(handle)
-            self.milliseconds = max(self.milliseconds, (time.thread_time() - began) * 1000)
-
-        asyncio.Handle._run = measured  # type: ignore[assignment, method-assign]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        asyncio.Handle._run = self._run  # type: ignore[method-assign]
 
 
 async def timed(work: Callable[[], Awaitable[object]]) -> float:
@@ -135,7 +114,7 @@ async def jobs(url: str, name: str, scale: float) -> None:
     for size in (max(large // SMALL, 1_000), large):
         store = await opened(url)
 
-        def made(n: int) -> Job:
+        def made(n: int, size: int = size) -> Job:
             labels = {"env": "prod", "team": f"t{n % (size // 100)}"}
             return a_job(f"job-{n:07}", labels=labels, next_fire_at=NOW + DAY + n)
 
@@ -192,25 +171,24 @@ async def queues(url: str, name: str, scale: float) -> None:
     found = []
     for size in (max(round(50_000 * scale) // SMALL, 10), round(50_000 * scale)):
         store = await opened(url)
-        made = lambda n: a_run(n, queue=f"pull/q{n}")  # noqa: E731
-        adding = await timed(lambda: add_all(store.add_runs, made, size))  # noqa: B023
-        operations = _operations(store)
-        await operations.stats()
-        found.append(
-            {
-                "adding a run on a new queue": adding / size,
-                "claim from one queue, none there": await median(
-                    lambda: store.claim_runs(["pull/none"], 10, "w", NOW, NOW)
-                ),
-                "stats of the store": await median(lambda: store.stats(NOW), 5),
-                "stats as scraped": await median(operations.stats),
-                "overdue_runs": await median(lambda: store.overdue_runs(NOW, 100)),
-                "runs?queue=pull/q7": await median(lambda: store.list_runs(RunFilter(queue="pull/q7"), None, 50)),
-            }
-        )
+        found.append(await _queues_of(store, size))
         await store.close()
     for key in found[0]:
         say(key, found[0][key], found[1][key])
+
+
+async def _queues_of(store: Store, size: int) -> dict[str, float]:
+    adding = await timed(lambda: add_all(store.add_runs, lambda n: a_run(n, queue=f"pull/q{n}"), size))
+    operations = _operations(store)
+    await operations.stats()
+    return {
+        "adding a run on a new queue": adding / size,
+        "claim from one queue, none there": await median(lambda: store.claim_runs(["pull/none"], 10, "w", NOW, NOW)),
+        "stats of the store": await median(lambda: store.stats(NOW), 5),
+        "stats as scraped": await median(operations.stats),
+        "overdue_runs": await median(lambda: store.overdue_runs(NOW, 100)),
+        "runs?queue=pull/q7": await median(lambda: store.list_runs(RunFilter(queue="pull/q7"), None, 50)),
+    }
 
 
 # ---- many that wait ---------------------------------------------------------------------------------------------
@@ -318,7 +296,7 @@ class CountedStore:
 async def planners(url: str, name: str, scale: float) -> None:
     """Each wakes at the instant that it asked for, as its loop would, and nothing else runs."""
     store = CountedStore(await opened(url))
-    size = round(2_000 * scale)
+    size = round(1_000 * scale)
     clock = SystemClock()
     start = clock.now()
     every = {"type": "interval", "every_seconds": 1}
@@ -330,17 +308,21 @@ async def planners(url: str, name: str, scale: float) -> None:
             anchor_at=start + n * 500,
             planned_until=start,
             next_fire_at=start + SECOND + n * 500,
-        ),  # fmt: skip
+        ),
         size,
     )
 
-    async def plan(lead: float) -> None:
+    async def plan(number: int, lead: float) -> None:
+        await asyncio.sleep(number / 4)
         planner = _planner(store, lead)
-        while clock.now() < start + 10 * SECOND:
+        while clock.now() < start + 15 * SECOND:
             at = await planner.step(clock.now())
             await asyncio.sleep(1 if at is None else min(max((at - clock.now()) / SECOND, 0.0), 1.0))
 
-    await asyncio.gather(*(plan(random.uniform(0.3, 0.7)) for _ in range(4)))
+    planning = asyncio.gather(*(plan(number, random.uniform(0.25, 0.75)) for number in range(4)))
+    await asyncio.sleep(5)
+    store.plans = store.lost = 0
+    await planning
     print(f"  four planners: {store.plans:,} plans, {store.lost / max(store.plans, 1):.1%} lost", flush=True)
     await store.close()
 

@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from horarium.access.people import Attempt
-from tests.dashboard.test_browser import PATIENCE_MS, browser
+from tests.dashboard.browsing import PATIENCE_MS, browser
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
 from tests.servers.oidc import AUDIENCE, OidcProvider, Person

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
@@ -108,6 +109,15 @@ def no_content() -> Answer:
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
 
 
+class Route(HTTPRouteHandler):
+    """A route whose guards get it as it is. The framework copies it for each guard, with each request: that costs more
+    than the guards."""
+
+    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+        for guard in self.resolve_guards():
+            await guard(connection, self)  # type: ignore[misc]
+
+
 def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
     """The handler of an endpoint. `check`: whether this caller may ask for this, beyond its scope."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
@@ -121,7 +131,7 @@ def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
             return await endpoint.handle(call)
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
-    return HTTPRouteHandler(
+    return Route(
         _litestar_path(endpoint.path),
         http_method=[endpoint.method, HttpMethod.HEAD] if endpoint.method == "GET" else endpoint.method,
         name=endpoint.name,

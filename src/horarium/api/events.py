@@ -34,10 +34,7 @@ def event_stream(request: AnyRequest, news: News, *, paced: bool = False) -> ASG
         raise TooManyWaiters("too many listeners are connected; try again later")
     if request.method == "HEAD":
         return ASGIResponse(status_code=200, media_type=EVENT_STREAM)
-    stream = Stream(
-        _lines(news, paced=paced),
-        media_type=EVENT_STREAM,
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    stream = Stream(_lines(news, paced=paced), media_type=EVENT_STREAM, headers=headers)
     answer: ASGIResponse = stream.to_asgi_response(None, request)
     return answer

@@ -34,6 +34,8 @@ Count = Callable[[str], None]
 """Takes the reason of a refusal."""
 
 PATH_CHARS_SHOWN = 500
+HOSTS_KNOWN_MAX = 1_000
+"""Names that were found to be this server's, so that they are not read again with each request."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
 WORK = ("api/", "metrics")
@@ -199,6 +201,7 @@ def _address(connection: Connection) -> str:
 
 def require_host(hosts: Hosts, count: Count) -> Guard:
     """A guard against DNS rebinding: only requests to the server's own names are answered."""
+    known: set[str] = set()
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         given = [value for name, value in connection.scope["headers"] if name == b"host"]
@@ -207,6 +210,8 @@ def require_host(hosts: Hosts, count: Count) -> Guard:
         if len(given) != 1:
             raise MalformedRequest("a request has exactly one Host header", field="host")
         host = given[0].decode("latin-1")
+        if host in known:
+            return
         if not hosts.allow(host):
             count("host")
             raise WrongHost(
@@ -214,6 +219,8 @@ def require_host(hosts: Hosts, count: Count) -> Guard:
                 "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
                 field="host",
             )
+        if len(known) < HOSTS_KNOWN_MAX:
+            known.add(host)
 
     return guard
 

@@ -22,7 +22,7 @@ SILENCE_SECONDS = 15.0
 """After this long without news a listener hears that all is well with the line."""
 LISTENERS_MAX = 1_000
 PAGE_SECONDS = 0.15
-"""What looks again at each piece of news hears the next one after this long for each listener: so all pages that are
+"""What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
 open cost about the same, however many they are."""
 
 Kinds = frozenset[str]

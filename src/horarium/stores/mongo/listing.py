@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from horarium.model import UNFINISHED as UNFINISHED_STATES
 from horarium.clock import Instant
+from horarium.model import UNFINISHED as UNFINISHED_STATES
 from horarium.model import State
 from horarium.ports import RunFilter
 from horarium.stores.encoding import STATE_NUMBERS

@@ -17,7 +17,7 @@ for _, id in ipairs(orphans) do
   end
 end
 
--- Queues in which nothing is left are forgotten, some at a time: a reader of all queues passes them by.
+-- Queues in which nothing is left are forgotten, some at a time: lists and counts that look into each queue are spared them.
 local LOOKED, LOOKS = P .. 'queues_looked', 200
 local last = call('GET', LOOKED)
 local names = call('ZRANGEBYLEX', QUEUES, last and '(' .. last or '-', '+', 'LIMIT', 0, LOOKS)

@@ -184,7 +184,12 @@ class Aftermath:
         lease = {"timeouts": {"heartbeat_seconds": 2}}
         for number in range(FAILING):
             on = {"failed": [{"notify": "hook"}, {"trigger": "after-failure"}]}
-            job = {"trigger": often, "target": http(f"{url}/fail/9"), "retry": {"attempts_max": 1}, "on": on}
+            job: dict[str, Any] = {
+                "trigger": often,
+                "target": http(f"{url}/fail/9"),
+                "retry": {"attempts_max": 1},
+                "on": on,
+            }
             api.must("PUT", f"/jobs/failing-{number}", {"name": f"failing-{number}", **job, **window, **lease})
         for number in range(DONE):
             on = {"completed": [{"trigger": "after-success"}]}

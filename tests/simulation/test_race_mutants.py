@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.services.dispatcher import Dispatcher
 from horarium.services.waiting import Ready
 from horarium.testing.simulate import Violation, simulate
+
+pytestmark = pytest.mark.slow
 
 SEEDS = range(100)
 

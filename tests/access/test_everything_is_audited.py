@@ -167,6 +167,8 @@ PAGES = [
     Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
     Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
     Case("POST /runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel", "chosen": "{run}"}),
+    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
+    Case("POST /bulk-runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel"}),
     Case("POST /jobs", "job.pause", "job/a", before=True, form={"action": "pause", "chosen": "a"}),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
     Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),

@@ -173,6 +173,7 @@ def test_a_limit_counts_what_the_job_will_make(seed: int) -> None:
         assert (told.fires, told.disposition) == (not over, Disposition.LIMIT_REACHED if over else None), (rule, told)
 
 
+@pytest.mark.slow
 def test_the_oracle_sees_every_kind() -> None:
     """A thousand pairs are worth nothing if they are all alike."""
     seen: dict[tuple[bool, Disposition | None], int] = {}

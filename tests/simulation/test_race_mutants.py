@@ -18,6 +18,8 @@ from horarium.services.dispatcher import Dispatcher
 from horarium.services.waiting import Ready
 from horarium.testing.simulate import Violation, simulate
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(40)
 FOUND_MIN = 4
 """In how many of these worlds it must be seen: one in ten."""

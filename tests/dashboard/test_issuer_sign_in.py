@@ -20,7 +20,7 @@ from horarium.access.people import Attempt
 from tests.dashboard.test_browser import PATIENCE_MS, browser
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
-from tests.servers.oidc import AUDIENCE, OidcProvider, Person
+from tests.servers.oidc import AUDIENCE, OidcProvider, Person, loopback_jar
 from tests.waiting import eventually
 
 __all__ = ["browser"]
@@ -97,7 +97,7 @@ class Returning(Person):
                 return super().redirect_request(req, fp, code, msg, headers, newurl)
 
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar()), Seen()
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(loopback_jar()), Seen()
         )
         self._open = opener.open
         try:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.services.collector import Collector, Ended
 from horarium.services.dispatcher import Dispatcher
-from horarium.services.keeper import Keeper
-from horarium.services.waiting import Ready, Waiting
+from horarium.services.waiting import Ready
 from horarium.testing.simulate import Violation, simulate
 
 SEEDS = range(100)

@@ -1,4 +1,4 @@
-# make demo    a server on SQLite, sample jobs, a receiver: prints what fires
+# make demo    a server on SQLite with a past, sample jobs, a receiver: prints the dashboard's address and what fires
 # make serve   the server alone, on 127.0.0.1:8080
 # make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)

@@ -132,11 +132,11 @@ def report(figures: dict[str, list[tuple[float, float]]]) -> float:
     return min(rates, share)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     near, far = multiprocessing.get_context("spawn").Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(far,), daemon=True)
     server.start()

@@ -168,12 +168,12 @@ async def compare(url: str, runs: int) -> None:
     print(f"due_jobs beside state=running: {late:.1f} ms at most", flush=True)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", nargs="*", help=f"of {', '.join(NAMES)}, or a URL")
     parser.add_argument("--runs", type=int, default=5_000_000)
     parser.add_argument("--runs-apart", type=int, default=1_000_000)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     for name in given.store or ("sqlite", "postgres", "redis", "mongo"):
         apart = name.startswith(("redis", "valkey", "mongo"))
         with tempfile.TemporaryDirectory() as folder, a_store(name, Path(folder)) as url:

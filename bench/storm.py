@@ -71,7 +71,7 @@ def measure(server: Served, name: str, given: argparse.Namespace) -> int:
     took, refused = asyncio.run(storm(server.url, given.clients, given.seconds))
     took.sort()
     cpu = (server.cpu_seconds - before) / (given.seconds + WARM_UP_SECONDS)
-    p50, p99 = took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3
+    p50, p99 = (took[len(took) * part // 100] * 1e3 if took else float("nan") for part in (50, 99))
     print(
         f"{name:<10} {given.clients} clients, one job ({given.overlap}, {given.waiting:,} waiting): "
         f"{len(took) / given.seconds:7,.0f} triggers/s, {refused} refused, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "

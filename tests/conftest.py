@@ -28,6 +28,8 @@ SLOW_FOLDERS = {
 }  # fmt: skip
 SLOW_MODULE = "\npytestmark = pytest.mark.slow\n"
 QUICK = "not slow"
+GARBAGE_LOOKED_FOR_AFTER = (50_000, 20, 20)
+"""Objects more than before: Python's own 700 is made for small heaps. Each module's garbage is collected at its end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,6 +74,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not look at it after each module."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GARBAGE_LOOKED_FOR_AFTER)
 
 
 @pytest.fixture(scope="module", autouse=True)

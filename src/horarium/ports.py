@@ -195,6 +195,11 @@ class Store(Protocol):
         """Runs by id, descending (newest fire time first), beginning after (below) the id `after`, which need not be a
         run's."""
 
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        """Of each job of these names its newest runs with a fire time in [since, until), to the millisecond; at most
+        `limit` of each, by id, descending. Which of several within one millisecond come last is the store's own. Every
+        name is a key of the answer."""
+
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """Take pending runs of these queues with due_at <= `until` (`now`, or up to an execution window later), the
         highest priority first, then the earliest due, then the lowest id. A taken run is `running`, its token and

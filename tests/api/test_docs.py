@@ -25,6 +25,7 @@ async def document(api: Api) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 async def test_json_and_yaml_say_the_same(api: Api) -> None:
     reply = await api.get("//docs/openapi.yml")
     assert reply.headers["content-type"] == "application/yaml"

@@ -18,6 +18,8 @@ from horarium.services import claims
 
 from .conftest import Api
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {
     "seed": 20270115,
     "checks": {
@@ -74,7 +76,6 @@ def failures(api: Api, operations: list[dict[str, Any]]) -> tuple[list[str], Cou
     return found, requests
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "operations", [WITHOUT_CORNERS, pytest.param([], marks=pytest.mark.proof)], ids=["some", "all"]
 )

@@ -100,6 +100,7 @@ async def test_no_more_than_so_many_wait() -> None:
     await asyncio.gather(*waiting)
 
 
+@pytest.mark.slow
 def test_addresses_are_forgotten_where_there_are_too_many() -> None:
     sign_ins = SignIns(ManualClock(NOW))
     fail(sign_ins, FREE_FAILURES + 1, "first")

@@ -21,8 +21,8 @@ from tests.servers.rabbitmq import RabbitMQ
 from tests.waiting import let_pass
 
 JOBS = 10
-LEASE_SECONDS = 3.0
-FINAL_SECONDS = 90.0
+LEASE_SECONDS = 6.0
+FINAL_SECONDS = 240.0
 BROKER_PAUSE_SECONDS = 10.0
 
 

@@ -56,6 +56,7 @@ def counts(result: Result) -> tuple[int, ...]:
     return tuple(found[name] for name in ("created", "updated", "unchanged", "failed"))
 
 
+@pytest.mark.slow
 def test_more_jobs_than_one_request_takes_are_imported_and_spread(load: Call, url: str) -> None:
     jobs = [a_job(f"many-{number}") for number in range(2 * IMPORT_MAX + 1)]
     text = json.dumps(jobs)
@@ -162,6 +163,7 @@ def test_a_crontab_with_users_is_recognised_by_its_place_or_by_name(load: Call, 
     assert job.labels == {"crontab-user": "root"}
 
 
+@pytest.mark.slow
 def test_many_jobs_of_one_instant_are_worth_a_word(load: Call) -> None:
     hourly = {"type": "cron", "expression": "0 * * * *"}
     jobs = [a_job(f"herd-{number}", trigger=hourly) for number in range(HERD_JOBS)]

@@ -117,6 +117,7 @@ def test_what_the_server_refuses_is_told_with_its_flag(call: Call) -> None:
     assert "(--attempts)" in refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_completion_script(call: Call, shell: str) -> None:
     assert "_HORARIUM_COMPLETE" in call("completion", shell).stdout

@@ -284,6 +284,7 @@ def test_a_cut_ends_a_request_that_waits() -> None:
         assert (len(ended), len(server.requests), waits) == (1, 1, [])
 
 
+@pytest.mark.slow
 def test_the_client_needs_nothing_of_the_servers_dependencies() -> None:
     """Nor does it load the scheduler."""
     script = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from horarium.rules.compiled import BYTES_MAX, CompiledTriggers
 
 
@@ -34,6 +36,7 @@ def test_the_bound_is_one_of_weight_and_the_oldest_goes_first() -> None:
     assert len(kept) == 0
 
 
+@pytest.mark.slow
 def test_a_cron_takes_about_a_kilobyte() -> None:
     kept = CompiledTriggers()
     kept.get(daily(0), 0, "job").next_fire(10**15)

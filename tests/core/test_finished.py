@@ -72,6 +72,7 @@ def test_a_job_with_a_run_that_goes_on_is_not_finished() -> None:
     assert not is_finished(job, [owed_run(job, NOW - 1, NOW, Cause.SCHEDULE)])
 
 
+@pytest.mark.slow
 def test_what_is_too_expensive_says_so_and_is_planned_with_more_steps() -> None:
     seconds = {"type": "rrule", "rrule": "FREQ=SECONDLY"}
     but_one = [{"type": "rrule", "rrule": f"FREQ=MINUTELY;BYSECOND={n}"} for n in range(59)]

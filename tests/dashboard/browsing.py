@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from playwright.async_api import Browser, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, ViewportSize, async_playwright
 
 PATIENCE_MS = 60_000
 CHROMIUM = "/usr/bin/chromium"
@@ -13,8 +14,8 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
-WIDE = {"width": 1_440, "height": 900}
-NARROW = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1_440, "height": 900}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 
 
 @asynccontextmanager
@@ -24,3 +25,10 @@ async def chromium() -> AsyncIterator[Browser]:
         launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE_MS)
         yield launched
         await launched.close()
+
+
+@pytest_asyncio.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """One for one test."""
+    async with chromium() as launched:
+        yield launched

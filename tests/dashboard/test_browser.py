@@ -12,19 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
+from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-PATIENCE_MS = 60_000
 AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-]  # fmt: skip
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -34,20 +30,17 @@ def server() -> Iterator[LiveServer]:
         yield started
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=ARGUMENTS, timeout=PATIENCE_MS
-        )
+    """One for all tests of this file."""
+    async with chromium() as launched:
         yield launched
-        await launched.close()
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def page(browser: Browser, server: LiveServer) -> AsyncIterator[Page]:
     """A page whose script must meet no error, and no refusal by the content policy."""
-    context = await browser.new_context(base_url=server.url, viewport={"width": 1_440, "height": 900})
+    context = await browser.new_context(base_url=server.url, viewport=WIDE)
     opened = await context.new_page()
     opened.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
@@ -164,7 +157,8 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     page.set_default_timeout(PATIENCE_MS)
     some = ("/", "/jobs", f"/runs/{run}", "/new-job")
     every = ("/", "/jobs", "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", f"/runs/{run}", "/calendar",
-                 "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/new-job")  # fmt: skip
+             "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/new-job",
+             "/bulk-runs?action=retry")  # fmt: skip
     for path in every if scheme == "light" else some:
         await page.goto(path)
         assert await violations(page) == [], path
@@ -175,7 +169,7 @@ async def test_on_a_narrow_screen_everything_is_reached_and_nothing_sticks_out(
     browser: Browser, server: LiveServer
 ) -> None:
     add_job(server, "a-job-with-a-name-that-is-rather-long-for-a-telephone-of-390-pixels")
-    context = await browser.new_context(base_url=server.url, viewport={"width": 390, "height": 844})
+    context = await browser.new_context(base_url=server.url, viewport=NARROW)
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     await page.goto("/")
@@ -185,6 +179,53 @@ async def test_on_a_narrow_screen_everything_is_reached_and_nothing_sticks_out(
         await expect(page).to_have_title(re.compile(word))
         wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, word
+    await context.close()
+
+
+async def test_a_chart_says_its_figures_by_the_arrow_keys_and_opens_a_run(page: Page, server: LiveServer) -> None:
+    add_job(server, "charted")
+    run = fail_a_run(server, "charted", "ValueError: no")
+    await page.goto("/jobs/charted")
+    chart = page.get_by_role("group", name="How long it takes")
+    await chart.focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(chart.get_by_text("failed", exact=False)).to_be_visible()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(f"{server.url}/runs/{run}")
+
+
+async def test_a_log_grows_while_one_looks(page: Page, server: LiveServer) -> None:
+    add_job(server, "logged")
+    call(server, "POST", "/jobs/logged/trigger")
+    (run,) = call(server, "POST", "/runs/claim", {"queues": ["q-logged"], "limit": 1, "worker": "w"})["runs"]
+    await page.goto(f"/runs/{run['id']}")
+    log = page.get_by_role("log", name="Log")
+    await expect(log).to_contain_text("No line yet")
+    token = run["lease"]["token"]
+    call(server, "POST", f"/runs/{run['id']}/log", {"token": token, "lines": [{"text": "<b>half</b> done"}]})
+    await expect(log).to_contain_text("<b>half</b> done")
+    call(server, "POST", f"/runs/{run['id']}/complete", {"token": token, "result": {"rows": 7}})
+    await expect(page.get_by_text('"rows": 7')).to_be_visible()
+    await expect(log).to_contain_text("<b>half</b> done")
+
+
+async def test_all_that_match_are_retried_once_their_number_was_said(page: Page, server: LiveServer) -> None:
+    add_job(server, "many")
+    for number in range(3):
+        fail_a_run(server, "many", f"no {number}")
+    await page.goto("/runs?job=many&state=failed")
+    await page.get_by_role("link", name="Retry all that match").click()
+    await expect(page.get_by_role("heading", name="Retry 3 runs?")).to_be_visible()
+    await page.get_by_role("button", name="Retry 3 runs").click()
+    await expect(page.get_by_text("3 runs will run again.")).to_be_visible()
+
+
+async def test_dates_are_written_in_the_browsers_language(browser: Browser, server: LiveServer) -> None:
+    add_job(server, "dated")
+    context = await browser.new_context(base_url=server.url, locale="de-DE", timezone_id="Europe/Berlin")
+    page = await context.new_page()
+    await page.goto("/jobs/dated")
+    await expect(page.locator("table.fires time").first).to_have_text(re.compile(r"^(Mo|Di|Mi|Do|Fr|Sa|So)\b"))
     await context.close()
 
 

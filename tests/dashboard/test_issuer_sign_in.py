@@ -17,11 +17,13 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from horarium.access.people import Attempt
-from tests.dashboard.test_browser import PATIENCE_MS, browser
+from tests.dashboard.browsing import PATIENCE_MS, browser
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
 from tests.servers.oidc import AUDIENCE, OidcProvider, Person, loopback_jar
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["browser"]
 KEY = "first-key-1234567890"
@@ -241,7 +243,6 @@ def test_where_no_client_is_set_there_is_no_button(provider: OidcProvider) -> No
         assert Tab(plain).get("/sign-in/issuer")[0] == 404
 
 
-@pytest.mark.slow
 async def test_a_browser_goes_to_the_issuer_and_comes_back(
     browser: Browser, server: LiveServer, provider: OidcProvider
 ) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from horarium.access.sessions import LASTS, ROTATED_AFTER
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.dashboard.app import pages_of
+from horarium.model import Run, State, uuid7
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
@@ -42,6 +43,14 @@ async def a_failed_run(api: Api, job: str = "job", error: str = "ValueError: no"
     await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": error, "retryable": False})
     run_id: str = run["id"]
     return run_id
+
+
+def seed_run(number: int, now: Instant) -> Run:
+    """One of a job that runs every second."""
+    at = now - (number + 1) * SECOND
+    state = State.COMPLETED
+    return Run(id=uuid7(at, b"busy" * 3), queue="q", job="busy", job_id="busy", fire_at=at, due_at=at, created_at=at,
+               state=state, attempt=1, token=1, started_at=at, finished_at=at)  # fmt: skip
 
 
 class _Refused(HTMLParser):
@@ -120,6 +129,71 @@ async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: 
     assert "Queue pull/work is served by no worker" in visitor.text
     await visitor.open("/queues")
     assert "By no worker" in visitor.text
+
+
+async def test_the_calendar_shows_what_seldom_runs_beside_what_runs_all_the_time(api: Api, visitor: Visitor) -> None:
+    await api.add_job("nightly")
+    await a_failed_run(api, "nightly")
+    busy = [seed_run(number, api.clock.now()) for number in range(1_200)]
+    await api.operations.store.add_runs(busy)
+    await visitor.open("/calendar?span=day")
+    assert "nightly" in visitor.text
+    assert "Failed" in visitor.text
+
+
+async def test_what_a_run_holds_is_shown_with_what_follows_from_it(api: Api, visitor: Visitor) -> None:
+    target = {
+        "type": "http",
+        "url": "https://example.com/x?token=s3cr3t",
+        "headers": {"Authorization": "Bearer s3cr3t"},
+    }
+    await api.add_job("hooked", target=target)
+    run = (await api.post("/jobs/hooked/trigger")).json["id"]
+    await visitor.open(f"/runs/{run}")
+    assert "Request to be sent" in visitor.text
+    assert "Authorization: ********" in visitor.text
+    assert "s3cr3t" not in visitor.page
+    await api.post(f"/runs/{run}/cancel")
+    again = (await api.post(f"/runs/{run}/retry")).json["id"]
+    await visitor.open(f"/runs/{again}")
+    assert "Horarium-Run" in visitor.text
+
+
+async def test_many_are_retried_and_cancelled_by_a_filter_once_counted(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    for _ in range(3):
+        await a_failed_run(api)
+    await visitor.open("/bulk-runs?action=retry&job=job&error=ValueError")
+    assert "Retry 3 runs?" in visitor.text
+    reply = await visitor.post("/bulk-runs", action="retry", job="job", error="ValueError")
+    assert reply.status == 303
+    await visitor.open("/bulk-runs?action=cancel&job=job")
+    assert "Cancel 3 runs?" in visitor.text
+    assert (await visitor.post("/bulk-runs", csrf="x", action="cancel", job="job")).status == 403
+    await visitor.open("/bulk-runs?action=cancel&job=job")
+    assert "Cancel 3 runs?" in visitor.text
+    assert (await visitor.post("/bulk-runs", action="cancel", job="job")).status == 303
+    await visitor.open("/bulk-runs?action=cancel&job=job")
+    assert "Nothing to cancel" in visitor.text
+
+
+async def test_workers_are_named_by_what_they_hold(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await api.post("/jobs/job/trigger")
+    await api.claim()
+    await visitor.open("/nodes")
+    assert "Workers that hold runs" in visitor.text
+    await visitor.open("/queues")
+    assert "1 queue, 0 runs due now." in visitor.text
+
+
+async def test_jobs_are_sorted_by_their_next_fire_time(api: Api, visitor: Visitor) -> None:
+    for name, seconds in (("aaa-later", 7_200), ("zzz-sooner", 60)):
+        await api.add_job(name, trigger={"type": "interval", "every_seconds": seconds})
+    await visitor.open("/jobs?sort=next")
+    assert visitor.text.index("zzz-sooner") < visitor.text.index("aaa-later")
+    await visitor.open("/jobs?sort=name")
+    assert visitor.text.index("aaa-later") < visitor.text.index("zzz-sooner")
 
 
 # ---- nothing that people write is taken for markup

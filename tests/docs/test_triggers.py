@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from horarium import rrule
 from tests.waiting import PATIENCE
 
@@ -18,6 +20,7 @@ def program_of(page: str) -> str:
     return str(text)
 
 
+@pytest.mark.slow
 def test_the_first_example_prints_what_its_comments_say() -> None:
     program = program_of("triggers.md")
     said = [line.split("# ", 1)[1] for line in program.splitlines() if line.startswith("print")]

@@ -15,6 +15,13 @@ from tests.handlers.limits import said
 from tests.waiting import until
 
 
+async def draining(scheduler: Scheduler) -> None:
+    """Wait until the node claims nothing more."""
+    assembly = scheduler._runtime._assembly
+    assert assembly is not None
+    await until(lambda: not any(each._accepting for each in assembly.dispatchers))
+
+
 async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Scheduler) -> None:
     go_on = threading.Event()
     begun: list[str] = []
@@ -30,7 +37,7 @@ async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Sch
     await until(lambda: len(begun) == 4)
     stopping = asyncio.create_task(scheduler.stop())
     again = asyncio.create_task(scheduler.stop())
-    await asyncio.sleep(0.05)
+    await draining(scheduler)
     go_on.set()
     await stopping
     await again
@@ -124,7 +131,7 @@ async def test_a_second_request_ends_the_grace(scheduler: Scheduler) -> None:
     running = asyncio.create_task(scheduler.run_until_asked())
     await begun.wait()
     scheduler.ask_to_stop()
-    await asyncio.sleep(0.05)
+    await draining(scheduler)
     assert not running.done(), "the grace is 30 s"
     before = time.monotonic()
     scheduler.ask_to_stop()

@@ -130,6 +130,7 @@ async def test_where_no_thread_can_be_made_nothing_is_called(monkeypatch: pytest
     threads.close()
 
 
+@pytest.mark.slow
 def test_a_stuck_thread_does_not_keep_the_interpreter_from_ending() -> None:
     program = (
         "import asyncio, threading\n"

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from fastapi import FastAPI
 
 from horarium import Job, Page, Run, RunContext, Scheduler, SyncScheduler, cron, every, model
 from horarium.api.app import create_app
@@ -128,7 +127,10 @@ async def test_values_compare_are_hashed_copied_and_pickled(scheduler: Scheduler
     assert page != page.items
 
 
+@pytest.mark.slow
 async def test_routes_of_fastapi_return_them(scheduler: Scheduler) -> None:
+    from fastapi import FastAPI
+
     app = FastAPI()
 
     @app.get("/plain/{run_id}")

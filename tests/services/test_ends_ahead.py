@@ -92,3 +92,32 @@ async def test_a_key_makes_no_second_run_across_steps_of_the_clock(setting: Sett
     await world.live(100)
     assert (await trigger("job", unique_key="job/once")).id == first.id
     assert (await trigger("job", unique_key="job/wrong")).id == second.id
+
+
+async def test_a_list_begins_with_the_present_though_runs_of_a_wrong_future_are_kept(setting: Setting) -> None:
+    await setting.add_job(every=10)
+    world = World(setting)
+    await world.live(50)
+    setting.clock.step(WRONG_SECONDS)
+    await world.live(50)
+    wrong = {run.id for run in await world.runs()}
+    setting.clock.step(-WRONG_SECONDS)
+    await world.live(50)
+    await setting.add_run("tomorrow", fire_at=setting.now + DAY, due_at=setting.now + DAY)
+    listed = setting.operations.runs.list_runs
+    seen: list[Run] = []
+    after: str | None = None
+    while True:
+        page = await listed(RunFilter(), after, 3)
+        seen += page.items
+        after = page.next_after
+        if after is None:
+            break
+    assert [run.id for run in seen[:1]] == ["tomorrow"]
+    fires = [run.fire_at for run in seen[1:]]
+    assert fires == sorted(set(fires), reverse=True)
+    assert fires[0] <= setting.now + SECOND
+    assert len(fires) >= 10
+    later = await listed(RunFilter(since=setting.now + 2 * DAY), None, 200)
+    assert {run.id for run in later.items} < wrong
+    assert len(later.items) >= 4

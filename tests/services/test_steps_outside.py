@@ -86,3 +86,12 @@ async def test_a_lease_that_would_have_ended_by_now_stays_lost(node: Runtime) ->
     node.clock.advance(31 + GRACE_SECONDS)
     with pytest.raises(LeaseLost):
         await node.operations.runs.heartbeat(run.id, run.token)
+
+
+async def test_a_lease_that_the_rescuer_was_quicker_to_put_forward_lasts(node: Runtime) -> None:
+    run = await claimed(node)
+    step(node, 3_600)
+    leases = node._shared.leases
+    assert await leases.revive({run.id: run.token})
+    assert await leases.revive({run.id: run.token})
+    assert not await leases.revive({run.id: run.token + 1})

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.servers.mongo import Mongo
 from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
 from tests.stores.cockroach_server import new_serializable_database
 from tests.stores.postgres_server import new_database, running
+
+SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "cockroach", "redis", "mongo")]
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +41,39 @@ def fresh_serializable_url(postgres_server: Postgres) -> str:
 
 @pytest.fixture(scope="session")
 def mongo() -> Iterator[Mongo]:
-    """For whoever neither stops it nor looks at what others left there."""
+    """For tests that neither stop it nor look at what others left there."""
     server = Mongo()
     try:
         server.start()
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """For tests with namespaces of their own, that neither stop it nor look at what others left there."""
+    server = Redis("redis")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", *SERVERS])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of each store, one after the other."""
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/jobs.db"
+        case "postgres":
+            return cast(str, request.getfixturevalue("postgres_url"))
+        case "cockroach":
+            return cast(str, request.getfixturevalue("serializable_url"))
+        case "redis":
+            return cast(Redis, request.getfixturevalue("redis")).url
+        case _:
+            return cast(Mongo, request.getfixturevalue("mongo")).url

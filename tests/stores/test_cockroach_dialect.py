@@ -91,7 +91,7 @@ async def test_the_driver_asks_no_server_what_arrays_are(
         raise AssertionError("the driver looked up a type")
 
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", asked)
-    store = CockroachStore(serializable_url, "types")
+    store = TroubledStore(serializable_url, "types", Trouble(statements=0, commits=0))
     await store.open()
     job = a_job(labels={"a": "b"})
     assert await store.add_jobs([job]) == [True]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -26,39 +25,9 @@ from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.wire.definitions import read_definition
 from horarium.wire.one_offs import read_run
-from tests.servers.mongo import Mongo
-from tests.servers.redis import Redis
 
-SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "cockroach", "redis", "mongo")]
 DELAY = 60 * SECOND
 QUEUE = "pull/work"
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = Redis("redis")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(params=["memory", "sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/jobs.db"
-        case "postgres":
-            return cast(str, request.getfixturevalue("postgres_url"))
-        case "cockroach":
-            return cast(str, request.getfixturevalue("serializable_url"))
-        case "redis":
-            return cast(Redis, request.getfixturevalue("redis")).url
-        case _:
-            return cast(Mongo, request.getfixturevalue("mongo")).url
 
 
 class World:

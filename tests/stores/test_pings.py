@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,38 +22,8 @@ from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
 from horarium.wire.definitions import read_definition
-from tests.servers.mongo import Mongo
-from tests.servers.redis import Redis
 
-SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "cockroach", "redis", "mongo")]
 DONE, BEGUN, FAILED, NOTE = Ping(Sign.SUCCESS), Ping(Sign.START), Ping(Sign.FAIL, status=3, body="no paper\n"), Sign.LOG
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = Redis("redis")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(params=["memory", "sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/jobs.db"
-        case "postgres":
-            return cast(str, request.getfixturevalue("postgres_url"))
-        case "cockroach":
-            return cast(str, request.getfixturevalue("serializable_url"))
-        case "redis":
-            return cast(Redis, request.getfixturevalue("redis")).url
-        case _:
-            return cast(Mongo, request.getfixturevalue("mongo")).url
 
 
 class World:

@@ -150,3 +150,26 @@ async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server
         assert await client.zcard(keys[1]) == len(often)
     await store.close()
     await again.close()
+
+
+async def test_queues_in_which_nothing_is_left_are_forgotten_some_at_a_time(server: Redis) -> None:
+    namespace = secrets.token_hex(8)
+    store = RedisStore(server.url, namespace=namespace)
+    await store.open()
+    runs = [a_run(n, queue=f"queue-{n:04}") for n in range(450)]
+    await store.add_runs(runs)
+    left = runs[::90]
+    for run in runs:
+        if run not in left:
+            await store.claim_runs([run.queue], 1, "w", NOW, NOW)
+    claimed = [run for run in await store.get_runs([run.id for run in runs]) if run is not None and run not in left]
+    await store.settle_runs([completed(run) for run in claimed], NOW)
+    async with Client.from_url(server.url, protocol=2, decode_responses=True) as client:
+        queues = f"horarium:{{{namespace}}}:queues"
+        for _ in range(3):
+            await store.prune_runs(NOW, 1)
+        assert await client.zrange(queues, 0, -1) == [run.queue for run in left]
+        assert [one.queue for one in (await store.stats(NOW)).queues] == [run.queue for run in left]
+        await store.add_runs([a_run(1_000, queue="queue-0001")])
+        assert [run.queue for run in (await take(store, queues=["queue-0001"])).runs] == ["queue-0001"]
+    await store.close()

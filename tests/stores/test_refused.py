@@ -108,6 +108,7 @@ async def test_a_file_that_can_not_be_one(tmp_path: Path) -> None:
         assert "no file can be made in /proc" in await refusal("sqlite:////proc/x.db")
 
 
+@pytest.mark.slow
 async def test_a_role_or_database_that_postgresql_does_not_have(postgres_server: Postgres) -> None:
     at = f"127.0.0.1:{postgres_server.port}"
     assert "look at the role" in await refusal(f"postgresql://nobody@{at}/postgres")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import cast
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -21,37 +19,6 @@ from horarium.operations.logs import BOOKS, SIZES, TEXTS, LogPage, Logs
 from horarium.ports import Store
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_finished_run, a_run
-from tests.servers.mongo import Mongo
-from tests.servers.redis import Redis
-
-SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "cockroach", "redis", "mongo")]
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = Redis("redis")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(params=["memory", "sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/jobs.db"
-        case "postgres":
-            return cast(str, request.getfixturevalue("postgres_url"))
-        case "cockroach":
-            return cast(str, request.getfixturevalue("serializable_url"))
-        case "redis":
-            return cast(Redis, request.getfixturevalue("redis")).url
-        case _:
-            return cast(Mongo, request.getfixturevalue("mongo")).url
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,38 +22,8 @@ from horarium.ports import Claimed, RunFilter, Store
 from horarium.services.claims import Claims
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition
-from tests.servers.mongo import Mongo
-from tests.servers.redis import Redis
 
 CLIENTS = 64
-SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "cockroach", "redis", "mongo")]
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = Redis("redis")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(params=["memory", "sqlite", *SERVERS])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/jobs.db"
-        case "postgres":
-            return cast(str, request.getfixturevalue("postgres_url"))
-        case "cockroach":
-            return cast(str, request.getfixturevalue("serializable_url"))
-        case "redis":
-            return cast(Redis, request.getfixturevalue("redis")).url
-        case _:
-            return cast(Mongo, request.getfixturevalue("mongo")).url
 
 
 class Through:

@@ -117,6 +117,7 @@ async def costs(store: SqliteStore) -> dict[str, int]:
     return {name: await steps(store, partial(store.list_runs, where, None, 20)) for name, where in LISTS.items()}
 
 
+@pytest.mark.slow
 async def test_no_list_costs_more_as_history_grows(store: SqliteStore) -> None:
     await add(store, [*rare(), *history(0, FEW)])
     small = await costs(store)

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "src" / "horarium"
 FOLDERS = ("src", "tests", "bench", "examples", "tools")
 WORD = re.compile(r"\w+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+HOLDS = ast.stmt | ast.ExceptHandler | ast.match_case
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,24 @@ class Module:
         return self.text.count("\n")
 
     @cached_property
-    def functions(self) -> list[Function]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+    def defined(self) -> list[Function | ast.ClassDef]:
+        """Functions and classes. Only a statement can hold one, and statements are few beside expressions."""
+        found: list[Function | ast.ClassDef] = []
+        left: list[ast.AST] = [self.tree]
+        while left:
+            node = left.pop()
+            if isinstance(node, Function | ast.ClassDef):
+                found.append(node)
+            left += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, HOLDS)]
+        return found
 
-    @cached_property
+    @property
+    def functions(self) -> list[Function]:
+        return [node for node in self.defined if isinstance(node, Function)]
+
+    @property
     def classes(self) -> list[ast.ClassDef]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+        return [node for node in self.defined if isinstance(node, ast.ClassDef)]
 
     def constants(self) -> Iterator[str]:
         """Names that are assigned at the top of the module."""

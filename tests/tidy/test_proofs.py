@@ -16,6 +16,7 @@ def marked() -> set[tuple[str, str]]:
     return {
         (module.name, function.name)
         for module in modules("tests")
+        if "mark.proof" in module.text
         for function in module.functions
         if not module.name.startswith(FOLDER) and _is_proof(function)
     }

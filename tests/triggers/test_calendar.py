@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.clock import DAY, SECOND, Instant, to_instant
@@ -15,6 +15,7 @@ from horarium.triggers import Cron, cron
 from horarium.triggers.calendar import CronSet, Daily, Span
 from horarium.triggers.compose import AnyOf, Except
 from horarium.triggers.exclusions import DailyWindow, Exclusion, TriggerTimes
+from tests.searching import tries
 
 EXPRESSIONS = (
     "* * * * *", "*/7 * * * *", "0-58 1-3 * * *", "30 2 * * *", "15,45 1,2,3 * * *", "0 * * * *", "30 2 * * 0",
@@ -51,7 +52,7 @@ def window(chance: random.Random, zone: str) -> DailyWindow:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@tries(80)
 @given(st.integers(0, 10**9), st.sampled_from(ZONES), st.integers(0, 1))
 def test_a_difference_is_what_is_left_one_by_one(seed: int, zone: str, change: int) -> None:
     chance = random.Random(seed)
@@ -65,7 +66,7 @@ def test_a_difference_is_what_is_left_one_by_one(seed: int, zone: str, change: i
     assert trigger.list_fires(after, until, 10**6) == one_by_one(included, excluded, after, until)
 
 
-@settings(max_examples=30, deadline=None)
+@tries(30)
 @given(st.integers(0, 10**9), st.sampled_from(ZONES))
 def test_a_union_is_what_its_members_are(seed: int, zone: str) -> None:
     chance = random.Random(seed)

@@ -150,6 +150,7 @@ def test_a_rule_of_which_nothing_is_left_is_refused(lines: str) -> None:
         rrule(START + lines)
 
 
+@pytest.mark.slow
 def test_a_rule_of_which_too_much_is_left_out_is_refused() -> None:
     """Nothing is left of it, but to see that would take a look at each minute up to the year 2200."""
     with pytest.raises(TooExpensive, match="leave out more than 100000 fire times in a row"):

@@ -127,6 +127,7 @@ def test_what_is_no_zone_is_refused(given: str) -> None:
         get_zone(given)
 
 
+@pytest.mark.slow
 def test_the_servers_own_zone_changes_nothing() -> None:
     code = (
         "from horarium.triggers.rrule import rrule; from datetime import *;"

@@ -117,11 +117,9 @@ def create_app(
     others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
-    beside = Own(
-        "/", route_handlers=[*_routes(unguarded, check), *Docs(document).handlers(home=pages is None), *others]
-    )
+    others += [*_routes(unguarded, check), *Docs(document).handlers(home=pages is None)]
     return Litestar(
-        [api, beside],
+        [api, Own("/", route_handlers=others)],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),

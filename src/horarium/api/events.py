@@ -16,24 +16,25 @@ EVENT_STREAM = "text/event-stream"
 AGAIN_MILLISECONDS = 2_000
 
 
-async def _lines(news: News) -> AsyncIterator[bytes]:
+async def _lines(news: News, *, paced: bool) -> AsyncIterator[bytes]:
     yield f"retry: {AGAIN_MILLISECONDS}\n\n".encode()
     async for kinds in news.listen():
         if kinds:
             data = msgspec.json.encode({"changed": sorted(kinds)})
             yield b"event: changed\ndata: " + data + b"\n\n"
+            if paced:
+                await news.rest()
         else:
             yield b": all is well\n\n"
 
 
-def event_stream(request: AnyRequest, news: News) -> ASGIResponse:
-    """The stream as an answer. Raises TooManyWaiters."""
+def event_stream(request: AnyRequest, news: News, *, paced: bool = False) -> ASGIResponse:
+    """The stream as an answer; `paced`: for pages, each of which looks again at all news. Raises TooManyWaiters."""
     if news.full:
         raise TooManyWaiters("too many listeners are connected; try again later")
     if request.method == "HEAD":
         return ASGIResponse(status_code=200, media_type=EVENT_STREAM)
-    stream = Stream(
-        _lines(news), media_type=EVENT_STREAM, headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-    )
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    stream = Stream(_lines(news, paced=paced), media_type=EVENT_STREAM, headers=headers)
     answer: ASGIResponse = stream.to_asgi_response(None, request)
     return answer

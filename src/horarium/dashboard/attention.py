@@ -129,10 +129,8 @@ async def last_runs_of(
 ) -> dict[str, tuple[Run, ...]]:
     """Of each of these jobs the newest runs whose time has come, newest first."""
     end = operations.clock.now() + 1 if until is None else until
-    pages = await asyncio.gather(
-        *(operations.store.list_runs(RunFilter(job=job, since=since, until=end), None, count) for job in jobs)
-    )
-    return {job: page.items for job, page in zip(jobs, pages, strict=True)}
+    found = await operations.store.last_runs(jobs, 0 if since is None else since, end, count) if jobs else {}
+    return {job: tuple(runs) for job, runs in found.items()}
 
 
 def _failing(name: str, runs: Sequence[Run], now: Instant) -> Trouble | None:

@@ -1,9 +1,11 @@
 """Which event loop a scheduler belongs to. What it waits on is bound to the loop on which it was opened, so a call from
-another one would wait for ever, or fail deep inside: it is refused at once, in a sentence."""
+another one would wait for ever, or fail deep inside: it is refused at once, in a sentence. So is a call from a forked
+child that goes on in the event loop of its parent."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 
 from horarium.errors import Conflict
 
@@ -15,14 +17,22 @@ class Home:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_on: asyncio.AbstractEventLoop | None = None
+        self._process = 0
 
     def check(self) -> None:
-        """Raises Conflict on another event loop than that on which it is open."""
+        """Raises Conflict on another event loop than that on which it is open, and in a fork of its process."""
+        if self.loop is not None and self._process != os.getpid():
+            raise Conflict(
+                f"this Scheduler was opened by process {self._process}, of which this one is a fork; its event loop "
+                "and connections are that one's; start other processes with subprocess or the spawn method of "
+                "multiprocessing, or end a forked one with os._exit and open nothing in it"
+            )
         _refuse_other(self.loop, "is open")
 
     def enter(self) -> None:
         """It was opened here."""
         self.loop = asyncio.get_running_loop()
+        self._process = os.getpid()
 
     def leave(self) -> None:
         """It was closed."""

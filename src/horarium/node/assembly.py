@@ -128,6 +128,10 @@ class Assembly:
         for performing in self._performing:
             performing.cancel_asked(run)
 
+    def _waits_here(self, run: Run) -> bool:
+        """Whether this process has claimed the run, and has not begun it."""
+        return any(performing.waiting.holds((run.id, run.token)) for performing in self._performing)
+
     def _node(self) -> Node:
         now = self._shared.clock.now()
         return Node(
@@ -159,7 +163,8 @@ class Assembly:
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
-            services.append(Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock))
+            rescuer = Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here)
+            services.append(rescuer)
             services += [Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)

@@ -79,7 +79,10 @@ def need_driver(scheme: str, drivers: Mapping[str, tuple[str, ...]], field: str)
 def make_backend(url: str, namespace: str = "default") -> Backend:
     """What a store's URL names; nothing is opened yet. Raises InvalidSetting."""
     local = SystemClock()
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidSetting(f"store: it is no URL ({error})", field="store") from None
     need_driver(scheme, STORE_DRIVERS, "store")
     match scheme:
         case "memory":

@@ -45,6 +45,13 @@ class Claiming:
         """Give back what was not begun."""
         await self._settling.release(claimed.runs, claimed.jobs, reason)
 
+    async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """These claims are lost, and were not begun. In an outage they stay as they are."""
+        try:
+            await self._settling.never_begun(claims, jobs)
+        except StoreUnavailable as error:
+            log.warning("%d runs that were not begun in time lose an attempt: %s", len(claims), error)
+
 
 def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:
     """Those that their jobs no longer want. A job that goes on wants all that wait in its queue."""

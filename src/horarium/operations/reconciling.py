@@ -19,10 +19,12 @@ from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.operations.following import Following
 from horarium.operations.signalling import announce
-from horarium.ports import BATCH_MAX, RunFilter, Signal, Store
+from horarium.ports import RunFilter, Signal, Store
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
 
+BATCH = 400
+"""Unfinished runs that are looked at, and written, in one go: a few milliseconds of this process."""
 ROUNDS_MAX = 50
 """How often one batch is read and written, where claims and changes meet it all the time."""
 SWEEP_PAGE = 500
@@ -86,7 +88,7 @@ class Reconciler:
         where = RunFilter(job=job.name, states=UNFINISHED, since=None if since == INSTANT_MIN else since)
         after: str | None = None
         while True:
-            page = await self._store.list_runs(where, after, BATCH_MAX)
+            page = await self._store.list_runs(where, after, BATCH)
             await self._look([run for run in page.items if run.job_id == job.id])
             if page.next_after is None:
                 return

@@ -28,6 +28,7 @@ from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
 from horarium.operations.settling import Settling, lease_lost
 from horarium.operations.signalling import announce_runs
+from horarium.operations.wrong_future import list_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
 from horarium.rules.settling import cancel, ends_overdue, retention_of
 
@@ -86,13 +87,13 @@ class RunOperations:
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         """Runs, newest fire time first; at most 200 a page. States are meant as they are shown."""
-        limit = min(limit, PAGE_MAX)
+        limit, now = min(limit, PAGE_MAX), self._clock.now()
         if len(where.states & WAITING) != 1 or not (where.queue or BUS_QUEUES).startswith(BUS_QUEUES):
-            return await self._store.list_runs(where, after, limit)
+            return await list_runs(self._store, where, after, limit, now)
         asked = replace(where, states=where.states | WAITING)
         found: list[Run] = []
         for _ in range(PAGES_SIFTED_MAX):
-            page = await self._store.list_runs(asked, after, limit)
+            page = await list_runs(self._store, asked, after, limit, now)
             found += (run for run in page.items if shown_state(run) in where.states)
             after = page.next_after
             if len(found) > limit:

@@ -21,6 +21,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, Signal, Store, queue_topic
 from horarium.rules.settling import settle, was_left_by
+from horarium.rules.unbegun import unbegun
 
 
 class Settlement(Struct, frozen=True):
@@ -89,6 +90,18 @@ class Settling:
         changes = [
             RunChange(settle(run, jobs.get(run.job_id or ""), outcome, now), run.token, run.state) for run in runs
         ]
+        await self.write(changes, jobs, now)
+
+    async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """These claims are lost, and their work was not begun: give their attempts back, as far as nothing has happened
+        since."""
+        now = self._clock.now()
+        stored = await self._store.get_runs([run.id for run in claims])
+        changes = []
+        for claim, run in zip(claims, stored, strict=True):
+            after = None if run is None else unbegun(run, claim.token, jobs.get(run.job_id or ""), now)
+            if run is not None and after is not None:
+                changes.append(RunChange(after, run.token, run.state))
         await self.write(changes, jobs, now)
 
     async def settle_one(self, settlement: Settlement) -> Run:

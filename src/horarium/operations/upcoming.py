@@ -40,13 +40,16 @@ class Upcoming(Struct, frozen=True):
     crowded: tuple[str, ...] = ()
 
 
-async def upcoming(store: Store, since: Instant, until: Instant, limit: int, per_job: int | None = None) -> Upcoming:
+async def upcoming(
+    store: Store, since: Instant, until: Instant, limit: int, per_job: int | None = None, jobs_max: int = UPCOMING_MAX
+) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
-    beyond them. `per_job`: jobs with more fire times than this are named, not listed. Rules that take too long to
-    evaluate are left out."""
+    beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
+    looked at. Rules that take too long to evaluate are left out."""
     limit = min(limit, UPCOMING_MAX)
+    jobs_max = min(jobs_max, limit)
     planned = await _planned(store, since, until, limit + 1)
-    jobs, _ = await store.due_jobs(until - 1, limit + 1)
+    jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
     slices = Slices()
     found: list[Ahead] = list(planned)
     crowded: list[str] = []
@@ -62,7 +65,7 @@ async def upcoming(store: Store, since: Instant, until: Instant, limit: int, per
         found += fires
         enough = heapq.nsmallest(limit + 1, found)
     ordered = sorted({one for one in found if one.job not in crowded})
-    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or len(jobs) > limit, tuple(crowded))
+    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or len(jobs) > jobs_max, tuple(crowded))
 
 
 async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Ahead]:

@@ -93,7 +93,7 @@ class ClockSteps:
         after: str | None = None
         for _ in range(PAGES_MAX):
             page = await self._store.list_runs(where, after, PAGE_MAX)
-            # What was asked for by hand and skipped was so whatever the clock said, and its asker has the answer.
+            # What was asked for by hand and skipped was so by any clock, and its asker has the answer.
             rows = [row for row in page.items if row.job_id == job.id and row.cause in PLANNED_CAUSES]
             if rows:
                 changes = [RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows]

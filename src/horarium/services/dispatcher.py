@@ -138,6 +138,7 @@ class Dispatcher(Service):
         pulses = await self._leases.ask([ready.run for ready in due])
         answered_at = self._clock.now()
         stepped = answered_at < asked_at or self._watch.peek(answered_at) > 0
+        lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
             if pulse is None and stepped:
                 continue  # the next step puts its lease forward, if it must, and asks again
@@ -145,11 +146,15 @@ class Dispatcher(Service):
                 continue
             if pulse is None:
                 self._telemetry.lease_lost()
+                lost.append(ready)
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:
                 waiting.add(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
         self._performing.begin()
+        if lost:
+            jobs = {job.id: job for _, job in lost if job is not None}
+            await self._claiming.never_begun([run for run, _ in lost], jobs)
 
     # ---- stopping
 

@@ -58,7 +58,7 @@ class Leases:
 
     async def revive(self, claims: Mapping[str, int]) -> bool:
         """After a step forward these leases (tokens by id) may have ended by this clock only: those of claims that
-        still hold go on as they would have without it. Whether there were any."""
+        still hold go on as they would have without it. Whether there are any that last, by us or by another."""
         now = self._clock.now()
         self.watch.look(now)
         if self.watch.stood_for(GRACE_SECONDS):
@@ -66,7 +66,9 @@ class Leases:
         runs = [run for run in await self._store.get_runs(list(claims)) if run is not None]
         held = [run for run in runs if run.token == claims[run.id]]
         changes = revived(self.watch, held, now)
-        return bool(changes) and any(await self._store.settle_runs(changes, now))
+        if changes:
+            await self._store.settle_runs(changes, now)  # unless another service was quicker to do the same
+        return bool(changes) or any(run.state in CLAIMED and (run.lease_expires_at or 0) > now for run in held)
 
     async def write(self, runs: Sequence[Run], now: Instant) -> None:
         """Have the store know the leases of these claimed runs, as far as they still are ours."""

@@ -21,6 +21,9 @@ COUNTED_EVERY = 3
 SILENCE_SECONDS = 15.0
 """After this long without news a listener hears that all is well with the line."""
 LISTENERS_MAX = 1_000
+PAGE_SECONDS = 0.15
+"""What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
+open cost about the same, however many they are."""
 
 Kinds = frozenset[str]
 QUIET: Kinds = frozenset()
@@ -36,7 +39,16 @@ class News:
         self._listeners: dict[asyncio.Event, set[str]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._jobs_changed = False
-        self._closed = False
+        self._ended = asyncio.Event()
+
+    @property
+    def _closed(self) -> bool:
+        return self._ended.is_set()
+
+    async def rest(self) -> None:
+        """Return when a listener that looks again at all news should hear of the next, or all are let go."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), len(self._listeners) * PAGE_SECONDS)
 
     @property
     def full(self) -> bool:
@@ -63,7 +75,7 @@ class News:
 
     def close(self) -> None:
         """Let every listener go."""
-        self._closed = True
+        self._ended.set()
         for waking in self._listeners:
             waking.set()
 

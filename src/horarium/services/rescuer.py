@@ -5,6 +5,7 @@ and lease as they were read, so a run is rescued once, and never one whose worke
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.settling import longest_lease, rescue
+from horarium.rules.unbegun import unbegun
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import GRACE_SECONDS, revived
 from horarium.services.quiet import QuietLog
@@ -24,13 +26,19 @@ log = logging.getLogger("horarium")
 
 
 class Rescuer(Service):
-    """Ends leases that expired."""
+    """Ends leases that expired. `waits_here`: whether this process holds the claim of a run, and has not begun it."""
 
     name = "rescuer"
     topics: tuple[Topic, ...] = ()
 
     def __init__(
-        self, store: Store, settling: Settling, reconciler: Reconciler, telemetry: Telemetry, clock: Clock
+        self,
+        store: Store,
+        settling: Settling,
+        reconciler: Reconciler,
+        telemetry: Telemetry,
+        clock: Clock,
+        waits_here: Callable[[Run], bool] = lambda run: False,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -38,6 +46,7 @@ class Rescuer(Service):
         self._reconciler = reconciler
         self._telemetry = telemetry
         self._clock = clock
+        self._waits_here = waits_here
         self._watch = ClockWatch(clock)
         self._last: Instant | None = None
         self._log = QuietLog("runs rescued")
@@ -80,19 +89,24 @@ class Rescuer(Service):
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
         one renews it before that, so nothing is taken from it. Done at the start, and when this clock went back."""
         runs, _ = await self._store.overdue_runs(INSTANT_MAX, BATCH_MAX)
-        changes = [
-            RunChange(replace(run, lease_expires_at=end), run.token, run.state)
-            for run in runs
-            if run.lease_expires_at is not None and run.lease_expires_at > (end := longest_lease(run, now)) + MINUTE
-        ]
-        if changes:
-            log.warning("%d leases were given by a clock that was ahead", len(changes))
-            await self._store.settle_runs(changes, now)
+        too_long: dict[Instant, list[RunChange]] = {}
+        for run in runs:
+            end = longest_lease(run, now)
+            if run.lease_expires_at is not None and run.lease_expires_at > end + MINUTE:
+                shortened = RunChange(replace(run, lease_expires_at=end), run.token, run.state, held=True)
+                too_long.setdefault(end, []).append(shortened)
+        if too_long:
+            log.warning("%d leases were given by a clock that was ahead", sum(map(len, too_long.values())))
+        for end, changes in too_long.items():
+            # Held beyond that still: a lease that was renewed since it was read is left alone, and what came with it.
+            await self._store.settle_runs(changes, end + MINUTE)
 
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
     def _change(self, run: Run, jobs: dict[str, Job], now: Instant) -> RunChange:
-        after = rescue(run, jobs.get(run.job_id or ""), now)
+        job = jobs.get(run.job_id or "")
+        after = unbegun(run, run.token, job, now) if run.state in CLAIMED and self._waits_here(run) else None
+        after = after or rescue(run, job, now)
         return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)

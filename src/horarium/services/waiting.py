@@ -52,6 +52,10 @@ class Waiting:
         yield from self.line
         yield from self._held.values()
 
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim is here."""
+        return claim in self._held or any(ready.claim == claim for ready in self.line)
+
     @property
     def ready(self) -> int:
         """How many can begin at once."""

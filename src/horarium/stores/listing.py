@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from horarium.clock import Instant
-from horarium.model import uuid7
+from horarium.model import Run, uuid7
 from horarium.ports import RunFilter
 
 SCAN_MAX = 4_000
@@ -67,6 +67,20 @@ def id_bounds(where: RunFilter, after: str | None) -> tuple[str | None, str | No
     if beyond is None or after is None:
         return lowest, beyond if after is None else after
     return lowest, min(beyond, after)
+
+
+def newest_of(jobs: Sequence[str], runs: Iterable[Run], limit: int) -> dict[str, list[Run]]:
+    """Of each job the newest of these runs."""
+    answer: dict[str, list[Run]] = {job: [] for job in jobs}
+    for run in sorted(runs, key=_id_of, reverse=True):
+        of_job = answer.get(run.job or "")
+        if of_job is not None and len(of_job) < limit:
+            of_job.append(run)
+    return answer
+
+
+def _id_of(run: Run) -> str:
+    return run.id
 
 
 def lowest_id(millis: int) -> str:

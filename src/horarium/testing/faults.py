@@ -133,6 +133,9 @@ class FaultyStore:
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         return await self._through(self.store.list_runs, where, after, limit)
 
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        return await self._through(self.store.last_runs, jobs, since, until, limit)
+
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         return await self._through(self.store.claim_runs, queues, limit, worker, now, until)
 

@@ -19,8 +19,10 @@ from horarium.operations.facade import Operations
 from horarium.operations.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 
-PAST_MAX = 1_000
-JOBS_MAX = 200
+PAST_MAX = 600
+JOBS_MAX = 120
+RUNS_MAX = 2_400
+SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8
@@ -121,7 +123,7 @@ class Calendar:
             store = self._operations.store
             begin = max(since, visit.now + 1)
             hours = (until - begin) // HOUR
-            ahead = await upcoming(store, begin, until, UPCOMING_MAX, max(hours * OFTEN // 24, 2))
+            ahead = await upcoming(store, begin, until, UPCOMING_MAX, max(hours * OFTEN // 24, 2), JOBS_MAX)
             often |= set(ahead.crowded)
             cut = cut or ahead.truncated
             drawn = [fire for fire in drawn if fire.job not in often]
@@ -138,9 +140,10 @@ class Calendar:
         often: list[str] = []
         if cut:
             seldom, often, cut = await self._by_how_often(now)
-            each = min(OFTEN * days, PAGE_MAX)
+            each = min(OFTEN * days, PAGE_MAX, max(RUNS_MAX // max(len(seldom), 1), 1))
             found = await last_runs_of(self._operations, seldom, each, since, until)
             runs = [run for of_job in found.values() for run in of_job]
+            cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in found.values()))
         counts = Counter(run.job for run in runs)
         often += [job for job, count in counts.items() if job is not None and count >= OFTEN * days]
         fires = [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in runs if run.job]
@@ -165,6 +168,8 @@ class Calendar:
         paused = await store.list_jobs(JobFilter(enabled=False), None, JOBS_MAX // 4)
         often = []
         for job in jobs:
+            if job.next_fire_at is None or job.next_fire_at - now > SOON:
+                continue
             fires = ahead_of(job, now, OFTEN)
             if len(fires) == OFTEN and fires[-1] - now <= DAY:
                 often.append(job.name)

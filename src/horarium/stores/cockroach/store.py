@@ -2,34 +2,40 @@
 
 What adds jobs or runs is one transaction, since nothing in the server does it in one statement. A claim first looks,
 in a transaction apart, so that what it saw can't become a conflict; then it takes runs from locked rows. The look
-overtakes writers: here a reader waits for a transaction that has written what it reads, and such a one may be a
-caller's own (`add_runs_in`), open for as long as the caller likes.
+overtakes writers, as lists do: here a reader waits for a transaction that has written what it reads, and such a one may
+be a caller's own (`add_runs_in`), open for as long as the caller likes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest
 from horarium.model import Run
-from horarium.ports import NOTHING_ALONG, Along, Claimed, Placeholders
+from horarium.model.records import Record, RecordFilter
+from horarium.ports import NOTHING_ALONG, Along, Claimed, Page, Placeholders, RunFilter
 from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, migrate
 from horarium.stores.cockroach.session import CockroachSession
 from horarium.stores.migrations import known_migrations
-from horarium.stores.postgres import claim, runs
+from horarium.stores.postgres import claim, listing, records, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location, teach_arrays
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import PostgresStore
 
+T = TypeVar("T")
+
 
 class CockroachStore(PostgresStore):
     """A store in a CockroachDB, version 22.2 or newer. For its methods see `ports.Store`; for the forms of `url`,
     `connect.parse_cockroach_url`."""
+
+    _overtakes = False
+    """Whether looks are made with high priority."""
 
     @staticmethod
     def _parse_url(url: str) -> Location:
@@ -47,6 +53,9 @@ class CockroachStore(PostgresStore):
 
     async def _find_namespace(self, connection: Connection) -> int:
         number = await super()._find_namespace(connection)
+        rows = await connection.fetch("SELECT version()")
+        # A PostgreSQL that is used in its place, as in tests, knows no priorities, and its readers do not wait.
+        self._overtakes = "CockroachDB" in rows[0][0]
         await self._session(connection).change("intern_gates", number)
         return number
 
@@ -87,14 +96,24 @@ class CockroachStore(PostgresStore):
         return Claimed(taken.runs, taken.jobs, min((level[3] for level in later), default=None))
 
     async def _levels_after(self, queues: Sequence[str], instant: Instant) -> list[Level]:
-        """What waits, without what others have begun to add in transactions that are open."""
+        return await self._overtaking(lambda session: claim.levels_after(session, queues, instant))
 
-        async def work(session: Session) -> list[Level]:
-            assert isinstance(session, CockroachSession)
-            await session.overtake()
-            return await claim.levels_after(session, queues, instant)
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        return await self._overtaking(lambda session: listing.list_runs(session, where, after, limit))
 
-        return await self._call(work, transaction=True)
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        return await self._overtaking(lambda session: records.list_records(session, where, after, limit))
+
+    async def _overtaking(self, look: Callable[[Session], Awaitable[T]]) -> T:
+        """What there is, without what others have begun to add in transactions that are open."""
+
+        async def work(session: Session) -> T:
+            if self._overtakes:
+                assert isinstance(session, CockroachSession)
+                await session.overtake()
+            return await look(session)
+
+        return await self._call(work, transaction=self._overtakes)
 
     async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not due:

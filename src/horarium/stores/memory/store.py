@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ from horarium.ports import (
     lease_end,
 )
 from horarium.stores.counting import counted
-from horarium.stores.listing import ahead_after, ahead_cursor
+from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds
 from horarium.stores.memory.indexes import Timed
 from horarium.stores.memory.ordered import Ordered
 from horarium.stores.memory.space import Space
@@ -161,6 +161,15 @@ class MemoryStore:
         found = list(islice((run for run in runs if _run_matches(run, where)), limit + 1))
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+        answer = {}
+        for job in jobs:
+            named = self._space.identities.of_name.get(job, Ordered[str]()).descending(below)
+            found = islice(takewhile(lambda run_id: lowest is None or run_id >= lowest, named), limit)
+            answer[job] = [self._space.runs[run_id] for run_id in found]
+        return answer
 
     def _ids_descending(self, where: RunFilter, after: str | None) -> Iterator[str]:
         if where.job is not None:

@@ -168,11 +168,13 @@ class Decision:
 
     def _admits(self, candidate: Document) -> bool:
         key = candidate.get("concurrency_key")
-        if _is_in_order(candidate):
-            job_id = candidate["job_id"]
-            if job_id in self._jobs or self._turns[job_id] != candidate["_id"]:
-                return False
+        if _is_in_order(candidate) and not self._has_turn(candidate):
+            return False
         return key is None or self._held[key] < candidate["concurrency_max"]
+
+    def _has_turn(self, candidate: Document) -> bool:
+        job_id = candidate["job_id"]
+        return job_id not in self._jobs and self._turns[job_id] == candidate["_id"]
 
     def _take(self, candidate: Document) -> None:
         if candidate.get("concurrency_key") is not None:

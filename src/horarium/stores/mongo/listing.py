@@ -6,8 +6,12 @@ is sent: a walk is a value, so that its plan can be looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
+from horarium.clock import Instant
+from horarium.model import UNFINISHED as UNFINISHED_STATES
 from horarium.model import State
 from horarium.ports import RunFilter
 from horarium.stores.encoding import STATE_NUMBERS
@@ -16,6 +20,7 @@ from horarium.stores.mongo.indexes import RUNS, UNFINISHED
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session
 
 COMPLETED = STATE_NUMBERS[State.COMPLETED]
+ANY_UNFINISHED = -1
 
 
 class RunWalk(Struct, frozen=True):
@@ -44,7 +49,24 @@ def list_runs(session: Session, where: RunFilter, after: str | None) -> list[Run
     states: list[int | None] = [None]
     if 0 < len(where.states) < len(STATE_NUMBERS):
         states = [STATE_NUMBERS[state] for state in where.states]
+        if where.job is not None and where.states >= UNFINISHED_STATES:
+            # One index has all of these, and nothing else.
+            states = [ANY_UNFINISHED, *(number for number in states if number is not None and number >= COMPLETED)]
     return [_walk(session, where, after, state) for state in states]
+
+
+def last_runs(session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> Grouping:
+    """The newest runs of each of these jobs (there is one at least): a walk for each, put together by the server."""
+    lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+    assert lowest is not None
+    assert below is not None
+    ids = {"$gte": session.key(lowest), "$lt": session.key(below)}
+    parts: list[Pipeline] = [
+        [{"$match": {"n": session.namespace, "job": job, "_id": ids}}, {"$sort": {"_id": -1}}, {"$limit": limit}]
+        for job in jobs
+    ]
+    rest: Pipeline = [{"$unionWith": {"coll": RUNS, "pipeline": part}} for part in parts[1:]]
+    return Grouping(RUNS, "runs_of_name", [*parts[0], *rest])
 
 
 def _walk(session: Session, where: RunFilter, after: str | None, state: int | None) -> RunWalk:
@@ -83,6 +105,7 @@ INDEXED: dict[str, tuple[str, ...]] = {
 def _matches(where: RunFilter, state: int | None) -> Document:
     fire_at = {"$gte": where.since, "$lt": where.until}
     bounds = {operator: instant for operator, instant in fire_at.items() if instant is not None}
+    state = None if state == ANY_UNFINISHED else state
     asked = {"job": where.job, "queue": where.queue, "state": state, "fire_at": bounds or None}
     return {name: value for name, value in asked.items() if value is not None}
 

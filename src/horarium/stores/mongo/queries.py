@@ -29,6 +29,8 @@ CANDIDATE: Document = {
     "concurrency_max": True,
 }
 CANDIDATE_BEHIND: Document = {**CANDIDATE, "queue": True, "gate": True, "start_by": True}
+STATEMENT_MAX = 128
+"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
 MARKS_MAX = 100
 """How many marks one filter knows: the server compares each document with all of them."""
 

@@ -18,7 +18,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
 from horarium.ports import Along, Beat, Page, Pulse, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, comes_alone
-from horarium.stores.listing import SCAN_MAX, Walk, joined
+from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
 from horarium.stores.mongo.rows import change_operators, changing_fields, load_runs, run_document
@@ -26,8 +26,6 @@ from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import Contended, Document, Session
 
 CANCELLING = 2
-STATEMENT_MAX = 128
-"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
 
 Statement = tuple[Document, Document | list[Document]]
 """What must be so, and what to do then."""
@@ -93,6 +91,15 @@ async def list_runs(session: Session, where: RunFilter, after: str | None, limit
     walks = [await _walked(session, walk, limit) for walk in listing.list_runs(session, where, after)]
     documents, below = joined(walks, limit)
     return Page(tuple(load_runs(session, documents)), None if below is None else below[len(session.prefix) :])
+
+
+async def last_runs(
+    session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int
+) -> dict[str, list[Run]]:
+    if limit <= 0:
+        return {job: [] for job in jobs}
+    documents = await session.group(listing.last_runs(session, list(dict.fromkeys(jobs)), since, until, limit))
+    return newest_of(jobs, load_runs(session, documents), limit)
 
 
 async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
@@ -187,8 +194,8 @@ async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Inst
         alike.setdefault((change.token, change.state, change.held), []).append(key)
     statements: list[Statement] = []
     for (token, state, held), keys in alike.items():
-        for start in range(0, len(keys), STATEMENT_MAX):
-            some = keys[start : start + STATEMENT_MAX]
+        for start in range(0, len(keys), queries.STATEMENT_MAX):
+            some = keys[start : start + queries.STATEMENT_MAX]
             fields = [changing_fields(batch[key].run) for key in some]
             guard = token, STATE_NUMBERS[state], held, now
             statements.append((queries.changeable(some, *guard), queries.settle_runs(some, fields, mark)))

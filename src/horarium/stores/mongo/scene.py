@@ -14,9 +14,9 @@ from horarium.clock import Instant
 from horarium.model import Run, RunChange, State
 from horarium.model.records import Record
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import delete_many, new_mark, replace_one
+from horarium.stores.mongo.connect import delete_many, new_mark, replace_one, update_many
 from horarium.stores.mongo.records import add_records
-from horarium.stores.mongo.rows import CHANGING, load_runs, run_document
+from horarium.stores.mongo.rows import CHANGING, changing_fields, load_runs, run_document
 from horarium.stores.mongo.session import Session
 
 
@@ -40,9 +40,16 @@ async def write_scene(session: Session, scene: Scene, within: Any) -> None:
     """What goes, what stays, what comes; and the records."""
     gone, kept, new = scene.outcome()
     mark = new_mark()
+    kept.sort(key=_id_of)
     writes = [
-        replace_one({"_id": session.key(run.id)}, run_document(session, run, mark)) for run in sorted(kept, key=_id_of)
+        replace_one({"_id": session.key(run.id)}, run_document(session, run, mark)) for run in kept if scene.is_new(run)
     ]
+    changed = [run for run in kept if not scene.is_new(run)]
+    for start in range(0, len(changed), queries.STATEMENT_MAX):
+        some = changed[start : start + queries.STATEMENT_MAX]
+        keys = session.keys(run.id for run in some)
+        change = queries.settle_runs(keys, [changing_fields(run) for run in some], mark)
+        writes.append(update_many({"_id": {"$in": keys}}, change))
     if gone:
         writes.insert(0, delete_many({"_id": {"$in": session.keys(gone)}}))
     if writes:
@@ -99,6 +106,11 @@ class Scene:
         if run.job_id is not None:
             self.fires[run.job_id, run.fire_at] = run.id
         return True
+
+    def is_new(self, run: Run) -> bool:
+        """Whether more of it is new than a change may write."""
+        before = self._before[run.id]
+        return replace(before, **{name: getattr(run, name) for name in CHANGING}) != run
 
     def outcome(self) -> tuple[list[str], list[Run], list[Run]]:
         """The ids of deleted runs, the changed runs, and the new ones."""

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.ports import BATCH_MAX
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, end_abandoned, is_transient
@@ -79,6 +80,7 @@ class Session:
             name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES, RECORDS)
         }
         self._gate = asyncio.Lock()
+        self.job_counts: tuple[Instant, int, int] | None = None
 
     def key(self, text: str) -> str:
         """The `_id` of what is called so in this namespace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horarium.clock import DAY, Instant
+from horarium.clock import DAY, SECOND, Instant
 from horarium.model import Node
 from horarium.ports import QueueStats, Stats
 from horarium.stores.counting import counted
@@ -15,18 +15,32 @@ from horarium.stores.mongo.session import Document, Session
 
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
+MANY_JOBS = 50_000
+"""The server counts by reading an index. More jobs than this are counted again after a while only."""
+COUNTED_AGAIN = 60 * SECOND
 
 
 async def count(session: Session, now: Instant) -> Stats:
     async with session.at_one_instant() as instant:
-        jobs = await session.group(queries.count_jobs(session, enabled=False), within=instant)
-        enabled = await session.group(queries.count_jobs(session, enabled=True), within=instant)
+        jobs, enabled = await _jobs(session, now, instant)
         ready = await session.group(queries.count_ready(session, now), within=instant)
         claimed = await session.group(queries.count_claimed(session), within=instant)
     waiting = {document["_id"]: document for document in ready}
     running = {document["_id"]: int(document["running"]) for document in claimed}
     queues = (_stats(queue, waiting.get(queue, {}), running.get(queue, 0)) for queue in waiting.keys() | running.keys())
-    return counted(_count(jobs), _count(enabled), queues)
+    return counted(jobs, enabled, queues)
+
+
+async def _jobs(session: Session, now: Instant, instant: Any) -> tuple[int, int]:
+    """How many jobs there are, and how many are enabled."""
+    if session.job_counts is not None:
+        at, jobs, enabled = session.job_counts
+        if jobs > MANY_JOBS and at <= now < at + COUNTED_AGAIN:
+            return jobs, enabled
+    jobs = _count(await session.group(queries.count_jobs(session, enabled=False), within=instant))
+    enabled = _count(await session.group(queries.count_jobs(session, enabled=True), within=instant))
+    session.job_counts = now, jobs, enabled
+    return jobs, enabled
 
 
 def _count(documents: list[Document]) -> int:

@@ -136,6 +136,9 @@ class MongoStore:
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         return await self._call(runs.list_runs(self._open(), where, after, limit))
 
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        return await self._call(runs.last_runs(self._open(), jobs, since, until, limit)) if jobs else {}
+
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until))
 

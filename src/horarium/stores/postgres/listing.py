@@ -17,7 +17,7 @@ from horarium.clock import Instant
 from horarium.model import CLAIMED, UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after
+from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after, newest_of
 from horarium.stores.postgres.rows import is_storable, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -46,6 +46,19 @@ async def list_runs(session: Session, where: RunFilter, after: str | None, limit
     return Page(tuple(await load(session, rows)), None if below is None else decode_id(below))
 
 
+async def last_runs(
+    session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int
+) -> dict[str, list[Run]]:
+    lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+    assert lowest is not None
+    assert below is not None
+    first, beyond = since - since % MILLISECOND, (max(until - 1, 0) // MILLISECOND + 1) * MILLISECOND
+    named = storable(list(dict.fromkeys(jobs)))
+    bounds = encode_id(below), encode_id(lowest), first, beyond, limit
+    rows = await session.rows("last_runs", session.namespace_id, named, *bounds) if named else []
+    return newest_of(jobs, await load(session, rows), limit)
+
+
 class _Listing:
     """One list: what its statements are given, and which ones it takes."""
 
@@ -62,7 +75,10 @@ class _Listing:
                 yield await self._unfinished(scope, None)
                 yield await self._walk(f"list_finished_runs{scope.ending}", scope.number, None)
                 continue
-            for state in states:
+            together = states >= UNFINISHED
+            if together:
+                yield await self._unfinished(scope, None)
+            for state in states - UNFINISHED if together else states:
                 yield await self._walk_of_state(scope, state)
 
     async def _scopes(self) -> list[_Scope]:

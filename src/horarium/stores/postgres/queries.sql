@@ -381,10 +381,27 @@ SELECT * FROM (
     FROM (
         SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
         WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
         ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at
-WHERE matches OR place = $4::int8;
+WHERE matches OR place = $4::int8 ORDER BY place = $4::int8 DESC, id DESC LIMIT $5::int8 + 1;
+
+-- name: last_runs
+-- Of each job the newest runs: ids below $3 and not below $4; those that are unfinished by fire time, in [$5, $6).
+SELECT runs.* FROM horarium.owners CROSS JOIN LATERAL (
+    SELECT runs.* FROM horarium.runs
+    WHERE runs.owner_id = owners.num AND runs.fire_at >= $5::int8 AND runs.fire_at < $6::int8
+    ORDER BY runs.fire_at DESC LIMIT $7::int8
+) AS runs
+WHERE owners.namespace_id = $1::int4 AND owners.name = ANY ($2::text[])
+UNION ALL
+SELECT finished.* FROM horarium.owners CROSS JOIN LATERAL (
+    SELECT finished.* FROM horarium.finished
+    WHERE finished.owner_id = owners.num AND finished.id < $3::bytea AND finished.id >= $4::bytea
+    ORDER BY finished.id DESC LIMIT $7::int8
+) AS finished
+WHERE owners.namespace_id = $1::int4 AND owners.name = ANY ($2::text[]);
 
 -- name: owners_named
 SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::text;

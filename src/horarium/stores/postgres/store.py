@@ -170,6 +170,9 @@ class PostgresStore:
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         return await self._call(lambda session: listing.list_runs(session, where, after, limit))
 
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        return await self._call(lambda session: listing.last_runs(session, jobs, since, until, limit))
+
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:
             return Claimed()

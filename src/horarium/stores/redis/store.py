@@ -36,7 +36,7 @@ from horarium.ports import (
 )
 from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, comes_alone, record_bounds
-from horarium.stores.listing import id_bounds
+from horarium.stores.listing import id_bounds, newest_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.rows import (
     Arguments,
@@ -259,6 +259,14 @@ class RedisStore:
         if len(found) > limit > 0:
             return Page(tuple(found[:limit]), found[limit - 1].id)
         return Page(tuple(found[:limit]), frontier.decode() or None if limit > 0 else None)
+
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+        found: list[Run] = []
+        for part in _parts(list(dict.fromkeys(jobs)), JOBS_OF_RUNS):
+            ids, loaded = await self._read("last_runs", pack((f"({below}", f"[{lowest}", limit)), *part)
+            found += found_runs(ids, loaded)
+        return newest_of(jobs, found, limit)
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         if not queues:

@@ -7,7 +7,7 @@ the namespace, the queue or the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after
+from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after, newest_of
 from horarium.stores.sqlite.rows import load_runs
 from horarium.stores.sqlite.session import Session
 
@@ -42,6 +42,20 @@ def list_runs(session: Session, where: RunFilter, after: str | None, limit: int)
     return Page(tuple(load_runs(session, numbers)), None if below is None else decode_id(below))
 
 
+def last_runs(
+    session: Session, jobs: Sequence[str], since: Instant, until: Instant, limit: int
+) -> dict[str, list[Run]]:
+    lowest, below = id_bounds(RunFilter(since=since, until=until), None)
+    assert lowest is not None
+    assert below is not None
+    bounds = encode_id(below), encode_id(lowest), limit
+    numbers: list[int] = []
+    for job in dict.fromkeys(jobs):
+        for owner in session.array("owners_named", session.namespace_id, job):
+            numbers += session.array("last_runs_of_owner", owner, *bounds)
+    return newest_of(jobs, load_runs(session, numbers), limit)
+
+
 class _Listing:
     """One list: what its statements are given, and which ones it takes."""
 
@@ -56,7 +70,7 @@ class _Listing:
             if len(self._where.states) in (0, len(State)):
                 yield self._walk(f"list_runs{scope.ending}", scope.number, None)
             else:
-                yield from (self._walk_of_state(scope, state) for state in self._where.states)
+                yield from self._walks_of_states(scope, self._where.states)
 
     def _scopes(self) -> list[_Scope]:
         session = self._session
@@ -66,6 +80,12 @@ class _Listing:
         if self._queue_id is not None:
             return [_Scope("_of_queue", self._queue_id)]
         return [_Scope("", session.namespace_id)]
+
+    def _walks_of_states(self, scope: _Scope, states: Set[State]) -> Iterator[Walk[bytes]]:
+        if scope.ending == "_of_owner" and states >= UNFINISHED:
+            yield self._walk_by_fire(scope.number, None)
+            states = states - UNFINISHED
+        yield from (self._walk_of_state(scope, state) for state in states)
 
     def _walk_of_state(self, scope: _Scope, state: State) -> Walk[bytes]:
         if state is State.COMPLETED:
@@ -82,7 +102,7 @@ class _Listing:
         ids = [(bytes.fromhex(digits), num) for digits, num in found]
         return Walk(ids, None if broken_off is None else bytes.fromhex(broken_off))
 
-    def _walk_by_fire(self, number: int, state: State) -> Walk[bytes]:
+    def _walk_by_fire(self, number: int, state: State | None) -> Walk[bytes]:
         values = *self._values(number, state), _last_fire_below(self._below)
         found, broken_off = self._session.array("list_unfinished_runs_of_owner", *values)
         frontier = None if broken_off is None else encode_id(lowest_id_after(broken_off))

@@ -303,6 +303,11 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
     )
 );
 
+-- name: last_runs_of_owner
+SELECT json_group_array(num) FROM (
+    SELECT num FROM runs WHERE owner_id = ?1 AND id < ?2 AND id >= ?3 ORDER BY id DESC LIMIT ?4
+);
+
 -- name: list_pending_runs
 SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
     SELECT hex(id) FROM runs INDEXED BY runs_pending
@@ -392,14 +397,16 @@ SELECT json_array(
     json((
         SELECT json_group_array(json_array(hex(id), num)) FROM (
             SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_unfinished
-            WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 ORDER BY fire_at DESC LIMIT ?4
+            WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
+            ORDER BY fire_at DESC LIMIT ?4
         )
-        WHERE id < ?2 AND id >= ?3 AND ?5 AND (?6 IS NULL OR queue_id = ?6) AND state = ?7
+        WHERE id < ?2 AND id >= ?3 AND ?5 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
             AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
     )),
     (
         SELECT fire_at FROM runs INDEXED BY runs_unfinished
-        WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
+        WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
+        ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
     )
 );
 

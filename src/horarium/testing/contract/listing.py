@@ -6,14 +6,19 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from horarium.clock import DAY, INSTANT_MAX, INSTANT_MIN
-from horarium.model import Job, Plan, Run, State, uuid7
+from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN, MINUTE, SECOND, Instant
+from horarium.model import Job, Plan, Run, State, run_id, uuid7
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, take
 from horarium.testing.contract.jobs import delete, named
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 
 PAGES_MAX = 100
+
+
+def a_fire(job: Job, fire_at: Instant, state: State) -> Run:
+    """A run of this job, of this fire time."""
+    return a_run(0, of=job, id=run_id(job.id, fire_at), fire_at=fire_at, state=state)
 
 
 class ListingContract(StoreUnderTest):
@@ -243,6 +248,40 @@ class ListingContract(StoreUnderTest):
         await store.add_runs(runs)
         where = RunFilter(job=job.name, states=frozenset({State.PENDING}))
         assert ids(await all_runs(store, where, 2)) == sorted(ids_, reverse=True)
+
+    # -- the newest of many jobs
+
+    async def test_the_newest_runs_of_many_jobs_come_at_once(self, store: Store) -> None:
+        jobs = [a_job(f"job-{number}") for number in range(3)]
+        await store.add_jobs(jobs)
+        runs = [a_fire(jobs[n % 2], NOW - n * MINUTE, [*State][n % len(State)]) for n in range(14)]
+        await store.add_runs([*runs, a_run(90)])
+        for limit in (1, 3, 50):
+            found = await store.last_runs([*named(*jobs), "none", "job-0"], INSTANT_MIN, NOW + 1, limit)
+            expected: dict[str, list[Run]] = {"job-2": [], "none": []}
+            for job in jobs[:2]:
+                of_job = [run for run in runs if run.job_id == job.id]
+                expected[job.name] = sorted(of_job, key=lambda run: run.id, reverse=True)[:limit]
+            assert found == expected
+        assert await store.last_runs([], INSTANT_MIN, NOW, 5) == {}
+
+    async def test_the_newest_runs_lie_within_the_fire_times_that_were_asked_for(self, store: Store) -> None:
+        job = a_job("bounded")
+        await store.add_jobs([job])
+        states = (State.PENDING, State.COMPLETED)
+        runs = [a_fire(job, NOW - n * SECOND, states[n % 2]) for n in range(8)]
+        await store.add_runs(runs)
+        found = await store.last_runs(["bounded"], NOW - 5 * SECOND, NOW - 2 * SECOND, 50)
+        assert ids(found["bounded"]) == ids(runs[3:6])
+        assert ids((await store.last_runs(["bounded"], NOW - 5 * SECOND, NOW, 2))["bounded"]) == ids(runs[1:3])
+
+    async def test_a_name_that_was_given_again_stands_for_all_its_jobs(self, store: Store) -> None:
+        first, second = a_job("again"), a_job("again", id=uuid7(NOW, b"the second"))
+        await delete(store, first)
+        await store.add_jobs([second])
+        await store.add_runs([a_fire(first, NOW - HOUR, State.COMPLETED), a_fire(second, NOW, State.PENDING)])
+        found = await store.last_runs(["again"], INSTANT_MIN, INSTANT_MAX, 5)
+        assert [run.job_id for run in found["again"]] == [second.id, first.id]
 
     # -- unfinished
 

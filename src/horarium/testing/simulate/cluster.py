@@ -183,7 +183,7 @@ class Cluster:
             step = 3_650 * DAY if now < start + DAY else -3_650 * DAY
         if now + step < start - DAY:
             return
-        self._trace.clock_stepped = True
+        self._trace.clock_stepped, self._trace.stepped_at = True, self._time.elapsed
         self._trace.clock_went_back |= step < 0
         if step < 0:
             self._chaos.goes_back(self._time.elapsed / SECOND, -step // SECOND)

@@ -106,7 +106,14 @@ class Books:
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
-        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
+        # When a node takes leases across a step, a sign of life that was on its way may be written over; the next counts.
+        if (
+            awaits_worker(new)
+            and not self.trace.has_just_stepped
+            and old.token == new.token
+            and old.state is State.RUNNING
+            and not awaits_worker(old)
+        ):
             self.trace.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.trace.fail(

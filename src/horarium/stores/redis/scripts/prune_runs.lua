@@ -16,4 +16,21 @@ for _, id in ipairs(orphans) do
     call('SREM', P .. 'jobs_orphaned', id)
   end
 end
+
+-- Queues in which nothing is left are forgotten, some at a time: lists and counts that look into each queue are spared them.
+local LOOKED, LOOKS = P .. 'queues_looked', 200
+local last = call('GET', LOOKED)
+local names = call('ZRANGEBYLEX', QUEUES, last and '(' .. last or '-', '+', 'LIMIT', 0, LOOKS)
+for _, queue in ipairs(names) do
+  local keys = {P .. 'claimed:' .. queue}
+  for _, priority in ipairs(call('ZRANGE', P .. 'levels:' .. queue, 0, -1)) do
+    keys[#keys + 1] = level_key('lane', priority, queue)
+    keys[#keys + 1] = level_key('gated', priority, queue)
+  end
+  if call('EXISTS', unpack(keys)) == 0 then
+    call('DEL', P .. 'levels:' .. queue)
+    call('ZREM', QUEUES, queue)
+  end
+end
+if #names == LOOKS then call('SET', LOOKED, names[LOOKS]) else call('DEL', LOOKED) end
 return #ids

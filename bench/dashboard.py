@@ -1,0 +1,226 @@
+"""The dashboard beside many jobs and a long history: how long its pages take, what they weigh, what open ones cost.
+
+    python -m bench.dashboard [--jobs 100000] [--runs 5000000] [--pages 200] [--store dashboard.db] [--browser]
+
+Fills a SQLite file (once: a file that is there is taken as it is), starts `horarium serve` on it, asks for each page
+30 times, and prints the time of the fastest 50 and 95 of 100, the CPU that the server spent on one, and its size as it
+is sent. Then as many pages are kept open as asked for, each with its stream of events, and each looks again whenever
+it is told to, while one job fires every second: what the server's process costs of a core. `--browser` adds the first
+paint in Chromium. On a machine that is busy only the CPU figures say something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from bench.lists import BATCH, COPY_SQLITE, SEED, SPACING
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
+from horarium.model import HttpTarget, Job, Run, State, uuid7
+from horarium.stores.sqlite import SqliteStore
+from horarium.stores.sqlite.connect import connect as connect_sqlite
+
+TIMES = 30
+OPEN_SECONDS = 30.0
+TEAMS = ("billing", "shop", "search", "platform", "data")
+WITH_RUNS = 200
+
+
+def a_job(number: int, now: Instant) -> Job:
+    """Fires within the next day, at a time of its own."""
+    fire = now + HOUR + number * 86_000 * SECOND // 100_000
+    return Job(
+        name=f"{TEAMS[number % 5]}-job-{number:06}",
+        id=uuid7(now, os.urandom(10)),
+        trigger={"type": "interval", "every_seconds": 86_400},
+        target=HttpTarget(url=f"http://127.0.0.1:9/{number}"),
+        labels={"team": TEAMS[number % 5]},
+        enabled=number % 50 != 0,
+        anchor_at=fire,
+        planned_until=now,
+        next_fire_at=fire if number % 50 else None,
+        created_at=now - DAY,
+        updated_at=now - DAY,
+    )
+
+
+def a_run(number: int, jobs: list[Job], now: Instant) -> Run:
+    """One of the history; the newest is a minute old."""
+    at = now - MINUTE - number * SPACING
+    job = jobs[number % len(jobs)]
+    state = State.FAILED if number % 997 == 0 else State.COMPLETED
+    return Run(
+        id=uuid7(at, os.urandom(10)), queue=job.queue, job=job.name, job_id=job.id, fire_at=at, due_at=at,
+        created_at=at, state=state, attempt=1, token=1, started_at=at + 5_000, finished_at=at + 400_000,
+        worker="node-1", error="ValueError: no price" if state is State.FAILED else None,
+    )  # fmt: skip
+
+
+async def fill(path: Path, jobs: int, runs: int) -> None:
+    """Jobs through the store; runs through it too, and then copied further and further back by the database."""
+    now = time.time_ns() // 1_000
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    made = [a_job(number, now) for number in range(jobs)]
+    for start in range(0, jobs, BATCH):
+        await store.add_jobs(made[start : start + BATCH])
+    seed = min(SEED, runs)
+    for start in range(0, seed, BATCH):
+        await store.add_runs([a_run(number, made[:WITH_RUNS], now) for number in range(start, start + BATCH)])
+    connection = connect_sqlite(store.location)
+    since = now - MINUTE - seed * SPACING + SPACING
+    for copy in range(1, runs // seed):
+        connection.execute(COPY_SQLITE, (copy * seed * SPACING, since))
+    connection.close()
+    await store.close()
+
+
+@contextmanager
+def server(path: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Its address and its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "horarium", "serve", "--port", str(port), "--store", f"sqlite:///{path}"]
+    process = subprocess.Popen([*command, "--log-level", "error"])
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{url}/readyz", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield url, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def cpu_of(process: psutil.Process) -> float:
+    spent = process.cpu_times()
+    return float(spent.user + spent.system)
+
+
+def ask(connection: http.client.HTTPConnection, path: str) -> tuple[bytes, int]:
+    """The page, and its size as it was sent."""
+    connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    sent = answer.read()
+    assert answer.status == 200, (path, answer.status)
+    return (gzip.decompress(sent) if answer.getheader("content-encoding") == "gzip" else sent), len(sent)
+
+
+def measure(url: str, process: psutil.Process) -> None:
+    """A line for each page."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
+    with urllib.request.urlopen(f"{url}/api/v1/runs?limit=1&state=failed", timeout=120) as answer:
+        run = answer.read().decode().partition('"id":"')[2][:36]
+    lists = ["/", "/?span=day", "/jobs", "/jobs?sort=next", "/jobs?q=shop-", "/jobs?show=paused"]
+    single = ["/jobs/billing-job-000005", "/runs", "/runs?state=failed", f"/runs/{run}"]
+    others = ["/queues", "/nodes", "/channels", "/audit", "/new-job"]
+    pages = [*lists, *single, "/calendar?span=day", "/calendar", "/calendar?span=month", *others]
+    print(f"{'page':<30}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}{'bytes':>9}")
+    for page in pages:
+        ask(connection, page)
+        took, before = [], cpu_of(process)
+        for _ in range(TIMES):
+            begun = time.perf_counter()
+            _, size = ask(connection, page)
+            took.append(1_000 * (time.perf_counter() - begun))
+        spent = 1_000 * (cpu_of(process) - before) / TIMES
+        took.sort()
+        shown = page if run not in page else "/runs/ID"
+        print(f"{shown:<30}{took[TIMES // 2]:>9.1f}{took[TIMES * 95 // 100]:>9.1f}{spent:>9.1f}{size:>9,}")
+
+
+class OpenPage(threading.Thread):
+    """A page that is open: it looks again whenever the stream says that something changed."""
+
+    def __init__(self, url: str, counts: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._host = url.removeprefix("http://")
+        self._counts = counts
+
+    def run(self) -> None:
+        stream = http.client.HTTPConnection(self._host, timeout=300)
+        stream.request("GET", "/events")
+        answer = stream.getresponse()
+        pages = http.client.HTTPConnection(self._host, timeout=300)
+        while line := answer.readline():
+            if line.startswith(b"event: changed"):
+                ask(pages, "/")
+                self._counts[0] += 1
+
+
+def keep_open(url: str, process: psutil.Process, pages: int) -> None:
+    """What they cost while one job fires every second, beside what the same costs without them."""
+    body = b'{"trigger":{"type":"interval","every_seconds":1},"target":{"type":"queue","queue":"seconds"}}'
+    headers = {"content-type": "application/json"}
+    put = urllib.request.Request(f"{url}/api/v1/jobs/every-second", body, headers, method="PUT")
+    urllib.request.urlopen(put, timeout=60).close()
+    counts = [0]
+    shares = []
+    for many in (0, pages):
+        for _ in range(many):
+            OpenPage(url, counts).start()
+        time.sleep(5.0)
+        counts[0], before, begun = 0, cpu_of(process), time.perf_counter()
+        time.sleep(OPEN_SECONDS)
+        shares.append((cpu_of(process) - before) / (time.perf_counter() - begun))
+    print(f"\n{pages} pages open: {100 * (shares[1] - shares[0]):.1f} % of a core more than the "
+          f"{100 * shares[0]:.1f} % without; {counts[0] / OPEN_SECONDS:.1f} looks a second")  # fmt: skip
+
+
+async def first_paint(url: str) -> None:
+    """In Chromium, with nothing kept from before."""
+    from tests.dashboard.browsing import WIDE, chromium
+
+    async with chromium() as browser:
+        for path in ("/", "/jobs", "/runs", "/calendar"):
+            context = await browser.new_context(base_url=url, viewport=WIDE)
+            page = await context.new_page()
+            await page.goto(path)
+            painted = await page.evaluate(
+                "new Promise((done) => new PerformanceObserver((list) => done(list.getEntries()[0].startTime))"
+                ".observe({ type: 'paint', buffered: true }))"
+            )
+            print(f"first paint of {path:<12}{painted:>8.0f} ms")
+            await context.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=5_000_000)
+    parser.add_argument("--pages", type=int, default=200)
+    parser.add_argument("--store", type=Path, default=Path("dashboard.db"))
+    parser.add_argument("--browser", action="store_true")
+    given = parser.parse_args()
+    if not given.store.exists():
+        begun = time.perf_counter()
+        asyncio.run(fill(given.store, given.jobs, given.runs))
+        print(f"{given.jobs:,} jobs and {given.runs:,} runs made in {time.perf_counter() - begun:.0f} s\n")
+    with server(given.store) as (url, process):
+        measure(url, process)
+        if given.browser:
+            asyncio.run(first_paint(url))
+        keep_open(url, process, given.pages)
+
+
+if __name__ == "__main__":
+    main()

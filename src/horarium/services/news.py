@@ -82,6 +82,7 @@ class News:
     async def _watch(self) -> None:
         stop = self._signal.subscribe(JOBS, self._note_jobs)
         seen, counts, looks = self._seen(), await self._counts(None), 0
+        again: set[str] = set()
         try:
             while self._listeners and not self._closed:
                 await asyncio.sleep(LOOK_SECONDS)
@@ -97,7 +98,9 @@ class News:
                     before, counts = counts, await self._counts(counts)
                     if counts != before:
                         changed |= {"jobs", "runs"}
-                self._tell(changed)
+                self._tell(changed | again)
+                # What a page shows may have been read for another one, up to a look before: so it is told twice.
+                again = changed
         finally:
             stop()
             self._watching = None

@@ -134,8 +134,7 @@ class Performing:
                 self._opening = True
                 loop.call_soon(self.begin)
             run, now = ready.run, self._clock.now()
-            # By the present clock, which may have stepped, it must be due, and its lease last. Else the store is asked.
-            if not run.due_at <= now < (run.lease_expires_at or 0):
+            if not _may_begin(run, now):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
@@ -225,3 +224,9 @@ def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
     if attempt.stop is not Stop.NODE or attempt.given_back:
         return None
     return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED
+
+
+def _may_begin(run: Run, now: Instant) -> bool:
+    """Whether it is due by the present clock, which may have stepped, and its lease lasts. If not, the store is asked
+    first."""
+    return run.due_at <= now < (run.lease_expires_at or 0)

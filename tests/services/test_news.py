@@ -1,0 +1,40 @@
+"""What changed is told to all who listen, and once more a look later."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from horarium.ports import JOBS, Stats
+from horarium.services.news import News
+from horarium.stores.wakeups import LocalSignal
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.services.news.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("horarium.services.news.SILENCE_SECONDS", 0.5)
+
+
+async def test_a_change_is_told_twice_and_then_there_is_silence() -> None:
+    looked = asyncio.Event()
+
+    async def count() -> Stats:
+        looked.set()
+        return Stats(0, 0, ())
+
+    signal, done = LocalSignal(), 0
+    news = News(count, signal, lambda: done)
+    told = news.listen()
+    first = asyncio.ensure_future(anext(told))
+    await looked.wait()
+    done += 1
+    assert await first == {"runs"}
+    assert await anext(told) == {"runs"}
+    assert await anext(told) == frozenset()
+    signal.publish(JOBS)
+    assert await anext(told) == {"jobs"}
+    assert await anext(told) == {"jobs"}
+    news.close()
+    assert [kinds async for kinds in told] == []

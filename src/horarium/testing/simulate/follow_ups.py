@@ -64,6 +64,7 @@ class FollowUps:
         self._made: dict[str, int] = {}
         self._ended: dict[str, dict[str, _Ended]] = {}
         self._begun: dict[str, Instant] = {}
+        self._at_broker: set[str] = set()
         self._runs: dict[str, Run] = {}
 
     # ---- what happens
@@ -73,6 +74,8 @@ class FollowUps:
         if new.job_id is None or job is None:
             return
         self._runs[new.id] = new
+        if new.queue.startswith("bus/"):
+            self._at_broker.add(new.id)
         if new.state is State.RUNNING and new.started_at is not None and not new.queue.startswith("bus/"):
             self._begun.setdefault(new.id, new.started_at)
         happened = _happened(old, new)
@@ -180,7 +183,7 @@ class FollowUps:
         begun = self._begun.get(new.id, new.started_at or ended)
         until = min(begun, ended) if occasion is Occasion.LATE else ended
         limit = round((follow.seconds or 0) * SECOND)
-        if until - self._latest_owed(new) > limit and not (occasion is Occasion.LATE and new.queue.startswith("bus/")):
+        if until - self._latest_owed(new) > limit and not (occasion is Occasion.LATE and new.id in self._at_broker):
             self._owed.add(key)
         elif until - new.fire_at > limit:
             self._allowed.add(key)

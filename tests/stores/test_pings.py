@@ -176,6 +176,18 @@ async def test_what_is_done_elsewhere_is_no_queue_without_a_worker(world: World)
     assert (queue.queue, queue.due, queue.unserved) == ("external", 1, False)
 
 
+async def test_a_run_that_a_worker_holds_since_the_job_had_another_target_is_left_to_it(world: World) -> None:
+    operations = world.operations
+    job = await world.job(target={"type": "queue", "queue": "q"})
+    await operations.jobs.trigger_job(job.name)
+    now = world.clock.now()
+    (held,) = (await operations.claiming.claim(["pull/q"], 1, "w", now, now)).runs
+    await operations.jobs.patch_job(job.name, {"target": {"type": "external"}})
+    failed = await world.ping(await operations.jobs.get_job(job.name), FAILED)
+    assert failed.id != held.id
+    assert {run.id: run.state for run in await world.runs()} == {held.id: State.RUNNING, failed.id: State.FAILED}
+
+
 async def test_a_ping_that_is_lost_on_its_way_leaves_no_run_that_waits_for_ever(world: World) -> None:
     """The run of a ping that came when nothing was due is made first, and its end is written then."""
     job = await world.job()

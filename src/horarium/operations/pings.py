@@ -12,7 +12,7 @@ from hmac import new as hmac
 
 from horarium.clock import Clock
 from horarium.errors import NotFound
-from horarium.model import UNFINISHED, ExternalTarget, Job, Run
+from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run
 from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange
 from horarium.operations.changes import Changes, Reach, Seen
@@ -97,7 +97,8 @@ class Pings:
         raise contended(job.name)
 
     async def _unfinished(self, job: Job) -> list[Run]:
-        where = RunFilter(job=job.name, states=UNFINISHED)
+        """Those that are done elsewhere: the job may have had another target, whose worker is still at work."""
+        where = RunFilter(job=job.name, states=UNFINISHED, queue=EXTERNAL)
         page = await self._store.list_runs(where, None, PAGE_MAX)
         return [run for run in page.items if run.job_id == job.id]
 

@@ -179,11 +179,6 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
     assert_caught(MemoryStore)
 
 
-def test_a_keeper_that_is_not_woken_for_short_leases_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.services.performing.POLL", -(10**12))
-    assert_caught(MemoryStore)
-
-
 def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.7, "buffer_max": 0.3})
     assert sum(simulate(seed).runs for seed in SEEDS_QUICK) > 200

@@ -39,7 +39,7 @@ servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py
 
 quick: $(STAMP)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
 proof: servers
 	$(BIN)/python -m pytest -m proof

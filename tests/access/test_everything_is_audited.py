@@ -29,6 +29,8 @@ from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
+pytestmark = pytest.mark.slow
+
 KEY = "first-key-1234567890"
 ADMIN = {"authorization": f"Bearer {KEY}"}
 SECRET = new_secret(bytes(range(24)))

@@ -17,6 +17,8 @@ from horarium.triggers.registry import _OURS
 
 from .conftest import Api, a_definition
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs" / "api.md"
 
 

@@ -18,6 +18,8 @@ from horarium.api.access import Callers
 
 from .conftest import Api, Reply
 
+pytestmark = pytest.mark.slow
+
 KEY = "first-key-1234"
 API = {
     Scope.JOBS_READ: (

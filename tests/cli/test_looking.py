@@ -13,6 +13,8 @@ from horarium.client import Client
 from tests.servers.live import live_server
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., Result]
 EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
 

@@ -19,6 +19,8 @@ from horarium.model import Disposition, Job
 from horarium.rules.explaining import explain
 from horarium.testing.values import a_job
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAYS_AROUND = 24
 CHANGES = {

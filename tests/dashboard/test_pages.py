@@ -15,6 +15,8 @@ from horarium.model import Run, State, uuid7
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
+pytestmark = pytest.mark.slow
+
 KEY = "first-key-1234"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 GETS = ("/", "/?span=day", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month", "/queues",

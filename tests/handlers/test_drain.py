@@ -14,6 +14,8 @@ from tests.handlers.conftest import ended
 from tests.handlers.limits import said
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 async def draining(scheduler: Scheduler) -> None:
     """Wait until the node claims nothing more."""

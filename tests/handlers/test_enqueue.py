@@ -16,6 +16,8 @@ from horarium.testing import ManualClock
 from tests.handlers.conftest import ended
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 START = 1_767_571_200 * SECOND
 
 

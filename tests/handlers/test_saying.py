@@ -13,6 +13,8 @@ from horarium import Defer, Discard, Retry, RunContext, Scheduler
 from horarium.model import State
 from tests.handlers.conftest import ONCE, done, ended
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_handlers_of_both_kinds_say_the_same_things(scheduler: Scheduler, kind: str) -> None:

@@ -20,6 +20,8 @@ from horarium.ports import Store
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_finished_run, a_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:

@@ -23,6 +23,8 @@ from horarium.services.claims import Claims
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = 64
 
 

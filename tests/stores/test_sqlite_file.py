@@ -23,6 +23,8 @@ from horarium.stores.sqlite.session import ROWS_MAX, SIZES, Session
 from horarium.testing.values import NOW, a_job, a_run
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 KNOWN = known_migrations(PACKAGE)
 SCHEMA = Path(__file__).with_name("sqlite_schema.sql")
 

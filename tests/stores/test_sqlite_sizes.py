@@ -24,6 +24,8 @@ from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 EVERY = 50
 """Steps of the machine between two looks at the count."""
 FEW, MANY = 3_000, 12_000

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.tidy.source import ALL, OURS, PACKAGE, Function
+
+pytestmark = pytest.mark.slow
 
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 450

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.tidy.source import ROOT
+
+pytestmark = pytest.mark.slow
 
 ODD = re.compile(
     r"\b(whoever|whatever|whomever|somebody|nobody|shall|anew|at the most|at the least|stands? in|stood in|told of"

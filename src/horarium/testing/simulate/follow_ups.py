@@ -146,7 +146,7 @@ class FollowUps:
             return True, keys
         if self._is_uncertain(new):
             return False, keys
-        return True, keys if 1 + self._in_a_row(new) >= follow.after else []
+        return True, keys if 1 + self._in_a_row(new, occasion) >= follow.after else []
 
     def _recovered(self, new: Run, action: str) -> tuple[bool, list[str]]:
         failed = [each.run.id for each in self._earlier(new) if each.run.state is State.FAILED]
@@ -156,10 +156,12 @@ class FollowUps:
         is_so = last is not None and last.state is State.FAILED
         return True, [f"{last.id}/recovered/{action}"] if last is not None and is_so else []
 
-    def _in_a_row(self, new: Run) -> int:
+    def _in_a_row(self, new: Run, occasion: Occasion) -> int:
+        """A run that was not started in time failed as others do."""
         count = 0
         for each in self._earlier(new):
-            if each.run.state is new.state and each.run.disposition is new.disposition:
+            alike = occasion is Occasion.FAILED or each.run.disposition is new.disposition
+            if each.run.state is new.state and alike:
                 count += 1
             elif each.run.state in RAN:
                 break

@@ -3,7 +3,6 @@ so that a run costs little more than its place in a sorted list."""
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, SystemClock
 
 
 def classes(edges: Sequence[int], ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -34,7 +33,7 @@ class Lateness(Collector):
         self._edges = [round(bound * SECOND) for bound in bounds]
         self._counts = [0] * len(self._labels)
         self._micros = 0
-        self._created = time.time()
+        self._created = SystemClock().now() / SECOND
         registry.register(self)
 
     def observe(self, ascending: Sequence[int]) -> None:

@@ -100,6 +100,10 @@ class Claims(Service):
                 counts[queue] = counts.get(queue, 0) + len(line.waiters)
         return counts
 
+    def waiting_at(self, counts: Callable[[str], bool]) -> int:
+        """How many workers wait at present for any of the queues that count."""
+        return sum(len(line.waiters) for line in self._lines.values() if any(map(counts, line.queues)))
+
     @property
     def closed(self) -> bool:
         """Whether this node is about to stop, so that no worker may wait here."""

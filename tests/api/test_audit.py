@@ -234,8 +234,7 @@ async def test_a_bound_key_sees_and_touches_the_jobs_and_runs_of_its_queues_alon
     for path in ("/jobs/theirs", "/jobs/theirs/fires", "/jobs/theirs/versions", f"/runs/{their_run}"):
         assert (await api.get(path, headers=bound)).code == "not_found", path
         assert (await api.get(path.replace("theirs", "ours").replace(their_run, our_run), headers=bound)).status == 200
-    for path in ("/stats", "/nodes"):
-        assert (await api.get(path, headers=bound)).code == "forbidden"
+    assert (await api.get("/nodes", headers=bound)).code == "forbidden"
 
     for method, path, body in (
         ("PUT", "/jobs/theirs", a_definition("theirs", target=mine)), ("PATCH", "/jobs/theirs", {"priority": 1}),
@@ -254,7 +253,7 @@ async def test_a_bound_key_sees_and_touches_the_jobs_and_runs_of_its_queues_alon
         assert (await api.send(method, path, body, headers=bound)).code == "forbidden", path
     imported = await api.post("/import", {"jobs": [a_definition("theirs"), a_definition("new")]}, headers=bound)
     assert [item["problem"]["code"] for item in imported.json] == ["forbidden", "forbidden"]
-    assert await lines(api, "", ADMIN) == before
+    assert [line for line in await lines(api, "", ADMIN) if line["outcome"] == "done"] == before
 
     assert (await api.send("PATCH", "/jobs/ours", {"priority": 1}, headers=bound)).status == 200
     assert (await api.post("/jobs", a_definition("new", target=mine), headers=bound)).status == 201

@@ -114,7 +114,7 @@ async def two() -> Two:
     return made
 
 
-def bodies(what: str, name: str, run: str) -> list[Any]:
+def bodies(what: str, name: str, run: str) -> Any:
     """What is sent to a route, to see and to change as much as one can."""
     theirs, ours = _target(THEIRS, "x"), _target(OURS, "x")
     follows = {"completed": [{"trigger": f"{SECRET}-0", "payload": "result"}]}

@@ -196,6 +196,19 @@ async def test_any_number_that_a_job_had_leads_to_its_content_then(api: Api) -> 
     assert (await api.post("/jobs/none/revert", {"version": 1})).code == "not_found"
 
 
+async def test_versions_differ_in_what_was_changed_alone(api: Api) -> None:
+    """Defaults are left out of each of them, also where the job was read from the store in between."""
+    await api.add_job("nightly")
+    await api.post("/jobs/nightly/pause")
+    await api.send("PATCH", "/jobs/nightly", {"retry": {"attempts_max": 7}})
+    await api.post("/jobs/nightly/revert", {"version": 1})
+    found = [each["definition"] for each in (await api.get("/jobs/nightly/versions")).json["items"]]
+    assert [each.pop("enabled") for each in found] == [True, False, False, True]
+    assert [each.pop("retry", None) for each in found] == [None, {"attempts_max": 7}, None, None]
+    assert all(each == found[0] for each in found)
+    assert found[0].keys() == {"name", "trigger", "target"}
+
+
 async def test_versions_are_listed_in_pages_and_a_job_that_never_changed_has_one(api: Api) -> None:
     await api.add_job()
     for priority in range(1, 6):

@@ -49,7 +49,7 @@ def check_service(url: str, allow_private: bool) -> None:
 
 
 def _has_host(service: Any) -> bool:
-    """Whether the URLs of this service name a host; of others what stands in its place may be a key or a number."""
+    """Whether the URLs of this service name a host; in others that part of the URL is a key or a number."""
     return any("{host}" in template for template in service.templates) and bool(service.host)
 
 

@@ -27,6 +27,7 @@ REPORTS = ("heartbeat", "complete", "fail")
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_METHODS_UNSIZED = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS_REFUSED = frozenset({"CONNECT", "TRACE"})
 
 _RESERVED_WORDS = """
@@ -124,6 +125,24 @@ def build(
     if target.completion is Completion.CALLBACK:
         headers.update(_lease_headers(run, reporting))
     return Request(target.method, _escape(path, values), headers, body)
+
+
+def encode(request: Request, host: str) -> bytes:
+    """The request as HTTP/1.1 sends it. Raises ValueError for a header that would break it apart."""
+    body = request.body
+    lines = [f"{request.method} {request.path} HTTP/1.1", f"Host: {host}", "Accept: */*"]
+    if "accept" in request.headers or _has(request.headers, "accept"):
+        lines.pop()
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    elif request.method not in _METHODS_UNSIZED:
+        lines.append("Content-Length: 0")
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
+        raise ValueError("a header has a line break in it")
+    return b"%b\r\n\r\n%b" % (head.encode("utf-8", "replace"), body or b"")
 
 
 def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Request:

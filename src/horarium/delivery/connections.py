@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from collections import OrderedDict
 from functools import cache
 
 from aiohappyeyeballs import start_connection
@@ -38,7 +37,7 @@ class Connections:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._idle: dict[str, list[Connection]] = {}
-        self._order: OrderedDict[Connection, str] = OrderedDict()
+        self._order: dict[Connection, str] = {}  # the one that waits longest is the first
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def ask(self, endpoint: Endpoint, method: str, request: bytes) -> Answer:
@@ -96,7 +95,11 @@ class Connections:
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._idle.setdefault(origin, []).append(connection)
+        idle = self._idle.get(origin)
+        if idle is None:
+            self._idle[origin] = [connection]
+        else:
+            idle.append(connection)
         self._order[connection] = origin
         if len(self._order) > IDLE_MAX:
             self._drop_oldest()
@@ -104,7 +107,8 @@ class Connections:
             self._sweeping = loop.call_later(KEEP_ALIVE_SECONDS, self._sweep)
 
     def _drop_oldest(self) -> None:
-        connection, origin = self._order.popitem(last=False)
+        connection = next(iter(self._order))
+        origin = self._order.pop(connection)
         idle = self._idle[origin]
         idle.remove(connection)
         if not idle:

@@ -42,6 +42,7 @@ from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.services.claims import Claims
 from horarium.services.news import News
+from horarium.siblings import ALONE, Siblings
 
 PREFIX = "/api/v1"
 NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
@@ -87,12 +88,13 @@ def create_app(
     news: News | None = None,
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
+    siblings: Siblings = ALONE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
     `client_id`: with which client people sign in there. `news`: what changed, for those who listen; closed before the
     server stops. `pages`: those of the dashboard; without them `/` leads to the documentation. `documented`: further
-    paths of the document."""
+    paths of the document. `siblings`: the other processes of this server."""
     named = NamedKeys(operations.store, operations.clock)
     refused = Refused(operations.store, operations.clock)
     keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), refused, telemetry.refused)

@@ -247,6 +247,8 @@ def _options(settings: Settings, report_url: str) -> Options:
 def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> Any:
     from horarium.api.app import create_app
 
+    runtime.claims.join(siblings)
+    runtime.news.join(siblings)
     tokens = _tokens(runtime, settings)
     app = create_app(
         runtime.operations,
@@ -267,7 +269,7 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
         return app
     from horarium.doors.opening import Doors
 
-    return Doors(app, list(_doors(runtime, settings)), server_hosts(settings), runtime.telemetry.refused)
+    return Doors(app, list(_doors(runtime, settings, siblings)), server_hosts(settings), runtime.telemetry.refused)
 
 
 def _pages(runtime: Runtime, settings: Settings, tokens: Tokens | None) -> Pages:
@@ -290,7 +292,7 @@ def _documented(settings: Settings) -> dict[str, Any]:
     return PATHS
 
 
-def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
+def _doors(runtime: Runtime, settings: Settings, siblings: Siblings) -> Iterator[Door]:
     from horarium.access.keys import Keys as NamedKeys
     from horarium.api.access import Callers
     from horarium.api.guards import Keys
@@ -299,10 +301,9 @@ def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
     from horarium.doors.web import KeyCheck
 
     operations, count = runtime.operations, runtime.telemetry.refused
-    callers = Callers(NamedKeys(operations.store, operations.clock), _tokens(runtime, settings))
-    keys = Keys(
-        settings.api_keys, callers, SignIns(operations.clock), Refused(operations.store, operations.clock), count
-    )
+    callers = Callers(NamedKeys(operations.store, operations.clock, siblings), _tokens(runtime, settings))
+    sign_ins = SignIns(operations.clock, siblings=siblings)
+    keys = Keys(settings.api_keys, callers, sign_ins, Refused(operations.store, operations.clock, siblings), count)
     admit = KeyCheck(keys, settings.door_open)
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler

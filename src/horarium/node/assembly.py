@@ -237,7 +237,12 @@ class Assembly:
         operations, options = self._shared.operations, self._options
         deliveries: dict[str, Delivery] = {FOLLOW_QUEUE: FollowDelivery(operations.jobs)}
         if notify:
-            post = Post(self._http(), options.smtp_url, options.signing_secret)
+            post = Post(
+                self._http(),
+                options.smtp_url,
+                options.signing_secret,
+                allow_private=options.allow_private_targets,
+            )
             deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
         self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)
 

@@ -22,7 +22,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.settling import lease_lost
 from horarium.ports import BATCH_MAX, PAGE_MAX, Store
-from horarium.rules.logbook import CHUNKS_MAX, first_after, said_of_cut, size_of_book, write
+from horarium.rules.logbook import first_after, said_of_cut, size_of_book, write
 
 BOOKS, TEXTS, SIZES = "log/", "logtext/", "logsize/"
 BOOKS_REMEMBERED = 1_000
@@ -123,7 +123,7 @@ class Logs:
         if number < start:
             chunk = next((each for each in book.chunks if each.first <= number < each.first + each.count), None)
             if chunk is None:
-                return len(book.chunks) >= CHUNKS_MAX  # cut since, or never there
+                return False  # never there, or cut since
             start = chunk.first
             kept = _lines((await self._store.get_records([_text_name(book, chunk)]))[0])
         return kept[number - start : number - start + 1] == wanted.tail[-1:]

@@ -160,6 +160,7 @@ class Assembly:
                 jobs_max=options.jobs_max,
                 lead=0.25 + fraction(options.name, "planner") / 2,
                 tracing=Tracing(shared.telemetry.spans is not None),
+                node=options.name,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:

@@ -87,8 +87,10 @@ async def horarium_round(receiver: Receiver, hosts: int, count: int, store: str)
         before = receiver.arrivals()[1]
         await asyncio.sleep(began - time.monotonic() - 0.05)
         cpu = time.process_time()
-        while (await scheduler.stats()).queues:
-            await asyncio.sleep(0.02)
+        settled = scheduler._runtime.telemetry._settled.labels("completed")
+        async with asyncio.timeout(120):
+            while next(iter(settled.collect())).samples[0].value < count:
+                await asyncio.sleep(0.02)
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     return _figures(receiver, count, began, seconds, cpu, before)
 

@@ -19,8 +19,8 @@ from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, encode_payload
 from horarium.operations.facade import Operations
-from horarium.rules.explaining import Explanation
 from horarium.rules.compiled import words_of
+from horarium.rules.explaining import Explanation
 from horarium.wire.views import job_view
 
 STRIP_PAST = 34

@@ -92,7 +92,7 @@ class Hold:
     # -- having it
 
     async def begin(self) -> None:
-        """Wait until it is ours, as long as nobody shows that it has it."""
+        """Wait until it is ours, unless another process shows that it has it."""
         async with self._starting:
             if self._keeper is not None:
                 return
@@ -144,7 +144,7 @@ class Hold:
         return True
 
     async def _take(self) -> bool:
-        """Have it, if nobody has. What its last owner left over is then ours."""
+        """Have it, if it is free. What its last owner left over is then ours."""
         began = time.monotonic()
         ours = {
             "owner": self.owner,
@@ -225,7 +225,7 @@ class Hold:
         return mark
 
     async def _carry_out(self, writes: Sequence[Write], *, in_parts: bool) -> None:
-        """Not journaled until the intent is removed: what is journaled takes along whatever was written before."""
+        """Not journaled until the intent is removed: what is journaled takes along all that was written before."""
         await carry_out(self._database, writes, unjournaled())
         await forget(self._database, in_parts)
 

@@ -68,7 +68,6 @@ class Session:
 
     def __init__(self, client: Any, location: Location, namespace: str, hold: Hold | None = None) -> None:
         self.hold = hold
-        self.client = client
         self.location = location
         self.namespace = namespace
         # Percent-encoded, a namespace holds no slash, so no two prefixes begin alike.
@@ -84,6 +83,11 @@ class Session:
         }
         self._gate = asyncio.Lock()
         self.job_counts: tuple[Instant, int, int] | None = None
+
+    @property
+    def client(self) -> Any:
+        """The driver's, of this store alone."""
+        return self.database.client
 
     def key(self, text: str) -> str:
         """The `_id` of what is called so in this namespace."""

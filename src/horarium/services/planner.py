@@ -28,7 +28,7 @@ from horarium.services.clock_steps import ClockSteps
 from horarium.services.costly import CostlyJobs
 from horarium.services.pacing import Pacing
 from horarium.services.service import Service, Wake
-from horarium.services.shares import Shares
+from horarium.services.shares import BEHIND_SECONDS, Shares
 from horarium.services.telemetry import Telemetry
 
 JOBS_MAX = 500
@@ -37,12 +37,6 @@ RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
 SLICE_SECONDS = 0.005
 """How long planning goes on without giving way to other tasks."""
-BEHIND_SECONDS = 0.1
-"""How long a planner leaves the jobs to another one that was quicker with every job of a step, or whose turn it is."""
-LEFT_SECONDS = 0.3
-"""How long a job that is planned when it falls due is left to the planner whose turn it is."""
-SPARE = 10
-"""A tenth of the look-ahead before a job falls due, any planner plans it, also where it is another one's turn."""
 
 log = logging.getLogger("horarium")
 
@@ -79,19 +73,15 @@ class Planner(Service):
         self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
         self._lead = round(self._ahead * lead)
-        self._shares = Shares(store, node)
-        self._left_to_others = False
+        self._shares = Shares(store, node, self._ahead)
         self._pacing = Pacing(round(SECOND / catch_up_per_second))
         self._passed: Instant | None = None
-        self._last: Instant = 0
         self._clock_steps = ClockSteps(store, self._ahead)
         self.costly = CostlyJobs(store, self._commit_one, self._ahead)
         """The service that plans what costs too much here; to be run beside this one."""
 
     async def step(self, now: Instant) -> Instant | None:
-        if now < self._last:
-            self._pacing.back_to(now)
-        self._last = now
+        self._pacing.look(now)
         wakes = [await self._clock_steps.step(now), await self._plan_due(now)]
         return min((wake for wake in wakes if wake is not None), default=None)
 
@@ -107,15 +97,13 @@ class Planner(Service):
         if full and _fire(jobs[-1]) <= punctual:
             # More is late than a step takes. What is on time does not wait for it.
             on_time, _ = await self._store.due_jobs(until, self._jobs_max, punctual)
-            await self._plan_jobs(self._share(on_time, now)[0], now)
-        if full and not self._shares.whole and not self._left_to_others and not any(map(self._shares.owns, jobs)):
-            # It is the turn of others; if they do not come, we help.
-            self._left_to_others = True
-            return now + to_micros(BEHIND_SECONDS)
-        share, spare_at = self._share(jobs, now, all_if_none=full)
-        self._left_to_others = False
+            await self._plan_jobs(self._shares.share(on_time, now, more=False)[0], now)
+        share, others_at = self._shares.share(jobs, now, more=full)
+        if full and not share:
+            return others_at
         wakes, planned, carried_out = await self._plan_jobs(share, now)
-        wakes += spare_at
+        if others_at is not None:
+            wakes.append(others_at)
         if full and planned:
             # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
@@ -126,26 +114,6 @@ class Planner(Service):
         if next_at is not None:
             wakes.append(next_at - self._lead)
         return min(wakes, default=None)
-
-    def _share(
-        self, jobs: Sequence[Job], now: Instant, *, all_if_none: bool = False
-    ) -> tuple[Sequence[Job], list[Instant]]:
-        """Which of these jobs are to be planned here, and when to look whether the first of the others was planned."""
-        if self._shares.whole:
-            return jobs, []
-        own = [job for job in jobs if self._shares.owns(job)]
-        if all_if_none:
-            return own or jobs, []
-        spare = [job for job in jobs if self._spare_at(job) <= now and not self._shares.owns(job)]
-        rest = (at for job in jobs if (at := self._spare_at(job)) > now and not self._shares.owns(job))
-        first = min(rest, default=None)
-        return [*own, *spare], [] if first is None else [first]
-
-    def _spare_at(self, job: Job) -> Instant:
-        """When any planner plans the job, also where it is another one's turn."""
-        if plans_when_due(job) or not self._ahead:
-            return _fire(job) + to_micros(LEFT_SECONDS)
-        return _fire(job) - self._ahead // SPARE
 
     async def _plan_jobs(self, jobs: Sequence[Job], now: Instant) -> tuple[list[Instant], int, int]:
         """When these jobs are to be looked at again, how many could be planned, and of how many the plan was carried

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import __main__ as table
 from bench import end_to_end, http_delivery, lists, storm
 
 pytestmark = pytest.mark.slow
@@ -40,3 +41,8 @@ def test_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 def test_requests_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
     http_delivery.main(["--requests", "10", "--rounds", "1"])
     assert "share" in capsys.readouterr().out
+
+
+def test_the_table_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    table.main(["sqlite", "--runs", "100", "--rounds", "1", "--no-peers"])
+    assert {"SQLite", "huey", "horarium"} <= set(capsys.readouterr().out.split())

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from horarium.errors import InvalidSetting, Outage
+from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
 from horarium.server.intake import Intake, connections_max
 
@@ -173,20 +173,3 @@ def open_files() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_WITHOUT_LIMIT if soft == resource.RLIM_INFINITY else soft
-
-
-def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """TLS with this certificate, None without one. Raises InvalidSetting where the files can't be used."""
-    if cert is None or key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key, password=lambda: "")
-    except (OSError, ValueError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        message = (
-            f"tls_cert, tls_key: {cert} and {key} can't be used: {why}; expected a PEM chain and its key, not encrypted"
-        )
-        raise InvalidSetting(message, field="tls_cert") from None
-    return context

@@ -225,9 +225,8 @@ class Assembly:
         )
 
     def _http(self) -> HttpDelivery:
-        from horarium.delivery.http import HttpDelivery, load_client
+        from horarium.delivery.http import HttpDelivery
 
-        load_client()
         options, secret = self._options, self._options.report_secret
         delivery = HttpDelivery(
             clock=self._shared.clock,

@@ -81,7 +81,8 @@ class Connection(asyncio.Protocol):
         asked = self._asked = self._loop.create_future()
         transport.write(request)
         try:
-            return await asked
+            answer: Answer = await asked
+            return answer
         finally:
             self._asked = None
             if not self._whole or transport.get_write_buffer_size():

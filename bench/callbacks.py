@@ -136,9 +136,9 @@ async def measure(scenes: Sequence[str], count: int, rounds: int, store: str) ->
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in scenes:
-            with trusting(certificate(folder)) if each == "tls" else nullcontext() as pair:
-                with receiving(pair=pair) as receiver:
-                    shares[each] = await scene(each, receiver, count, rounds, store, folder)
+            trusted = trusting(certificate(folder)) if each == "tls" else nullcontext()
+            with trusted as pair, receiving(pair=pair) as receiver:
+                shares[each] = await scene(each, receiver, count, rounds, store, folder)
     return shares
 
 

@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python -m bench.http_delivery [--requests 2000] [--rounds 7]
 
-The receiver runs in a process of its own (see `bench.receiver`). Rounds of both alternate, so that whatever else the machine does hits both; the
-median round counts. Exit status 1 if delivery does fewer requests per CPU second than the bare client.
+The receiver runs in a process of its own (see `bench.receiver`). Rounds of both alternate, so that whatever else the
+machine does hits both; the median round counts. Exit status 1 if delivery does fewer requests per CPU second than the
+bare client.
 """
 
 from __future__ import annotations

@@ -139,12 +139,26 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 def check_url(url: str, allow_private: bool, *, field: str = "target.url") -> None:
     """Raise InvalidJob unless requests may be sent to this URL, as far as can be said without resolving a name."""
     endpoint = parse_url(url, field=field)
-    if not allow_private and (endpoint.host == "localhost" or endpoint.host.endswith(".localhost")):
+    _check_host(endpoint.host, endpoint.literal, allow_private, field)
+
+
+def check_host(host: str, allow_private: bool, *, field: str) -> None:
+    """The same for a host alone. One that can't be read is for others to judge."""
+    try:
+        bare = host.strip("[]")
+        name, literal = _read_host(urlsplit(f"//[{bare}]" if ":" in bare else f"//{bare}"))
+    except ValueError:
+        return
+    _check_host(name, literal, allow_private, field)
+
+
+def _check_host(host: str, literal: Address | None, allow_private: bool, field: str) -> None:
+    if not allow_private and (host == "localhost" or host.endswith(".localhost")):
         raise InvalidJob(
-            f"{field}: {endpoint.host} is this machine; start the server with {SETTING} if it is meant", field=field
+            f"{field}: {host} is this machine; start the server with {SETTING} if it is meant", field=field
         )
-    if endpoint.literal is not None:
-        reason = refusal(endpoint.literal, endpoint.host, allow_private)
+    if literal is not None:
+        reason = refusal(literal, host, allow_private)
         if reason is not None:
             raise InvalidJob(f"{field}: {reason}", field=field)
 

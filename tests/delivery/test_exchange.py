@@ -33,7 +33,6 @@ from tests.delivery.receiver import (
 )
 from tests.waiting import PATIENCE, until
 
-
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 

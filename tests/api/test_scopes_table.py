@@ -28,7 +28,7 @@ API = {
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
-        "POST /import",
+        "POST /import", "POST /jobs/{name}/history",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",

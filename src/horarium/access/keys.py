@@ -23,6 +23,7 @@ from horarium.clock import MINUTE, Clock, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Page, Store
+from horarium.siblings import ALONE, Siblings
 
 PREFIX = "key/"
 TOKEN_PREFIX = "hk_"
@@ -32,6 +33,8 @@ REMEMBERED_SECONDS = 4.0
 """A key that was revoked works on another node for at most this long."""
 REMEMBERED_MAX = 10_000
 TRIES_MAX = 5
+
+REVOKED = "key-revoked"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
 
@@ -77,9 +80,10 @@ def new_token(entropy: bytes) -> str:
 class Keys:
     """The keys of a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
+        self._store, self._clock, self._siblings = store, clock, siblings
         self._remembered: OrderedDict[str, tuple[float, Known | None]] = OrderedDict()
+        siblings.hear(REVOKED, self._forget)
 
     # -- what an admin does
 
@@ -101,6 +105,7 @@ class Keys:
             if (await self._store.put_records([change])) == [True]:
                 key = _decode(stored.body)
                 self._remembered.pop(key.digest, None)
+                await self._siblings.ask(REVOKED, key.digest.encode())
                 return key
         raise NotFound(f"there is no key {name!r}", field="name")
 
@@ -113,6 +118,11 @@ class Keys:
     async def _read(self, name: str) -> Key | None:
         (stored,) = await self._store.get_records([PREFIX + name])
         return None if stored is None else _decode(stored.body)
+
+    def _forget(self, digest: bytes) -> bytes:
+        """Another process of this server revoked it."""
+        self._remembered.pop(digest.decode(), None)
+        return b""
 
     # -- what a request needs
 

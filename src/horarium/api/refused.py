@@ -21,11 +21,14 @@ from horarium.clock import Clock
 from horarium.errors import Forbidden, StoreUnavailable
 from horarium.model.records import Record, RecordChange
 from horarium.ports import Store
+from horarium.siblings import ALONE, Siblings
 
 AGAIN_SECONDS = 60.0
 ALL_MAX = 100
 CALLER_MAX = 10
 REMEMBERED_MAX = 10_000
+TOLD = "refusal-told"
+"""What siblings hear of an entry that was written."""
 PREFIX = "/api/v1"
 KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel"}
 BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
@@ -38,12 +41,13 @@ UNKNOWN = principal("unknown", "unknown", "key", [])
 class Refused:
     """Writes entries of what was refused."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
+        self._store, self._clock, self._siblings = store, clock, siblings
         self._told: OrderedDict[str, float] = OrderedDict()
         self._since = 0.0
         self._counts: Counter[str] = Counter()
         self._writing: set[asyncio.Task[None]] = set()
+        siblings.hear(TOLD, self._told_elsewhere)
 
     def sign_in(self, address: str, request: str, why: str) -> None:
         """A sign-in failed."""
@@ -75,12 +79,22 @@ class Refused:
             return False
         if last is not None and now - last < AGAIN_SECONDS:
             return False
+        self._note(whose, what, now)
+        self._siblings.tell(TOLD, f"{whose}\n{what}".encode("utf-8", "replace"))
+        return True
+
+    def _told_elsewhere(self, told: bytes) -> bytes:
+        """Another process of this server wrote the entry."""
+        whose, _, what = told.decode().partition("\n")
+        self._note(whose, what, self._clock.monotonic())
+        return b""
+
+    def _note(self, whose: str, what: str, now: float) -> None:
         self._counts[whose] += 1
         self._told[f"{whose} {what}"] = now
         self._told.move_to_end(f"{whose} {what}")
         if len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)
-        return True
 
     async def _write(self, line: Record) -> None:
         with suppress(StoreUnavailable):

@@ -16,13 +16,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import msgspec
+from msgspec import Struct
+
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Run
 from horarium.operations.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
 from horarium.services.left_claims import LeftClaims
 from horarium.services.service import Service, Wake
+from horarium.siblings import ALONE, Siblings
 
+WAITING = "waiting"
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = BATCH_MAX
 WAITERS_MAX = 10_000
@@ -67,6 +72,25 @@ class Line:
         return self.asked or due or not self.looked_at <= now < self.looked_at + pause
 
 
+class Waiting(Struct):
+    """How many workers wait, by the queues that they wait for."""
+
+    lines: list[tuple[tuple[str, ...], int]]
+
+    @property
+    def queues(self) -> dict[str, int]:
+        """For each queue."""
+        counts: dict[str, int] = {}
+        for queues, count in self.lines:
+            for queue in queues:
+                counts[queue] = counts.get(queue, 0) + count
+        return counts
+
+    def workers(self, counts: Callable[[str], bool]) -> int:
+        """Those that wait for any of the queues that count."""
+        return sum(count for queues, count in self.lines if any(map(counts, queues)))
+
+
 class Claims(Service):
     """The service that hands runs to long-polling workers."""
 
@@ -88,21 +112,25 @@ class Claims(Service):
         self.waiting = 0
         """How many workers wait at present."""
         self._closed = False
+        self._siblings: Siblings = ALONE
         self.wake = Wake()
         self._left = LeftClaims(claiming, self.wake)
 
-    @property
-    def waiters(self) -> dict[str, int]:
-        """How many workers wait at present, for each queue."""
-        counts: dict[str, int] = {}
-        for line in self._lines.values():
-            for queue in line.queues if line.waiters else ():
-                counts[queue] = counts.get(queue, 0) + len(line.waiters)
-        return counts
+    def join(self, siblings: Siblings) -> None:
+        """Count the workers that wait at other processes of this server, too."""
+        self._siblings = siblings
+        siblings.hear(WAITING, lambda said: msgspec.json.encode(self._waiting_here()))
 
-    def waiting_at(self, counts: Callable[[str], bool]) -> int:
-        """How many workers wait at present for any of the queues that count."""
-        return sum(len(line.waiters) for line in self._lines.values() if any(map(counts, line.queues)))
+    def _waiting_here(self) -> Waiting:
+        return Waiting([(line.queues, len(line.waiters)) for line in self._lines.values() if line.waiters])
+
+    async def waiting_everywhere(self) -> Waiting:
+        """The workers that wait at this server."""
+        whole = self._waiting_here()
+        for answer in await self._siblings.ask(WAITING):
+            if answer:
+                whole.lines += msgspec.json.decode(answer, type=Waiting).lines
+        return whole
 
     @property
     def closed(self) -> bool:

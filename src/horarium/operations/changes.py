@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -21,6 +22,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
@@ -28,6 +30,7 @@ from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import reconciled
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS_MAX
 
 PROBED_FIRES = 16
 """Fire times of a pause that are looked up at a time, for those that ran all the same."""
@@ -58,7 +61,16 @@ class Seen(NamedTuple):
 
 Decide = Callable[[Seen], Awaitable[Plan | None]]
 """The plan of a change; None: there is nothing to change."""
-ReachOf = Callable[[Job], Reach]
+ReachOf = Callable[[Job], Awaitable[Reach]]
+
+
+def always(reach: Reach) -> ReachOf:
+    """This reach, whatever the job."""
+
+    async def of(job: Job) -> Reach:
+        return reach
+
+    return of
 
 
 async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
@@ -115,7 +127,7 @@ class Changes:
             if job is None:
                 continue
             require_reach(job)
-            seen = Seen(job, await self._unfinished(job, reach(job), now), now, await self._ran(job, now))
+            seen = Seen(job, await self._unfinished(job, await reach(job), now), now, await self._ran(job, now))
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
@@ -134,7 +146,9 @@ class Changes:
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
-            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
+            asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last)
+            planned = await evaluate(asked, PLAN_STEPS_MAX)
+            owed = await self._following.plan(planned, now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])
@@ -189,7 +203,10 @@ class Changes:
             return []
         ran: list[Instant] = []
         after, count = job.planned_until, PROBED_FIRES
-        while after < now and (fires := fires_in_window(job, after, now, count)):
+        while after < now:
+            fires = await evaluate(partial(fires_in_window, job, after, now, count), LIST_STEPS)
+            if not fires:
+                break
             runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in fires])
             found = [fire for fire, run in zip(fires, runs, strict=True) if run is not None]
             ran += found

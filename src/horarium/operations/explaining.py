@@ -8,6 +8,7 @@ that is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -17,10 +18,11 @@ from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant,
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
 from horarium.model import run_id as run_id_of
+from horarium.operations.evaluating import evaluate
 from horarium.operations.jobs import JobOperations
 from horarium.operations.versions import Version, Versions
 from horarium.ports import PAGE_MAX, RunFilter, Store
-from horarium.rules.explaining import Explanation, candidates, explain
+from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
 
 VERSIONS_LOOKED_AT = 1_000
 
@@ -60,7 +62,8 @@ class Explaining:
         limit = min(limit, PAGE_MAX)
         start = since - 1 if after is None else max(after, since - 1)
         then, _ = await self._as_it_was(job, start + 1)
-        fires = candidates(then, start, until - 1, limit + 1) if start < until - 1 else []
+        asked = partial(candidates, then, start, until - 1, limit + 1)
+        fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
         page, more = fires[:limit], len(fires) > limit
         runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in page]) if page else []
         skipped = await self._skipped(job, page[0], page[-1] + 1) if page else []
@@ -72,7 +75,7 @@ class Explaining:
 
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
-        told = explain(then, at, now, run)
+        told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
         if known or run is not None:
             return told
         changed = to_text(job.updated_at)

@@ -30,12 +30,8 @@ from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.applying import owed_by
 from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
-<<<<<<< HEAD
-from horarium.rules.reconciling import reconciled
-from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS_MAX
-=======
 from horarium.rules.reconciling import look_from, reconciled
->>>>>>> main
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS_MAX
 
 LOOKED_AT = 200
 """Unfinished runs that a change reads in one go; where there are more, they are left for later."""
@@ -135,12 +131,8 @@ class Changes:
             if job is None:
                 continue
             require_reach(job)
-<<<<<<< HEAD
-            seen = Seen(job, await self._unfinished(job, await reach(job), now), now, await self._ran(job, now))
-=======
-            unfinished, more = await self._unfinished(job, reach(job), now)
+            unfinished, more = await self._unfinished(job, await reach(job), now)
             seen = Seen(job, unfinished, now, await self._ran(job, now))
->>>>>>> main
             planned = await decide(seen)
             if planned is None:
                 return job, job, None

@@ -7,8 +7,8 @@ then the last outcomes are written, and only then the store is closed.
 from __future__ import annotations
 
 import asyncio
-import gc
 import contextlib
+import gc
 import logging
 import signal as os_signal
 import socket

@@ -132,11 +132,13 @@ class Reconciler:
 
     async def _end(self, planned: Plan, now: Instant) -> list[str]:
         """End runs of a deleted job. It stays deleted, so there is no version to compare: this is not a plan, and does
-        not write the job again for each page. The ids of runs that have moved on."""
-        changes = await self.following.changes(planned.changes, {planned.job.id: planned.job}, now)
-        written = await self._store.settle_runs(changes, now)
+        not write the job again for each page. The ids of runs that have moved on, or wait for others of these."""
+        changes = dict(enumerate(planned.changes))
+        ready = await self.following.ready(changes, {planned.job.id: planned.job}, now)
+        written = zip(ready, await self._store.settle_runs(list(ready.values()), now), strict=True)
         announce(self._signal, [planned])
-        return [change.run.id for change, done in zip(changes, written, strict=True) if not done]
+        ended = {index for index, done in written if done}
+        return [change.run.id for index, change in changes.items() if index not in ended]
 
     async def _without_gone(self, plans: list[Plan]) -> list[Plan]:
         """Without moving runs that are there no longer. They were read before their jobs; one that was ended and pruned

@@ -7,6 +7,10 @@ import asyncio
 SLICE_SECONDS = 0.005
 """How long a batch is worked on without giving way to other tasks."""
 
+BUSY_SECONDS = 0.001
+"""Other tasks that took longer than this have more to do: batches leave them four fifths of the time."""
+REST_SECONDS = 0.02
+
 
 class Slices:
     """Work on many things in a row that gives way to other tasks every few milliseconds."""
@@ -17,8 +21,11 @@ class Slices:
 
     async def give_way(self) -> None:
         """Others have their turn, if this has gone on for long enough."""
-        if self._clock() > self._ends:
+        now = self._clock()
+        if now > self._ends:
             await asyncio.sleep(0)
+            if self._clock() > now + BUSY_SECONDS:
+                await asyncio.sleep(REST_SECONDS)
             self._ends = self._clock() + SLICE_SECONDS
 
 

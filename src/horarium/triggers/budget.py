@@ -94,6 +94,13 @@ def spend(steps: int = 1) -> None:
         budget.spend(steps)
 
 
+def spend_first(steps: int) -> None:
+    """Count steps where only what costs next to nothing is wanted: of what there are few, however long they take."""
+    budget = _current.get()
+    if budget is not None and budget.given <= FIRST_STEPS:
+        budget.spend(steps)
+
+
 __all__ = [
     "FIRE_STEPS",
     "FIRST_STEPS",

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.base import Trigger
-from horarium.triggers.budget import spend
+from horarium.triggers.budget import spend, spend_first
 from horarium.triggers.spec import DEPTH_MAX, Spec, within
 from horarium.triggers.words import nearest, quote
 
@@ -34,8 +34,8 @@ _OURS = {
 }
 
 
-READ_STEPS = 1
-"""What it costs to read a trigger that is a part of another."""
+READ_STEPS = 20
+"""What it takes to read a trigger that is a part of another, in steps."""
 
 
 class Readable(Protocol):
@@ -69,7 +69,8 @@ def parse_at(given: object, depth: int, *, stored: bool = False) -> Trigger:
     if depth > DEPTH_MAX:
         raise InvalidTrigger(f"triggers nest deeper than {DEPTH_MAX}: flatten them")
     if depth > 1:
-        spend(READ_STEPS)
+        spend()
+        spend_first(READ_STEPS)
     if not isinstance(given, Mapping):
         raise InvalidTrigger(f"expected an object such as {{'type': 'cron', ...}}, not {quote(given)}")
     name = given.get("type")

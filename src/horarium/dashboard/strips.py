@@ -59,6 +59,15 @@ def ahead_of(job: Job, now: Instant, count: int) -> list[Instant]:
         return []
 
 
+def within(job: Job, after: Instant, until: Instant, count: int) -> list[Instant]:
+    """Fire times in (after, until], so many at most; none where the rule takes too long to evaluate here."""
+    try:
+        with limited(FIRE_STEPS):
+            return fires_in_window(job, max(after, 0), until, count)
+    except TooExpensive:
+        return []
+
+
 def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
     """For a list. `runs`: the last ten, newest first."""
     past = [mark_of(run, now) for run in reversed(runs)]
@@ -83,7 +92,7 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
 def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 14) -> Large:
     """For a job's page. `runs`: newest first."""
     past = [_past(run, now, zone, place) for place, run in enumerate(runs)]
-    fires = ahead_of(job, now, ahead) if job.enabled else _paused_fires(job, now, ahead)
+    fires = ahead_of(job, now, ahead) if job.enabled else within(job, now, INSTANT_MAX - 1, ahead)
     after = [_next(job, fire, now, zone, place) for place, fire in enumerate(fires)]
     seams = [_seam(first, second, zone) for first, second in itertools.pairwise(fires)]
     for place, seam in enumerate(seams):
@@ -111,14 +120,6 @@ def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place
 def _date(then: datetime, instant: Instant, now: Instant) -> str:
     """What is written below a mark: the time for what is near, else the day."""
     return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
-
-
-def _paused_fires(job: Job, now: Instant, count: int) -> list[Instant]:
-    try:
-        with limited(FIRE_STEPS):
-            return fires_in_window(job, max(now, 0), INSTANT_MAX - 1, count)
-    except TooExpensive:
-        return []
 
 
 def _seam(first: Instant, second: Instant, zone: str) -> str:

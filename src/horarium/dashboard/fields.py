@@ -59,7 +59,7 @@ SAID_BY_FLAGS: dict[str, frozenset[str]] = {
     "name": frozenset(), "trigger": frozenset(), "labels": frozenset(), "overlap": frozenset(),
     "target": frozenset({"type", "url", "method", "headers", "name", "queue", "bus", "body", "args", "payload"}),
     "retry": frozenset({"attempts_max", "backoff_seconds"}), "timeouts": frozenset({"execution_seconds"}),
-    "catch_up": frozenset({"policy"}),
+    "catch_up": frozenset({"policy"}), "title": frozenset(),
 }  # fmt: skip
 """What `as_command` writes as flags; of an object, which of its fields."""
 
@@ -230,6 +230,9 @@ def place_of(field: str | None) -> str:
 
 def as_command(definition: Mapping[str, Any]) -> str:
     """The same job as a command line: with flags, or where it has more than these say, as a file."""
+    definition = {name: value for name, value in definition.items() if value or (name == "enabled" and value is False)}
+    if definition.get("enabled"):
+        del definition["enabled"]
     if not _is_said_by_flags(definition):
         return f"horarium job add --file - <<'END'\n{json.dumps(definition, indent=2, ensure_ascii=False)}\nEND"
     trigger, target = definition.get("trigger", {}), definition.get("target", {})
@@ -248,6 +251,8 @@ def as_command(definition: Mapping[str, Any]) -> str:
     if target.get("type") == "external":
         lines.append("--external")
     _target_flags(target, flag)
+    if definition.get("title"):
+        flag("--title", definition["title"])
     for name, value in definition.get("labels", {}).items():
         flag("--label", f"{name}={value}")
     if definition.get("overlap", "allow") != "allow":

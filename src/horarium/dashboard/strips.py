@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant
 from horarium.dashboard.formats import day_text, local, relative
@@ -21,7 +22,8 @@ PITCH = 13
 
 
 class Place(Struct, frozen=True):
-    """One mark of a strip. `note`: the tip's sentence. `date`: written below. `seam`: the clocks change before it."""
+    """One mark of a strip. `note`: the tip's sentence. `date`: written below. `seam`: the clocks change before
+    it. `at`: its fire time."""
 
     mark: Mark
     title: str
@@ -30,6 +32,7 @@ class Place(Struct, frozen=True):
     far: bool = False
     date: str = ""
     seam: str = ""
+    at: Instant = 0
 
 
 class Small(Struct, frozen=True):
@@ -98,7 +101,7 @@ def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 1
     for place, seam in enumerate(seams):
         if seam:
             one = after[place + 1]
-            after[place + 1] = Place(one.mark, one.title, one.note, one.link, one.far, one.date, seam)
+            after[place + 1] = replace(one, seam=seam)
     return Large(tuple(reversed(past)), tuple(after))
 
 
@@ -106,15 +109,17 @@ def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
     mark = mark_of(run, now)
     then = local(run.fire_at, zone)
     date = _date(then, run.fire_at, now) if place % 7 == 3 else ""
-    return Place(mark, day_text(run.fire_at, zone), why(run, now), f"/runs/{run.id}", place >= 9, date)
+    title = day_text(run.fire_at, zone)
+    return Place(mark, title, why(run, now), f"/runs/{run.id}", place >= 9, date, at=run.fire_at)
 
 
 def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place:
     then = local(fire, zone)
     date = _date(then, fire, now) if place % 7 == 3 else ""
     if job.enabled:
-        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date)
-    return Place(WONT, day_text(fire, zone), "Will not run: the job is paused.", "", place >= 4, date)
+        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date, at=fire)
+    note = "Will not run: the job is paused."
+    return Place(WONT, day_text(fire, zone), note, "", place >= 4, date, at=fire)
 
 
 def _date(then: datetime, instant: Instant, now: Instant) -> str:

@@ -81,7 +81,8 @@ function write() {
     time.dataset.done = "";
     const instant = Date.parse(time.dateTime);
     try {
-      const fields = styles[time.dataset.style] || asFar(instant, time.dataset.zone);
+      const near = Math.abs(instant - now()) < 86400000 ? daily : { day: "numeric", month: "short" };
+      const fields = time.dataset.style === "near" ? near : styles[time.dataset.style] || asFar(instant, time.dataset.zone);
       time.textContent = inZone(fields, time.dataset.zone).format(instant);
       time.title = inZone(styles.second, "UTC").format(instant) + " UTC";
     } catch { /* a zone that this browser does not know */ }

@@ -25,6 +25,8 @@ PAST_MAX = 600
 FAR_TOO_MANY = 4
 JOBS_MAX = 120
 RUNS_MAX = 1_200
+FEW_JOBS = 60
+"""Up to so many jobs, twice as many runs are read: few of them have that many."""
 SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
@@ -143,7 +145,8 @@ class Calendar:
         often: list[str] = []
         if cut:
             seldom, often, cut = await self._by_how_often(now)
-            each = min(OFTEN * days, PAGE_MAX, max(RUNS_MAX // max(len(seldom), 1), 1))
+            room = RUNS_MAX if len(seldom) > FEW_JOBS else 2 * RUNS_MAX
+            each = min(OFTEN * days, PAGE_MAX, max(room // max(len(seldom), 1), 1))
             found = await last_runs_of(self._operations, seldom, each, since, until)
             runs = [run for of_job in found.values() for run in of_job]
             cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in found.values()))

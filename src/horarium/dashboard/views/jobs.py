@@ -25,7 +25,7 @@ from horarium.rules.planning import trigger_of
 SHOWN = 50
 CHOSEN_MAX = 200
 SORTED_MAX = 950
-LOOKED_MAX = 10_000
+LOOKED_MAX = 4_000
 """How many jobs are looked at for a part of a name that is not its beginning."""
 SORTS = ("name", "next")
 SHOW = ("failing", "late", "running", "paused")

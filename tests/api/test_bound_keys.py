@@ -120,7 +120,7 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
     follows = {"completed": [{"trigger": f"{SECRET}-0", "payload": "result"}]}
     job = {"trigger": _every(60), "target": ours}
     ids = {"ids": [run]}
-    return {
+    sent: dict[str, list[Any]] = {
         "POST /jobs": [{"name": name, **job}, {"name": "n", **job, "target": theirs},
                        {"name": "n2", **job, "on": follows},
                        {"name": "n3", **job, "on": {"failed": [{"trigger": "-"}]}}],
@@ -152,7 +152,9 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],
-    }[what]  # fmt: skip
+        "POST /jobs/{name}/history": [{"runs": [{"key": "k", "fire_at": "2020-01-01T00:00:00Z", "state": "completed"}]}],
+    }  # fmt: skip
+    return sent[what]
 
 
 QUERIES = {

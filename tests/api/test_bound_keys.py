@@ -114,6 +114,9 @@ async def two() -> Two:
     return made
 
 
+PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "state": "completed"}
+
+
 def bodies(what: str, name: str, run: str) -> list[Any]:
     """What is sent to a route, to see and to change as much as one can."""
     theirs, ours = _target(THEIRS, "x"), _target(OURS, "x")
@@ -152,7 +155,7 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],
-        "POST /jobs/{name}/history": [{"runs": [{"key": "k", "fire_at": "2020-01-01T00:00:00Z", "state": "completed"}]}],
+        "POST /jobs/{name}/history": [{"system": "x", "runs": [PAST]}],
     }  # fmt: skip
     return sent[what]
 

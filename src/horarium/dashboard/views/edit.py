@@ -81,7 +81,7 @@ class Editing:
             Page(
                 path="/jobs/{name}/edit", name="edit-job", handle=self.edit,
                 scope=write, also=Scope.JOBS_READ, place=place,
-            ),  # fmt: skip
+            ),
             Page(
                 path="/jobs/{name}/edit", name="edit-job-done", handle=self.save, method="POST", scope=write,
                 place=place,

@@ -16,6 +16,7 @@ import uvicorn
 from horarium.errors import InvalidSetting, Outage
 from horarium.server.connections import Connection, Limits
 from horarium.server.intake import Intake, connections_max
+from horarium.server.memory import Memory
 
 HTTP_GRACE_SECONDS = 5
 SWEEP_TICKS = 5
@@ -82,6 +83,7 @@ class HttpServer(uvicorn.Server):
         self._limits = limits
         self._tls = tls
         self._shared = shared
+        self._memory = Memory()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -134,6 +136,7 @@ class HttpServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
+            self._memory.tick(len(self.server_state.connections))
         return await super().on_tick(counter)
 
 

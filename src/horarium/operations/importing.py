@@ -17,6 +17,7 @@ from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import require_followed
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
@@ -98,11 +99,13 @@ class Importing:
                 if job is None:
                     new = await self._jobs.job_from(definition, now)
                     require_reach(new)
+                    await require_followed(self._store, new)
                     todo.new[index] = new
                     continue
                 require_reach(job)
                 wanted = await self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
+                await require_followed(self._store, wanted, job)
                 if wanted != job:
                     todo.changed[index] = job, wanted
             except CallerError as error:

@@ -23,6 +23,7 @@ from horarium.operations.changes import Changes, Reach, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.evaluating import evaluate
 from horarium.operations.limits import check_size
+from horarium.operations.reaching import require_followed
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
@@ -89,6 +90,8 @@ class JobOperations:
         now = self._clock.now()
         jobs = [await self.job_from(definition, now) for definition in definitions]
         require_reach(*jobs)
+        for job in jobs:
+            await require_followed(self._store, job)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
@@ -138,6 +141,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan | None:
             wanted = await self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)
+            await require_followed(self._store, wanted, seen.job)
             if wanted == seen.job:
                 return None
             return await evaluate(lambda: edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran), EDIT_STEPS)

@@ -22,8 +22,8 @@ from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, 
 from horarium.node.backends import make_backend
 from horarium.node.runtime import Options, Runtime, default_node_name
 from horarium.server.config import Settings, is_loopback
-from horarium.server.http import HttpServer, make_server, tls_context
-from horarium.server.listening import greeting, listen, own_url
+from horarium.server.http import HttpServer, make_server
+from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
 from horarium.siblings import ALONE, Siblings
 
@@ -106,7 +106,7 @@ class Stopping:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """No one waits for it."""
 
 
 async def _serve_alone(settings: Settings) -> None:

@@ -21,12 +21,14 @@ from horarium.errors import Outage
 from horarium.ports import Signal, Topic
 
 POLL_SECONDS = 1.0
+EARLY_SECONDS = 0.02
+"""A timer may go off this much before its time."""
 BACKOFF_SECONDS_MIN = 0.1
 BACKOFF_SECONDS_MAX = 2.0
 """Firing goes on within this of the end of an outage, however long it was."""
 
 ANEW_SECONDS = 60.0
-"""A part that worked for longer than this fails anew; one that worked for less still fails."""
+"""A part that worked for longer than this fails again from the start; one that worked for less still fails."""
 STEADY_SECONDS_MIN, STEADY_SECONDS_MAX = 5.0, 20.0
 """For how long such a part must work before it counts as well."""
 
@@ -133,10 +135,11 @@ class Health:
 
 
 class Loop:
-    """Calls one service until `stop`."""
+    """Calls one service until `stop`. `looks_at`: at which part of a second it looks without a reason."""
 
-    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health) -> None:
+    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health, looks_at: float = 0.0) -> None:
         self.service = service
+        self._looks_at = looks_at
         self._clock = clock
         self._signal = signal
         self._health = health
@@ -180,9 +183,14 @@ class Loop:
         self._failures = 0
         if self._health.well(self.service.name):
             log.info("%s works again", self.service.name)
-        if due_at is None:
-            return POLL_SECONDS
-        return min(max((due_at - self._clock.now()) / SECOND, 0.0), POLL_SECONDS)
+        pause = POLL_SECONDS if due_at is None else max((due_at - self._clock.now()) / SECOND, 0.0)
+        return min(pause, self._until_look()) if pause >= POLL_SECONDS else pause
+
+    def _until_look(self) -> float:
+        """Seconds until all loops of this node look again: together, so that an idle process wakes up once a second,
+        and not once for each of them."""
+        pause = POLL_SECONDS - (asyncio.get_running_loop().time() - self._looks_at) % POLL_SECONDS
+        return pause if pause > EARLY_SECONDS else pause + POLL_SECONDS
 
     def _ill(self, reason: str, *, expected: bool) -> float:
         if self._health.ill(self.service.name, reason):

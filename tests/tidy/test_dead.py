@@ -24,6 +24,7 @@ FOR_OTHERS = {
     "format_commands": "overrides click's",
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
+    "on_status": "called by httptools",
     "_unsupported_upgrade_warning": "overrides uvicorn's",
     "files_table": "docs/settings.md holds it, and a test compares them",
     "emit": "overrides logging's",

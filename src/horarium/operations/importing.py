@@ -15,6 +15,7 @@ from horarium.operations.auditing import require_reach
 from horarium.operations.following import Following
 from horarium.operations.jobs import JobOperations
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import require_followed
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
@@ -93,11 +94,13 @@ class Importing:
                 if job is None:
                     new = self._jobs.job_from(definition, now)
                     require_reach(new)
+                    await require_followed(self._store, new)
                     todo.new[index] = new
                     continue
                 require_reach(job)
                 wanted = self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
+                await require_followed(self._store, wanted, job)
                 if wanted != job:
                     todo.changed[index] = job, wanted
             except CallerError as error:

@@ -23,6 +23,7 @@ from horarium.operations.changes import Changes, Reach, Seen
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.limits import check_size
 from horarium.operations.listing import Listing
+from horarium.operations.reaching import require_followed
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
@@ -84,6 +85,8 @@ class JobOperations:
         now = self._clock.now()
         jobs = [self.job_from(definition, now) for definition in definitions]
         require_reach(*jobs)
+        for job in jobs:
+            await require_followed(self._store, job)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
@@ -133,6 +136,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan | None:
             wanted = self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)
+            await require_followed(self._store, wanted, seen.job)
             return None if wanted == seen.job else edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran)
 
         def reach(job: Job) -> Reach:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from horarium.access.roles import LOCAL, Principal
 from horarium.clock import Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.planning import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, limited
@@ -41,15 +43,25 @@ class Upcoming(Struct, frozen=True):
 
 
 async def upcoming(
-    store: Store, since: Instant, until: Instant, limit: int, per_job: int | None = None, jobs_max: int = UPCOMING_MAX
+    store: Store,
+    since: Instant,
+    until: Instant,
+    limit: int,
+    per_job: int | None = None,
+    jobs_max: int = UPCOMING_MAX,
+    reader: Principal | None = None,
 ) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
     beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
-    looked at. Rules that take too long to evaluate are left out."""
+    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out."""
     limit = min(limit, UPCOMING_MAX)
-    jobs_max = min(jobs_max, limit)
-    planned = await _planned(store, since, until, limit + 1)
+    bound = reader is not None and reader.queues is not None
+    jobs_max = min(jobs_max, UPCOMING_MAX if bound else limit)
+    planned = await _planned(store, since, until, limit + 1, reader)
     jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
+    more = len(jobs) > jobs_max
+    if reader is not None:
+        jobs = [job for job in jobs if reader.may_reach(job.queue)]
     slices = Slices()
     found: list[Ahead] = list(planned)
     crowded: list[str] = []
@@ -65,12 +77,13 @@ async def upcoming(
         found += fires
         enough = heapq.nsmallest(limit + 1, found)
     ordered = sorted({one for one in found if one.job not in crowded})
-    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or len(jobs) > jobs_max, tuple(crowded))
+    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or more, tuple(crowded))
 
 
-async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Ahead]:
+async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Ahead]:
     """Runs of jobs that are planned, and whose fire time has not come."""
-    page = await store.list_runs(RunFilter(states=PENDING, since=since, until=until), None, min(limit, PAGE_MAX))
+    where = RunFilter(states=PENDING, since=since, until=until)
+    page = await list_runs(store.list_runs, reader or LOCAL, where, None, min(limit, PAGE_MAX))
     return [Ahead(run.fire_at, run.job) for run in page.items if run.job is not None]
 
 

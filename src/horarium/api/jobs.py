@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,11 +44,13 @@ from horarium.api.schemas import (
 )
 from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
+from horarium.operations.evaluating import evaluate
 from horarium.operations.facade import Operations
 from horarium.operations.importing import Put
 from horarium.operations.listing import Slices
 from horarium.operations.reaching import Places, is_sealed
 from horarium.ports import JobFilter
+from horarium.triggers.budget import PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
 from horarium.wire.patches import patch_definition
@@ -82,7 +85,8 @@ class Jobs:
         except NotFound:
             raise refused from None
         try:
-            same = with_definition(job, definition, now=job.anchor_at, check_target=_unchecked) == job
+            kept = partial(with_definition, job, definition, now=job.anchor_at, check_target=_unchecked)
+            same = await evaluate(kept, PLAN_STEPS) == job
         except CallerError:
             same = False
         if not same:

@@ -61,7 +61,7 @@ class Runtime:
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
         self.telemetry = Telemetry(options.metrics_jobs_max, version())
-        self.health = Health()
+        self.health = Health(self.clock.monotonic)
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
         self._buses: dict[str, Bus] = {

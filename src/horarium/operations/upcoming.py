@@ -7,7 +7,7 @@ those of the first `limit` jobs, and no more of them are looked at, however many
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from horarium.access.roles import LOCAL, Principal
 from horarium.clock import Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
+from horarium.operations.evaluating import evaluate
 from horarium.operations.listing import Slices
 from horarium.operations.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
@@ -70,7 +71,9 @@ async def upcoming(
         await slices.give_way()
         if len(enough) > limit and job.next_fire_at is not None and job.next_fire_at > enough[limit].fire_at:
             break
-        fires = list(_fires(job, since, until, limit + 1 if per_job is None else per_job + 1))
+        fires = await evaluate(
+            partial(_fires, job, since, until, limit + 1 if per_job is None else per_job + 1), FIRE_STEPS
+        )
         if per_job is not None and len(fires) > per_job:
             crowded.append(job.name)
             continue
@@ -87,7 +90,8 @@ async def _planned(store: Store, since: Instant, until: Instant, limit: int, rea
     return [Ahead(run.fire_at, run.job) for run in page.items if run.job is not None]
 
 
-def _fires(job: Job, since: Instant, until: Instant, count: int) -> Iterator[Ahead]:
+def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Ahead]:
+    found: list[Ahead] = []
     after = max(job.planned_until, since - 1)
     left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)
     while left > 0:
@@ -95,9 +99,10 @@ def _fires(job: Job, since: Instant, until: Instant, count: int) -> Iterator[Ahe
             with limited(FIRE_STEPS):
                 fires = fires_in_window(job, after, until - 1, min(left, FIRES_AT_ONCE))
         except TooExpensive:
-            return
-        yield from (Ahead(fire, job.name) for fire in fires)
+            break
+        found += (Ahead(fire, job.name) for fire in fires)
         left -= len(fires)
         if len(fires) < FIRES_AT_ONCE:
-            return
+            break
         after = fires[-1]
+    return found

@@ -19,7 +19,8 @@ from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from tests.blackbox.outside import environment
 from tests.server.conftest import Running
-from tests.services.test_rescuer_and_loop import START, Scripted
+from tests.services.conftest import START
+from tests.services.test_rescuer_and_loop import Scripted
 from tests.waiting import PATIENCE, until
 
 IDLE = """

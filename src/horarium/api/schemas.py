@@ -410,13 +410,13 @@ class QueueView(Struct):
 
 class StatsView(Struct):
     """Counts of what is not finished. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due
-    runs have waited longest."""
+    runs have waited longest. The numbers of jobs are left out for callers that are bound to queues."""
 
-    jobs: int
-    jobs_enabled: int
     queues: list[QueueView]
     workers_waiting: int
     queues_left_out: int = 0
+    jobs: int | UnsetType = UNSET
+    jobs_enabled: int | UnsetType = UNSET
 
 
 class Alive(Struct):

@@ -91,9 +91,10 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             return Backend(MemoryStore(namespace=namespace), local, LocalSignal())
         case "sqlite":
             from horarium.stores.sqlite import SqliteStore
+            from horarium.stores.sqlite.touched import Touched
 
             store = SqliteStore(url, namespace=namespace)
-            polled = PolledSignal(store.changed)
+            polled = PolledSignal(Touched(str(store.location.path), store.changed).changed)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
             from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore

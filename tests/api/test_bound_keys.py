@@ -114,13 +114,16 @@ async def two() -> Two:
     return made
 
 
+PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "state": "completed"}
+
+
 def bodies(what: str, name: str, run: str) -> list[Any]:
     """What is sent to a route, to see and to change as much as one can."""
     theirs, ours = _target(THEIRS, "x"), _target(OURS, "x")
     follows = {"completed": [{"trigger": f"{SECRET}-0", "payload": "result"}]}
     job = {"trigger": _every(60), "target": ours}
     ids = {"ids": [run]}
-    return {
+    sent: dict[str, list[Any]] = {
         "POST /jobs": [{"name": name, **job}, {"name": "n", **job, "target": theirs},
                        {"name": "n2", **job, "on": follows},
                        {"name": "n3", **job, "on": {"failed": [{"trigger": "-"}]}}],
@@ -152,7 +155,9 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],
-    }[what]  # fmt: skip
+        "POST /jobs/{name}/history": [{"system": "x", "runs": [PAST]}],
+    }  # fmt: skip
+    return sent[what]
 
 
 QUERIES = {

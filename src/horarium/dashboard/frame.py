@@ -74,6 +74,9 @@ def _environment() -> jinja2.Environment:
         "middle",
         "brief",
         "written",
+        "clock",
+        "day_of",
+        "hour_text",
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)

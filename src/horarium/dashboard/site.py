@@ -28,6 +28,7 @@ from horarium.access.sessions import Session, Sessions
 from horarium.api.guards import Keys
 from horarium.api.problems import MalformedRequest
 from horarium.clock import Instant
+from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import page_answer, render, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
@@ -42,6 +43,7 @@ VISIT = "horarium_visit"
 ZONE = "horarium_zone"
 SAID = "horarium_said"
 SAID_SECONDS = 60
+COUNTS_AGE_MAX = 10.0
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
@@ -103,6 +105,7 @@ class Went(Struct):
 
 
 Answer = Shown | Went | ASGIResponse
+Counts = dict[str, tuple[str, bool]]
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -128,13 +131,20 @@ class Site:
     """Serves a table of pages."""
 
     def __init__(
-        self, operations: Operations, keys: Keys, sessions: Sessions, entropy: Entropy, people: People | None = None
+        self,
+        operations: Operations,
+        keys: Keys,
+        sessions: Sessions,
+        entropy: Entropy,
+        watching: Watching,
+        people: People | None = None,
     ) -> None:
         self._operations = operations
         self._keys = keys
         self._sessions = sessions
         self._entropy = entropy
         self._people = people
+        self._watching = watching
 
     def handler(self, page: Page) -> HTTPRouteHandler:
         """The route of a page."""
@@ -212,15 +222,26 @@ class Site:
         except HorariumError as error:
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):
-            return self._page(visit, page.place, answer)
+            return self._page(visit, page.place, answer, await self._counts(page))
         if isinstance(answer, Went):
             return self._going(visit, answer)
         return answer
 
-    def _page(self, visit: Visit, place: str, shown: Shown) -> ASGIResponse:
+    async def _counts(self, page: Page) -> Counts:
+        """What stands beside the navigation: a page waits for nothing of it, and does not fail with it."""
+        if page.open or page.method == "POST":
+            return {}
+        try:
+            return counts_of(await self._watching.look(COUNTS_AGE_MAX))
+        except Outage:
+            return {}
+
+    def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> ASGIResponse:
         said = _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
-        body = render(shown.template, {**self.frame(visit, place), "said": said, **shown.values})
+        body = render(
+            shown.template, {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}
+        )
         headers = tuple(("set-cookie", cookie) for cookie in cookies)
         return page_answer(body, gzipped=takes_gzip(visit.request), status=shown.status, headers=headers)
 
@@ -261,7 +282,7 @@ class Site:
         if visit is None:
             body = render("down.html", values)
         else:
-            body = render("broken.html", {**self.frame(visit, ""), "said": None, **values})
+            body = render("broken.html", {**self.frame(visit, ""), "counts": {}, "said": None, **values})
         return page_answer(body, gzipped=takes_gzip(request), status=status)
 
     # ---- forms

@@ -42,8 +42,8 @@ log = logging.getLogger("horarium")
 
 
 def run_processes(settings: Settings, count: int) -> int:
-    """Serve with this number of processes until SIGINT or SIGTERM. The exit status: 0 once all of them stopped in order, else
-    that of the one that could not start, or 1."""
+    """Serve with this number of processes until SIGINT or SIGTERM. The exit status: 0 once all of them stopped in
+    order, else that of the one that could not start, or 1."""
     configure_logging(settings.log_format, settings.log_level)
     try:
         return asyncio.run(Supervisor(settings, count).run())

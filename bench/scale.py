@@ -36,7 +36,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bench import lists
-from bench.callbacks import LongestCallback
+from bench.longest import LongestCallback
 from bench.stores import a_store
 from horarium.clock import DAY, HOUR, SECOND, SystemClock
 from horarium.model import Job, QueueTarget, Run, RunChange, State, run_id, uuid7

@@ -285,6 +285,8 @@ JOBS = Topic("jobs")
 """There is something to plan."""
 CANCEL = Topic("cancel")
 """A cancel was asked, of any run."""
+APPLY = Topic("apply")
+"""A change of a job is still to be applied to runs of it."""
 
 
 def queue_topic(queue: str) -> Topic:
@@ -294,7 +296,7 @@ def queue_topic(queue: str) -> Topic:
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `JOBS`, `CANCEL` and `queue_topic(NAME)`."""
+    Topics: `JOBS`, `CANCEL`, `APPLY` and `queue_topic(NAME)`."""
 
     def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""

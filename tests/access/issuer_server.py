@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import warnings
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256, sha384, sha512
 from typing import Any
 
 from aiohttp import web
 from joserfc import jws
 from joserfc.errors import SecurityWarning
-from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from horarium.clock import SECOND
 from horarium.testing.values import NOW
@@ -54,6 +57,12 @@ class IssuerServer:
             for _ in range(1_600):
                 await answer.write(b" " * 65_536)
             return answer
+        if request.path == "/slow":
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            while True:
+                await answer.write(b" ")
+                await asyncio.sleep(0.02)
         return web.Response(status=404)
 
 
@@ -102,6 +111,16 @@ def signed(payload: dict[str, Any] | bytes, key: Any = RSA, alg: str = "RS256", 
         return jws.serialize_compact(head, body, key, registry=registry)
 
 
-def public_pem_as_secret(key: RSAKey) -> OctKey:
-    """What an attacker signs with who hopes that a public key is taken for a shared secret."""
-    return OctKey.import_key(str(key.as_dict(private=False)["n"]), {"kid": str(key.kid)})
+def signed_with_public_key(payload: dict[str, Any], key: RSAKey, alg: str) -> list[str]:
+    """What an attacker makes who hopes that a public key is taken for a shared secret: with each of its forms."""
+    public = key.as_dict(private=False)
+    pem = key.as_pem(private=False)
+    forms = [str(public["n"]).encode(), json.dumps(public).encode(), pem, pem.strip(), key.as_der(private=False)]
+    head = {"alg": alg, "typ": "at+jwt", "kid": key.kid}
+    said = f"{_text(json.dumps(head).encode())}.{_text(json.dumps(payload).encode())}"
+    hashed = {"HS256": sha256, "HS384": sha384, "HS512": sha512}[alg]
+    return [f"{said}.{_text(hmac.new(form, said.encode(), hashed).digest())}" for form in forms]
+
+
+def _text(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")

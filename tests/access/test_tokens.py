@@ -34,9 +34,9 @@ from .issuer_server import (
     SECONDS,
     IssuerServer,
     claims,
-    public_pem_as_secret,
     serving,
     signed,
+    signed_with_public_key,
 )
 
 
@@ -129,7 +129,10 @@ async def test_any_audience_is_taken_if_that_is_said(server: IssuerServer, clock
         ({"exp": SECONDS - SKEW_SECONDS}, False),
         ({"nbf": SECONDS + SKEW_SECONDS - 1}, True),
         ({"nbf": SECONDS + SKEW_SECONDS}, False),
+        ({"iat": SECONDS + SKEW_SECONDS - 1}, True),
         ({"iat": SECONDS + SKEW_SECONDS}, False),
+        ({"nbf": None}, True),  # may be left out, as RFC 7519 says; so may this one
+        ({"iat": None}, True),
     ],
 )
 async def test_clocks_may_differ_by_the_skew(
@@ -188,6 +191,16 @@ async def test_an_embedded_key_is_never_used(server: IssuerServer, door: Door) -
     assert not await door.lets_in(signed(claims(server.url), OTHER, kid="rsa"))
 
 
+@pytest.mark.parametrize("name", ["jku", "x5u", "kid"])
+async def test_nothing_is_fetched_that_a_token_names(server: IssuerServer, door: Door, name: str) -> None:
+    """There is something there, and the token is signed with it."""
+    server.answers["/evil"] = web.json_response({"keys": [OTHER.as_dict(private=False)]})
+    relative = ["/evil", "../evil", f"//{server.url.removeprefix('http://')}/evil"] if name == "kid" else []
+    for address in (f"{server.url}/evil", *relative):
+        assert not await door.lets_in(signed(claims(server.url), OTHER, **{name: address}))
+    assert "/evil" not in server.paths
+
+
 def _text(value: Any) -> str:
     return urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
@@ -201,8 +214,11 @@ async def test_no_other_algorithm_is_taken(server: IssuerServer, door: Door, alg
     assert server.paths == []
 
 
-async def test_a_public_key_is_no_secret_to_sign_with(server: IssuerServer, door: Door) -> None:
-    assert not await door.lets_in(signed(claims(server.url), public_pem_as_secret(RSA), "HS256"))
+@pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
+async def test_a_public_key_is_no_secret_to_sign_with(server: IssuerServer, door: Door, alg: str) -> None:
+    for token in signed_with_public_key(claims(server.url), RSA, alg):
+        assert not await door.lets_in(token)
+    assert server.paths == []
 
 
 async def test_an_algorithm_must_fit_its_key(server: IssuerServer, door: Door) -> None:
@@ -292,6 +308,24 @@ async def test_a_rotated_key_is_found_and_the_old_one_forgotten(
     assert not await door.lets_in(old)
 
 
+async def test_while_new_keys_are_fetched_the_old_ones_are_good(
+    server: IssuerServer, door: Door, clock: ManualClock
+) -> None:
+    """Those who come with the new one wait for it, all of them for the same fetch; others wait for nothing."""
+    assert await door.lets_in(signed(claims(server.url)))
+    clock.advance(AGAIN_SECONDS)
+    server.keys, server.hold = [RSA, OTHER], asyncio.Event()
+    asked = len(server.paths)
+    news = [asyncio.create_task(door.lets_in(signed(claims(server.url, jti=n), OTHER))) for n in range(5)]
+    await until(lambda: len(server.paths) == asked + 1)
+    assert await door.lets_in(signed(claims(server.url, jti="other")))
+    assert not any(each.done() for each in news)
+    server.hold.set()
+    assert await asyncio.gather(*news) == [True] * 5
+    assert server.fetches == 2
+    assert await door.lets_in(signed(claims(server.url)))
+
+
 async def test_keys_are_fetched_again_every_hour(server: IssuerServer, door: Door, clock: ManualClock) -> None:
     token = signed(claims(server.url, exp=SECONDS + 9_000))
     assert await door.lets_in(token)
@@ -318,8 +352,6 @@ async def test_a_token_without_a_key_id_takes_the_only_key_there_is(server: Issu
 @pytest.mark.parametrize(
     "answers",
     [
-        {"/.well-known/openid-configuration": web.Response(status=302, headers={"location": "/elsewhere"})},
-        {"/jwks": web.Response(status=302, headers={"location": "/.well-known/openid-configuration"})},
         {"/.well-known/openid-configuration": web.json_response({"issuer": "https://evil.example", "jwks_uri": "x"})},
         {"/.well-known/openid-configuration": web.Response(body=b"not json")},
         {"/.well-known/openid-configuration": web.Response(body=b"[" * 100_000)},
@@ -343,8 +375,24 @@ async def test_an_issuer_that_lies_is_not_believed(
     server.answers = answers
     with pytest.raises(IssuerUnavailable):
         await door.tokens.find(signed(claims(server.url)))
-    assert "/elsewhere" not in server.paths
     assert server.url in caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("document", ["/.well-known/openid-configuration", "/jwks"])
+async def test_an_issuer_that_redirects_is_not_followed(
+    server: IssuerServer, door: Door, document: str, status: int
+) -> None:
+    """What it leads to would be good."""
+    server.answers["/elsewhere"] = web.json_response(
+        {"issuer": server.url, "jwks_uri": f"{server.url}/jwks"}
+        if "well-known" in document
+        else {"keys": [RSA.as_dict(private=False)]}
+    )
+    server.answers[document] = web.Response(status=status, headers={"location": f"{server.url}/elsewhere"})
+    with pytest.raises(IssuerUnavailable):
+        await door.tokens.find(signed(claims(server.url)))
+    assert "/elsewhere" not in server.paths
 
 
 @pytest.mark.parametrize("uri", ["/jwks", "file:///etc/passwd", "ftp://127.0.0.1/jwks", 7, None, "gopher://x"])
@@ -357,6 +405,15 @@ async def test_keys_come_over_http_only(server: IssuerServer, door: Door, uri: A
 
 async def test_an_issuer_that_serves_a_hundred_megabytes_is_cut_off(server: IssuerServer, door: Door) -> None:
     server.discovery = {"jwks_uri": f"{server.url}/large"}
+    with pytest.raises(IssuerUnavailable):
+        await door.tokens.find(signed(claims(server.url)))
+
+
+async def test_an_issuer_that_drips_is_given_up(
+    server: IssuerServer, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_module, "FETCH_SECONDS", 0.2)
+    server.discovery = {"jwks_uri": f"{server.url}/slow"}
     with pytest.raises(IssuerUnavailable):
         await door.tokens.find(signed(claims(server.url)))
 

@@ -137,7 +137,7 @@ def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     roles, scopes = CALLERS[request.param]
     found = principal("who", "who", "oidc", roles, scopes=scopes)
 
-    async def find(self: Callers, given: bytes) -> Principal | None:
+    async def find(self: Callers, given: bytes, digest: bytes) -> Principal | None:
         return found if given == b"token" else None
 
     async def bearer(self: Callers, digest: str) -> Principal | None:

@@ -11,14 +11,13 @@ from horarium.server.config import (
     KEY_CHARS_MIN,
     ROLES,
     Settings,
-    files_table,
     is_loopback,
     mask_url,
-    settings_table,
     table,
 )
 from horarium.server.process import server_hosts
 from horarium.server.sources import load_settings
+from horarium.server.tables import files_table, settings_table
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -21,7 +21,7 @@ from horarium.errors import NotFound, StateConflict
 from horarium.model import Event, Job, Node, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.node.backends import make_store
-from horarium.operations.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Progress, Report, Side, copy
+from horarium.operations.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Copied, Progress, Side, copy
 from horarium.ports import BATCH_MAX, NOTHING_ALONG, PAGE_MAX, Along, JobFilter, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
@@ -68,7 +68,7 @@ def side(store: Store, name: str = "store") -> Side:
     return Side(store, ManualClock(NOW), name)
 
 
-async def copied(source: Store, target: Store, **how: Any) -> Report:
+async def copied(source: Store, target: Store, **how: Any) -> Copied:
     return await copy(side(source, "the source"), side(target, "the target"), silent, **how)
 
 

@@ -22,6 +22,23 @@ def test_the_same_question_gets_the_same_trigger() -> None:
     assert len(kept) == 2
 
 
+def test_what_a_trigger_says_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = CompiledTriggers()
+    trigger = kept.get(daily(1), 0, "job")
+    said = trigger.words()
+    asked: list[object] = []
+
+    def words(self: object) -> str:
+        asked.append(self)
+        return said
+
+    monkeypatch.setattr(type(trigger), "words", words)
+    assert [kept.words(daily(1), 0, "job") for _ in range(2)] == [said, said]
+    assert asked == [trigger]
+    assert kept.words(daily(2), 0, "job") == said
+    assert len(asked) == 2
+
+
 def test_the_bound_is_one_of_weight_and_the_oldest_goes_first() -> None:
     kept = CompiledTriggers(500)
     first = kept.get(daily(0), 0, "job")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from horarium.model import (
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.following import Following
 from horarium.policies import Retention, Retry
+from horarium.ports import RunFilter
 from horarium.rules.following import (
     DEPTH_MAX,
     chain_key,
@@ -166,9 +168,69 @@ async def test_runs_that_were_skipped_or_cancelled_in_between_break_no_row(betwe
     await store.add_runs([a_finished_run(1, job, state=State.FAILED, disposition=Disposition.RAN), *idle])
     run = claimed(job, 9)
     change = RunChange(settle(run, job, Failed("no"), NOW), run.token, run.state)
-    assert [keys(each) for each in await Following(store).changes([change], {job.id: job}, NOW)] == [
-        ["failed/notify:ops"]
+    ready = await Following(store).ready({0: change}, {job.id: job}, NOW)
+    assert keys(ready[0]) == ["failed/notify:ops"]
+
+
+def _ends_of(job: Job, *outcomes: Outcome) -> list[RunChange]:
+    return [
+        RunChange(settle(run, job, outcome, NOW), run.token, run.state)
+        for run, outcome in ((claimed(job, number), outcome) for number, outcome in enumerate(outcomes, 10))
     ]
+
+
+async def _settle_but(job: Job, changes: Sequence[RunChange], refused: int) -> tuple[list[str], int]:
+    """The keys of what follows where that change is refused (its run was cancelled meanwhile), and in how many batches
+    they were written."""
+    store = MemoryStore()
+    await store.add_jobs([job])
+    runs = [claimed(job, number) for number in range(10, 10 + len(changes))]
+    runs[refused] = replace(runs[refused], token=7)
+    await store.add_runs([a_finished_run(1, job, state=State.FAILED, disposition=Disposition.RAN), *runs])
+    batches = 0
+    todo, following = dict(enumerate(changes)), Following(store)
+    while todo:
+        ready = await following.ready(todo, {job.id: job}, NOW)
+        await store.settle_runs(list(ready.values()), NOW)
+        todo = {index: change for index, change in todo.items() if index not in ready}
+        batches += 1
+    page = await store.list_runs(RunFilter(queue=NOTIFY_QUEUE), None, 100)
+    return sorted(str(run.unique_key) for run in page.items), batches
+
+
+async def test_a_recovery_is_told_by_the_second_of_a_batch_if_the_first_is_refused() -> None:
+    job = a_job_with({"recovered": [{"notify": "ops"}]}, retry={"attempts_max": 1})
+    assert await _settle_but(job, _ends_of(job, *[Succeeded()] * 5), 0) == (
+        [f"{a_run(1, job).id}/recovered/notify:ops"],
+        1,
+    )
+
+
+async def test_a_row_of_failures_counts_what_was_written_only() -> None:
+    """Three in a row, one of them stored. Of a batch of fifty the first is refused: the third tells it, and two batches
+    are enough, since those after it need not know more."""
+    job = a_job_with({"failed": [{"notify": "ops", "after": 3}]}, retry={"attempts_max": 1})
+    told, batches = await _settle_but(job, _ends_of(job, *[Failed("no")] * 50), 0)
+    assert told == [f"{a_run(number, job).id}/failed/notify:ops" for number in range(12, 60)]
+    assert batches <= 4
+
+
+async def test_what_did_not_fail_after_all_is_not_recovered_from() -> None:
+    job = a_job_with({"recovered": [{"notify": "ops"}]}, retry={"attempts_max": 1})
+    changes = _ends_of(job, Failed("no"), Succeeded())
+    assert (await _settle_but(job, changes, 0))[0] == [f"{a_run(1, job).id}/recovered/notify:ops"]
+
+
+async def test_completed_runs_that_were_late_count_in_a_row() -> None:
+    job = a_job_with({"late": [{"notify": "ops", "seconds": 1, "after": 3}]})
+    store = MemoryStore()
+    await store.add_jobs([job])
+    late = {"due_at": NOW - MINUTE, "started_at": NOW, "finished_at": NOW}
+    await store.add_runs([a_finished_run(number, job, **late) for number in (1, 2)])
+    run = claimed(job, 9, due_at=NOW - MINUTE)
+    change = RunChange(settle(run, job, Succeeded(), NOW), run.token, run.state)
+    ready = await Following(store).ready({0: change}, {job.id: job}, NOW)
+    assert keys(ready[0]) == ["late/notify:ops"]
 
 
 def test_a_recovery_is_told_once_however_many_runs_complete_after_it() -> None:

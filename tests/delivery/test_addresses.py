@@ -190,19 +190,19 @@ def answering(*answers: Sequence[str]) -> Callable[[str, int], Awaitable[Sequenc
 async def test_one_private_address_among_public_ones_refuses_the_name() -> None:
     guard = Guard(allow_private=False, lookup=answering(["8.8.8.8", "10.0.0.1"]))
     with pytest.raises(RefusedAddress, match=r"10\.0\.0\.1 \(of mixed\.example\)"):
-        await guard.resolve("mixed.example", 80)
+        await guard.resolve(parse_url("http://mixed.example"))
 
 
 async def test_a_name_that_changes_its_address_is_judged_each_time() -> None:
     guard = Guard(allow_private=False, lookup=answering(["8.8.8.8"], ["127.0.0.1"]))
-    assert [found["host"] for found in await guard.resolve("rebinding.example", 80)] == ["8.8.8.8"]
+    assert [found[4] for found in await guard.resolve(parse_url("http://rebinding.example"))] == [("8.8.8.8", 80)]
     with pytest.raises(RefusedAddress):
-        await guard.resolve("rebinding.example", 80)
+        await guard.resolve(parse_url("http://rebinding.example"))
 
 
 async def test_a_name_without_an_address_can_t_be_resolved() -> None:
     with pytest.raises(OSError, match="no address"):
-        await Guard(allow_private=True, lookup=answering([])).resolve("empty.example", 80)
+        await Guard(allow_private=True, lookup=answering([])).resolve(parse_url("http://empty.example"))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "10.0.0.1"])

@@ -2,8 +2,9 @@
 
     python -m tests.proof.aftermath [--store sqlite|postgres|redis-always|mongo] [--minutes 2] [--seed 1] [--quiet]
 
-Jobs fail every second and tell a webhook and start another job of it; others complete and start one; people change,
-pause, resume and trigger further jobs all the time. Servers are killed (`--quiet`: are not). Then the accounts:
+Jobs fail every second and tell a webhook and start another job of it; single runs, each of a job of its own, fail at
+the same pace and tell a channel that was given no settings; others complete and start one; people change, pause, resume
+and trigger further jobs all the time. Servers are killed (`--quiet`: are not). Then the accounts:
 
     owed      a failed run with no notification or follow-up, or with more than one; one of these that nothing owes
     untold    an event that no message told, however often a message was sent
@@ -30,11 +31,13 @@ from typing import Any, Self
 
 from tests.proof.backends import KINDS, start_backend
 from tests.proof.harness import PAGE, Api, World
-from tests.proof.jobs import LATER, SECOND, http, text, whole_second
+from tests.proof.jobs import LATER, SECOND, http, soon, text
 from tests.proof.receiver import instant, micros
 from tests.waiting import eventually, let_pass
 
 FAILING, DONE, CHANGED = 5, 3, 4
+ONCE_PER_SECOND = 5
+"""Single runs that fail."""
 FINAL_SECONDS = 120.0
 CLIENT_PAUSE_SECONDS = 0.05
 EDITED = ("enabled", "labels", "priority")
@@ -49,10 +52,10 @@ class _Quiet(ThreadingHTTPServer):
 
 
 class Hooks:
-    """An endpoint for webhooks. `messages`: by id, when each came first, and its events."""
+    """An endpoint for webhooks. `messages`: by id, when each came first, its channel and its events."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        self.messages: dict[str, tuple[int, str, list[dict[str, Any]]]] = {}
         self.requests = 0
         hooks = self
 
@@ -62,8 +65,8 @@ class Hooks:
             def do_POST(self) -> None:
                 at, body = micros(), self.rfile.read(int(self.headers["content-length"]))
                 hooks.requests += 1
-                events = json.loads(body)["data"]["events"]
-                hooks.messages.setdefault(self.headers["webhook-id"], (at, events))
+                data = json.loads(body)["data"]
+                hooks.messages.setdefault(self.headers["webhook-id"], (at, data["channel"], data["events"]))
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -86,11 +89,19 @@ class Hooks:
     def told(self, event: str) -> Counter[str]:
         """How many of such events of each job were told, by messages that differ."""
         counts: Counter[str] = Counter()
-        for _, events in self.messages.values():
+        for _, _, events in self.messages.values():
             for each in events:
                 if each["event"] == event:
                     counts[each["job"]] += each.get("count", 1)
         return counts
+
+    def first_told(self, channel: str) -> dict[str, int]:
+        """When the channel was first told of each run that failed."""
+        first: dict[str, int] = {}
+        for at, to, events in self.messages.values():
+            told = {each["run_id"]: at for each in events if each["event"] == "failed" and to == channel}
+            first = told | first
+        return first
 
 
 class Client(threading.Thread):
@@ -134,20 +145,26 @@ class Account:
     requests: int = 0
     entries: int = 0
     triggered: int = 0
-    late_seconds: list[float] = field(default_factory=list)
+    late_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """By channel, from each failure to its message."""
 
     def must_hold(self) -> None:
         assert not self.violations, f"{len(self.violations)} violations\n" + "\n".join(self.violations[:20])
 
-    def late(self, part: float) -> float:
-        ordered = sorted(self.late_seconds)
+    def late(self, channel: str, part: float) -> float:
+        ordered = sorted(self.late_seconds[channel])
         return ordered[min(int(len(ordered) * part), len(ordered) - 1)] if ordered else 0.0
 
     def __str__(self) -> str:
+        late = "; ".join(
+            f"channel {channel}, from {len(seconds)} failures to the webhook p50 {self.late(channel, 0.5):.3f}"
+            f" p99 {self.late(channel, 0.99):.3f} max {max(seconds):.3f} s"
+            for channel, seconds in self.late_seconds.items()
+            if seconds
+        )
         return (
             f"{self.failed} failed runs, {self.requests} webhooks, {self.entries} entries of the audit,"
-            f" {self.triggered} runs asked for; {len(self.violations)} violations;"
-            f" from the failure to the webhook p50 {self.late(0.5):.3f} p99 {self.late(0.99):.3f} s"
+            f" {self.triggered} runs asked for; {len(self.violations)} violations; {late}"
         )
 
 
@@ -182,9 +199,10 @@ class Aftermath:
         api, url = self._world.api, self._world.receiver.url
         quick = {"type": "webhook", "url": self._hooks.url, "group_seconds": 0, "quiet_seconds": 0, "system": False}
         api.must("PUT", "/channels/hook", quick)
+        api.must("PUT", "/channels/usual", {"type": "webhook", "url": self._hooks.url, "system": False})
         for name in ("after-failure", "after-success"):
             api.must("PUT", f"/jobs/{name}", {"name": name, "trigger": LATER, "target": http(f"{url}/ok")})
-        start = whole_second(4)
+        start = soon(api, FAILING + DONE + CHANGED + ONCE_PER_SECOND * self._seconds)
         end = start + self._seconds * SECOND
         window = {"starts_at": text(start), "ends_at": text(end), "catch_up": {"policy": "all"}}
         often = {"type": "interval", "every_seconds": 1, "anchor": text(start)}
@@ -198,6 +216,11 @@ class Aftermath:
                 "on": on,
             }
             api.must("PUT", f"/jobs/failing-{number}", {"name": f"failing-{number}", **job, **window, **lease})
+        for number in range(ONCE_PER_SECOND * self._seconds):
+            at = start + number * SECOND // ONCE_PER_SECOND
+            job = {"trigger": {"type": "once", "at": text(at)}, "target": http(f"{url}/fail/9")}
+            job |= {"retry": {"attempts_max": 1}, "on": {"failed": [{"notify": "usual"}]}, **lease}
+            api.must("PUT", f"/jobs/single-{number}", {"name": f"single-{number}", **job})
         for number in range(DONE):
             on = {"completed": [{"trigger": "after-success"}]}
             job = {"trigger": often, "target": http(f"{url}/ok"), "retry": {"attempts_max": 20}, "on": on}
@@ -218,7 +241,7 @@ class Aftermath:
 
     def _failed(self) -> Counter[str]:
         runs = self._world.api.runs("&state=failed")
-        return Counter(run["job"] for run in runs if (run["job"] or "").startswith("failing-"))
+        return Counter(run["job"] for run in runs if _tells(run))
 
     # ---- the accounts
 
@@ -230,26 +253,27 @@ class Aftermath:
         return account
 
     def _follow_ups(self, account: Account, runs: Sequence[dict[str, Any]]) -> None:
-        failed = {run["id"]: run for run in runs if (run["job"] or "").startswith("failing-")}
-        account.failed = sum(run["state"] == "failed" for run in failed.values())
-        wanted = Counter(run["id"] for run in failed.values() if run["state"] == "failed")
+        failed = {run["id"]: run for run in runs if _tells(run) and run["state"] == "failed"}
+        account.failed = len(failed)
+        often = sum(run["job"].startswith("failing-") for run in failed.values())
+        wanted = Counter(failed.keys())
         notes = [run["payload"]["event"] for run in runs if run["queue"] == "notify"]
         _differ(account, "owed: notification of", wanted, Counter(note["run_id"] for note in notes))
         done = sum((run["job"] or "").startswith("done-") and run["state"] == "completed" for run in runs)
-        for job, owed in (("after-failure", account.failed), ("after-success", done)):
+        for job, owed in (("after-failure", often), ("after-success", done)):
             made = sum(run["job"] == job for run in runs)
             if made != owed:
                 account.violations.append(f"owed: {owed} runs of {job}, and there are {made}")
         told = self._hooks.told("failed")
-        for job, count in Counter(run["job"] for run in failed.values() if run["state"] == "failed").items():
+        for job, count in Counter(run["job"] for run in failed.values()).items():
             if told[job] < count:
                 account.violations.append(f"untold: {count} runs of {job} failed, {told[job]} were told")
-        first: dict[str, int] = {}
-        for at, events in self._hooks.messages.values():
-            first.update({each["run_id"]: at for each in events if each["event"] == "failed"})
-        account.late_seconds = [
-            (at - instant(failed[run_id]["finished_at"])) / SECOND for run_id, at in first.items() if run_id in failed
-        ]
+        for channel in ("hook", "usual"):
+            account.late_seconds[channel] = [
+                (at - instant(failed[run_id]["finished_at"])) / SECOND
+                for run_id, at in self._hooks.first_told(channel).items()
+                if run_id in failed
+            ]
 
     def _audit(self, account: Account, runs: Sequence[dict[str, Any]]) -> None:
         entries = self._entries()
@@ -295,6 +319,11 @@ class Aftermath:
             if page["next_cursor"] is None:
                 return found
             cursor = f"&cursor={page['next_cursor']}"
+
+
+def _tells(run: dict[str, Any]) -> bool:
+    """Whether a channel is told if this run fails."""
+    return (run["job"] or "").startswith(("failing-", "single-"))
 
 
 def _edited(job: dict[str, Any]) -> dict[str, Any]:

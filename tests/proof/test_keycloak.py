@@ -21,6 +21,8 @@ pytestmark = pytest.mark.proof
 
 AUDIENCE = "horarium-api"
 DEVICE = "oauth2.device.authorization.grant.enabled"
+PKCE = "pkce.code.challenge.method"
+"""With this, Keycloak gives nothing to a client that sends no challenge; in the device grant, too."""
 ROLES = ("--oidc-roles-claim", "realm_access.roles", "--oidc-role-map", "ops-editors=editor,ops-viewers=viewer")
 
 
@@ -54,9 +56,12 @@ def set_up(keycloak: Keycloak, redirect_port: int) -> None:
     ]  # fmt: skip
     command = a_client(
         f"http://localhost:{redirect_port}/callback", clientId="horarium", publicClient=True,
-        attributes={DEVICE: "true"},
+        attributes={DEVICE: "true", PKCE: "S256"},
     )  # fmt: skip
-    dashboard = a_client("http://localhost:*", clientId="dashboard", secret="dashboard-secret", publicClient=False)
+    dashboard = a_client(
+        "http://localhost:*", clientId="dashboard", secret="dashboard-secret", publicClient=False,
+        attributes={PKCE: "S256"},
+    )  # fmt: skip
     keycloak.manage(
         "POST",
         "",

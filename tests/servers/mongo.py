@@ -1,9 +1,10 @@
-"""A mongod as a replica set of one node, or several as one of three. For tests only."""
+"""A mongod as a replica set of one node, several as one of three, or one that stands alone. For tests only."""
 
 from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -27,11 +28,14 @@ class Mongo(ServerProcess):
 
         def command(folder: Path, port: int) -> list[str]:
             (folder / "db").mkdir(exist_ok=True)
-            fixed = ["--bind_ip", "127.0.0.1", "--replSet", "rs0", "--wiredTigerCacheSizeGB", "0.25", "--nounixsocket"]
+            fixed = ["--bind_ip", "127.0.0.1", "--wiredTigerCacheSizeGB", "0.25", "--nounixsocket"]
             key = ["--keyFile", str(_key_file(folder))] if private else []
-            return [str(mongod), "--dbpath", str(folder / "db"), "--port", str(port), *fixed, *key]
+            return [str(mongod), "--dbpath", str(folder / "db"), "--port", str(port), *fixed, *self._member(), *key]
 
         super().__init__("mongo", command)
+
+    def _member(self) -> list[str]:
+        return ["--replSet", "rs0"]
 
     def start(self) -> None:
         super().start()
@@ -92,6 +96,29 @@ class Mongo(ServerProcess):
         if self._password is None:
             return f"mongodb://{self.address}/horarium?replicaSet=rs0"
         return f"mongodb://{USER}:{self._password}@{self.address}/horarium?replicaSet=rs0&authSource=admin"
+
+
+class Standalone(Mongo):
+    """In no replica set; without transactions, therefore."""
+
+    def start(self) -> None:
+        ServerProcess.start(self)
+
+    def _member(self) -> list[str]:
+        return []
+
+    @property
+    def url(self) -> str:
+        return f"mongodb://{self.address}/horarium?directConnection=true"
+
+
+def let_the_hold_run_out(url: str) -> None:
+    """As if the time had passed after which a process that died is succeeded."""
+    from pymongo import MongoClient
+
+    client: MongoClient[Any] = MongoClient(url)
+    client.horarium.horarium_intents.update_many({}, {"$set": {"until": datetime(1970, 1, 1, tzinfo=UTC)}})
+    client.close()
 
 
 class MongoSet:

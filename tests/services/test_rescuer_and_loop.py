@@ -105,6 +105,20 @@ async def test_a_lease_from_a_clock_that_was_ahead_ends_in_its_time_and_no_soone
     assert await setting.state() is State.PENDING
 
 
+async def test_a_clock_that_was_ahead_between_two_looks_alone_leaves_no_long_lease(setting: Setting) -> None:
+    rescuer = a_rescuer(setting)
+    setting.clock.step(-3_650 * 86_400)
+    await rescuer.step(setting.now)
+    setting.clock.step(3_650 * 86_400)
+    await setting.add_run(lease_seconds=60.0)
+    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    setting.clock.step(-300)
+    await rescuer.step(setting.now)
+    lease = (await setting.run()).lease_expires_at
+    assert lease is not None
+    assert lease <= setting.now + 120 * SECOND
+
+
 async def test_the_pruner_forgets_what_has_been_kept_long_enough(setting: Setting) -> None:
     await setting.add_run()
     await claim(setting)

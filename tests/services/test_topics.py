@@ -11,6 +11,7 @@ ROOT = Path(horarium.__file__).parent
 TOPICS = {
     "jobs": r'JOBS|"jobs"',
     "cancel": r'CANCEL|"cancel"',
+    "apply": "APPLY",
     "queue": r'queue_topic\(|f"queue:',
 }
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tests.servers.mongo import Mongo
+from tests.servers.mongo import Mongo, Standalone
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 from tests.stores.cockroach_server import new_serializable_database
@@ -43,6 +43,17 @@ def fresh_serializable_url(postgres_server: Postgres) -> str:
 def mongo() -> Iterator[Mongo]:
     """For tests that neither stop it nor look at what others left there."""
     server = Mongo()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone() -> Iterator[Standalone]:
+    """A mongod in no replica set, for tests that do not stop it."""
+    server = Standalone()
     try:
         server.start()
         yield server

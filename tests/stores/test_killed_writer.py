@@ -18,7 +18,7 @@ from horarium.model import Run
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.ports import JobFilter, RunFilter, Store
-from tests.servers.mongo import Mongo
+from tests.servers.mongo import Mongo, let_the_hold_run_out
 from tests.servers.redis import Redis
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def redis() -> Iterator[Redis]:
     server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "cockroach", "redis", "mongo"])
+@pytest.fixture(params=["sqlite", "postgres", "cockroach", "redis", "mongo", "standalone"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     match request.param:
         case "sqlite":
@@ -46,7 +46,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return str(request.getfixturevalue("serializable_url"))
         case "redis":
             return str(request.getfixturevalue("redis").url)
-    mongo: Mongo = request.getfixturevalue("mongo")
+    mongo: Mongo = request.getfixturevalue(request.param)
     return mongo.url
 
 
@@ -57,6 +57,9 @@ def kill_a_writer(url: str, namespace: str, round_: int, seconds: float) -> None
         assert process.stdout.readline() == b"writing\n"
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
+        process.wait()
+    if url.startswith("mongodb://"):
+        let_the_hold_run_out(url)
 
 
 async def records_below(store: Store, prefix: str) -> list[str]:

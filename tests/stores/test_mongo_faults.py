@@ -19,7 +19,7 @@ from horarium.stores.mongo import MongoSignal, MongoStore, connect
 from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.base import StoreUnderTest
 from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
-from tests.servers.mongo import Mongo
+from tests.servers.mongo import Mongo, Standalone
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,18 @@ WAIT_SECONDS = PATIENCE
 @pytest.fixture(scope="module")
 def mongo() -> Iterator[Mongo]:
     server = Mongo()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["set", "standalone"])
+def mortal(request: pytest.FixtureRequest, mongo: Mongo) -> Iterator[Mongo]:
+    """Each kind of server, to be killed."""
+    if request.param == "set":
+        yield mongo
+        return
+    server = Standalone()
     server.start()
     yield server
     server.stop()
@@ -75,8 +87,8 @@ def batch_of(number: int) -> list[Run]:
     return [a_run(number * BATCH + place) for place in range(BATCH)]
 
 
-async def test_nothing_acknowledged_is_lost_by_a_kill(mongo: Mongo) -> None:
-    store = await opened(mongo.url + PATIENT, "killed")
+async def test_nothing_acknowledged_is_lost_by_a_kill(mortal: Mongo) -> None:
+    store = await opened(mortal.url + PATIENT, "killed")
     enough = asyncio.Event()
     acknowledged: list[int] = []
     settled: list[Run] = []
@@ -93,10 +105,10 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(mongo: Mongo) -> None:
 
     working = asyncio.create_task(work())
     await asyncio.wait_for(enough.wait(), WAIT_SECONDS)
-    mongo.kill()
+    mortal.kill()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(working, WAIT_SECONDS)
-    await asyncio.to_thread(mongo.start)
+    await asyncio.to_thread(mortal.start)
     await until_up(store)
     for number in acknowledged:
         assert None not in await store.get_runs([run.id for run in batch_of(number)])
@@ -116,8 +128,8 @@ async def until_up(store: MongoStore) -> None:
     await until(up, ignoring=StoreUnavailable)
 
 
-async def test_a_plan_cut_short_by_a_kill_is_whole_or_absent(mongo: Mongo) -> None:
-    store = await opened(mongo.url + PATIENT, "planned")
+async def test_a_plan_cut_short_by_a_kill_is_whole_or_absent(mortal: Mongo) -> None:
+    store = await opened(mortal.url + PATIENT, "planned")
     jobs = [a_job(f"job-{number}", next_fire_at=NOW) for number in range(200)]
     await store.add_jobs(jobs)
     begun = asyncio.Event()
@@ -130,10 +142,10 @@ async def test_a_plan_cut_short_by_a_kill_is_whole_or_absent(mongo: Mongo) -> No
 
     planning = asyncio.create_task(plan())
     await asyncio.wait_for(begun.wait(), WAIT_SECONDS)
-    mongo.kill()
+    mortal.kill()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(planning, WAIT_SECONDS)
-    await asyncio.to_thread(mongo.start)
+    await asyncio.to_thread(mortal.start)
     await until_up(store)
     stored = await store.get_jobs([job.name for job in jobs])
     for job in stored:

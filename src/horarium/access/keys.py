@@ -23,6 +23,7 @@ from horarium.clock import MINUTE, Clock, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Page, Store
+from horarium.siblings import ALONE, Siblings
 
 PREFIX = "key/"
 TOKEN_PREFIX = "hk_"
@@ -32,6 +33,8 @@ REMEMBERED_SECONDS = 4.0
 """A key that was revoked works on another node for at most this long."""
 REMEMBERED_MAX = 10_000
 TRIES_MAX = 5
+
+REVOKED = "key-revoked"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
 
@@ -52,6 +55,14 @@ class Key(Struct, frozen=True, kw_only=True):
         return principal(self.name, self.name, "key", self.roles, queues=self.queues)
 
 
+class Known(Struct, frozen=True):
+    """A key as it was read, of this version, and who bears it."""
+
+    key: Key
+    version: int
+    principal: Principal
+
+
 _decode = msgspec.json.Decoder(Key).decode
 
 
@@ -69,9 +80,10 @@ def new_token(entropy: bytes) -> str:
 class Keys:
     """The keys of a store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
-        self._remembered: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
+    def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
+        self._store, self._clock, self._siblings = store, clock, siblings
+        self._remembered: OrderedDict[str, tuple[float, Known | None]] = OrderedDict()
+        siblings.hear(REVOKED, self._forget)
 
     # -- what an admin does
 
@@ -93,6 +105,7 @@ class Keys:
             if (await self._store.put_records([change])) == [True]:
                 key = _decode(stored.body)
                 self._remembered.pop(key.digest, None)
+                await self._siblings.ask(REVOKED, key.digest.encode())
                 return key
         raise NotFound(f"there is no key {name!r}", field="name")
 
@@ -106,6 +119,11 @@ class Keys:
         (stored,) = await self._store.get_records([PREFIX + name])
         return None if stored is None else _decode(stored.body)
 
+    def _forget(self, digest: bytes) -> bytes:
+        """Another process of this server revoked it."""
+        self._remembered.pop(digest.decode(), None)
+        return b""
+
     # -- what a request needs
 
     async def find(self, token: str) -> Principal | None:
@@ -115,16 +133,17 @@ class Keys:
     async def find_digest(self, digest: str) -> Principal | None:
         """Who bears the token of this digest."""
         now = self._clock.now()
-        record = await self._by_digest(digest)
-        if record is None:
+        known = await self._by_digest(digest)
+        if known is None:
             return None
-        key = _decode(record.body)
+        key = known.key
         if key.expires_at is not None and key.expires_at <= now:
             return None
-        await self._note_use(digest, record, key, now - now % MINUTE)
-        return key.principal()
+        if key.last_used_at is None or key.last_used_at < now - now % MINUTE:
+            await self._note_use(digest, known, now - now % MINUTE)
+        return known.principal
 
-    async def _by_digest(self, digest: str) -> Record | None:
+    async def _by_digest(self, digest: str) -> Known | None:
         elapsed = self._clock.monotonic()
         known = self._remembered.get(digest)
         if known is not None and elapsed - known[0] < REMEMBERED_SECONDS:
@@ -132,27 +151,28 @@ class Keys:
         found = (await self._store.list_records(RecordFilter(PREFIX, labels={"digest": digest}), None, 1)).items
         return self._remember(digest, elapsed, found[0] if found else None)
 
-    def _remember(self, digest: str, at: float, record: Record | None) -> Record | None:
-        self._remembered[digest] = at, record
+    def _remember(self, digest: str, at: float, record: Record | None) -> Known | None:
+        known = None if record is None else _known(record)
+        self._remembered[digest] = at, known
         self._remembered.move_to_end(digest)
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-        return record
+        return known
 
-    async def _note_use(self, digest: str, record: Record, key: Key, minute: Instant) -> None:
+    async def _note_use(self, digest: str, known: Known, minute: Instant) -> None:
         """Once a minute for each node. Of several that note it at once one does; one that was revoked stays so. A store
         that can't be written to keeps no one out."""
-        if key.last_used_at is not None and key.last_used_at >= minute:
-            return
         with suppress(StoreUnavailable):
-            await self._write_use(digest, record, key, minute)
+            used = replace(_record(replace(known.key, last_used_at=minute)), version=known.version + 1)
+            if await self._store.put_records([RecordChange(used, known.version)]) == [True]:
+                self._remember(digest, self._clock.monotonic(), used)
+            else:
+                self._remembered.pop(digest, None)
 
-    async def _write_use(self, digest: str, record: Record, key: Key, minute: Instant) -> None:
-        used = replace(_record(replace(key, last_used_at=minute)), version=record.version + 1)
-        if await self._store.put_records([RecordChange(used, record.version)]) == [True]:
-            self._remember(digest, self._clock.monotonic(), used)
-        else:
-            self._remembered.pop(digest, None)
+
+def _known(record: Record) -> Known:
+    key = _decode(record.body)
+    return Known(key, record.version, key.principal())
 
 
 def _record(key: Key) -> Record:

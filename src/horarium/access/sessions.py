@@ -22,6 +22,7 @@ from horarium.access.roles import Principal
 from horarium.clock import HOUR, MINUTE, Clock, Instant
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.ports import Store
+from horarium.siblings import ALONE, Siblings
 
 PREFIX = "session/"
 ENTROPY_BYTES = 32
@@ -32,6 +33,7 @@ OVERLAP = MINUTE
 REMEMBERED_SECONDS = 4.0
 REMEMBERED_MAX = 10_000
 FORGOTTEN_MAX = 1_000
+ENDED = "session-ended"
 
 Credential = Literal["server-key", "key", "person"]
 
@@ -60,9 +62,10 @@ def digest_of(token: str) -> str:
 class Sessions:
     """The sessions of a store."""
 
-    def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes]) -> None:
-        self._store, self._clock, self._entropy = store, clock, entropy
+    def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes], siblings: Siblings = ALONE) -> None:
+        self._store, self._clock, self._entropy, self._siblings = store, clock, entropy, siblings
         self._remembered: OrderedDict[str, tuple[float, Session | None]] = OrderedDict()
+        siblings.hear(ENDED, self._forget)
 
     async def begin(self, credential: Credential, key: str) -> str:
         """A new session; its token, which only the browser gets. What is over is forgotten."""
@@ -114,6 +117,12 @@ class Sessions:
         change = RecordChange(stored, stored.version, deleted=True, records=(_record(instead),) if instead else ())
         await self._store.put_records([change])
         self._remembered.pop(session.digest, None)
+        await self._siblings.ask(ENDED, session.digest.encode())
+
+    def _forget(self, digest: bytes) -> bytes:
+        """Another process of this server ended it."""
+        self._remembered.pop(digest.decode(), None)
+        return b""
 
     async def _read(self, digest: str) -> Session | None:
         where = RecordFilter(PREFIX, labels={"session": digest})

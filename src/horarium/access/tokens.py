@@ -90,11 +90,12 @@ class Tokens:
         """What they must be for; None: that is not looked at."""
         return None if self._policy.audience == ANY_AUDIENCE else self._policy.audience
 
-    async def find(self, token: str) -> Principal:
-        """Who bears this token. Raises TokenRefused, IssuerUnavailable."""
+    async def find(self, token: str, digest: bytes | None = None) -> Principal:
+        """Who bears this token; `digest`: its SHA-256, where that is known. Raises TokenRefused, IssuerUnavailable."""
         if len(token) > TOKEN_BYTES_MAX:
             raise TokenRefused(f"it has more than {TOKEN_BYTES_MAX:,} bytes")
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        if digest is None:
+            digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._known.get(digest)
         if known is not None and self._stands(*known[:3]):
             return known[3]

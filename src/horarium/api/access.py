@@ -38,6 +38,7 @@ from horarium.operations.facade import Operations
 from horarium.wire.views import moment
 
 CURSOR_CHARS_MAX = 1_000
+NAMED = TOKEN_PREFIX.encode()
 API_KEY = principal("api-key", "api-key", "key", [Role.ADMIN])
 """Who bears one of the keys that the server was started with."""
 REPORTER = principal("endpoint", "endpoint", "key", [Role.WORKER])
@@ -59,15 +60,14 @@ class Callers:
         """Who bears the named key of this digest."""
         return await self._keys.find_digest(digest)
 
-    async def find(self, given: bytes) -> Principal | None:
-        """Who bears this. Raises IssuerUnavailable."""
-        text = given.decode("latin-1")
-        if text.startswith(TOKEN_PREFIX):
-            return await self._keys.find(text)
+    async def find(self, given: bytes, digest: bytes) -> Principal | None:
+        """Who bears this; `digest`: SHA-256 of it. Raises IssuerUnavailable."""
+        if given.startswith(NAMED):
+            return await self._keys.find_digest(digest.hex())
         if self._tokens is None:
             return None
         try:
-            return await self._tokens.find(text)
+            return await self._tokens.find(given.decode("latin-1"), digest)
         except TokenRefused:
             return None
 

@@ -42,6 +42,7 @@ from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.services.claims import Claims
 from horarium.services.news import News
+from horarium.siblings import ALONE, Siblings
 
 PREFIX = "/api/v1"
 NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
@@ -55,6 +56,7 @@ class Entrance(Struct, frozen=True):
     keys: Keys
     news: News
     entropy: Entropy
+    siblings: Siblings
 
 
 Pages = Callable[[Entrance], Sequence[HTTPRouteHandler]]
@@ -87,17 +89,19 @@ def create_app(
     news: News | None = None,
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
+    siblings: Siblings = ALONE,
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
     `client_id`: with which client people sign in there. `news`: what changed, for those who listen; closed before the
     server stops. `pages`: those of the dashboard; without them `/` leads to the documentation. `documented`: further
-    paths of the document."""
-    named = NamedKeys(operations.store, operations.clock)
-    refused = Refused(operations.store, operations.clock)
-    keys = Keys(api_keys, Callers(named, tokens), SignIns(operations.clock), refused, telemetry.refused)
+    paths of the document. `siblings`: the other processes of this server."""
+    named = NamedKeys(operations.store, operations.clock, siblings)
+    refused = Refused(operations.store, operations.clock, siblings)
+    sign_ins = SignIns(operations.clock, siblings=siblings)
+    keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
-    system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard)
+    system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
     work = Work(operations, claims)
     guarded = [
         *Jobs(operations, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
@@ -114,7 +118,7 @@ def create_app(
         made["paths"].update(documented)
         return made
 
-    others = list(pages(Entrance(operations, claims, keys, heard, entropy))) if pages is not None else []
+    others = list(pages(Entrance(operations, claims, keys, heard, entropy, siblings))) if pages is not None else []
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
     others += [*_routes(unguarded, check), *Docs(document).handlers(home=pages is None)]

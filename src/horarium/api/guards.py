@@ -17,10 +17,10 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
 
 from horarium.access.audit import Origin
-from horarium.access.keys import TOKEN_PREFIX
 from horarium.access.roles import LOCAL, Principal
 from horarium.access.sessions import Credential
-from horarium.api.access import API_KEY, REPORTER, Callers, require_scope
+from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
+from horarium.api.endpoints import header
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
 from horarium.api.refused import Refused
@@ -47,9 +47,11 @@ _HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"cache-control", b"no-store"),
 )
-
-
+OF_A_PAGE = frozenset({b"content-security-policy", b"cache-control"})
+"""What a page may say otherwise."""
 REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
 """The routes that a key for one run's reports opens, for that run."""
 
@@ -68,7 +70,7 @@ class Keys:
 
     def open(self, connection: Connection) -> bool:
         """Whether the request carries one of the keys, or none is needed."""
-        return not self._needed or self._fits(_bearer(connection))
+        return not self._needed or self._fits(sha256(_bearer(connection)).digest())
 
     @property
     def _needed(self) -> bool:
@@ -84,14 +86,14 @@ class Keys:
         return guard
 
     async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
-        given, address = _bearer(connection), _address(connection)
-        if not self._needed and not given.startswith(TOKEN_PREFIX.encode()):
+        given = _bearer(connection)
+        if not self._needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
             return
-        digest = sha256(given).digest()
+        address, digest = _address(connection), sha256(given).digest()
         if given:
             await self._slow_down(address, digest)
-        caller = await self._caller(given, connection, handler)
+        caller = await self._caller(given, digest, connection, handler)
         if caller is None:
             raise self._refusal(connection, address, wrong=bool(given))
         self._sign_ins.succeeded(address, digest)
@@ -116,7 +118,7 @@ class Keys:
         """What a typed key opens, and its digest. Raises TooManyFailures."""
         address, digest = _address(connection), sha256(given).digest()
         await self._slow_down(address, digest)
-        credential: Credential = "server-key" if self._fits(given) else "key"
+        credential: Credential = "server-key" if self._fits(digest) else "key"
         if await self.bearer(credential, digest.hex()) is None:
             self._refusal(connection, address, wrong=True)
             return None
@@ -145,12 +147,14 @@ class Keys:
         known = sum(compare_digest(bytes.fromhex(digest), each) for each in self._known) > 0
         return API_KEY if known else None
 
-    async def _caller(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> Principal | None:
-        if self._fits(given):
+    async def _caller(
+        self, given: bytes, digest: bytes, connection: Connection, handler: BaseRouteHandler
+    ) -> Principal | None:
+        if self._fits(digest):
             return API_KEY
         if self._fits_run(given, connection, handler):
             return REPORTER
-        return await self._callers.find(given) if given else None
+        return await self._callers.find(given, digest) if given else None
 
     async def _slow_down(self, address: str, digest: bytes) -> None:
         try:
@@ -159,8 +163,7 @@ class Keys:
             self._count("throttled")
             raise
 
-    def _fits(self, given: bytes) -> bool:
-        digest = sha256(given).digest()
+    def _fits(self, digest: bytes) -> bool:
         return sum(compare_digest(digest, each) for each in self._known) > 0  # all are compared, in constant time
 
     def _fits_run(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> bool:
@@ -184,9 +187,11 @@ class Keys:
 
 def _bearer(connection: Connection) -> bytes:
     """The key that was sent, if any. Credentials of another scheme are a wrong key (none begins with a space)."""
-    text = connection.headers.get("authorization", "").strip()
+    text = (header(connection.scope, b"authorization") or "").strip()
+    if not text:
+        return b""
     scheme, _, given = text.partition(" ")
-    key = given.strip() if scheme.lower() == "bearer" else text and f" {text}"
+    key = given.strip() if scheme.lower() == "bearer" else f" {text}"
     return key.encode("latin-1", "replace")
 
 
@@ -239,11 +244,11 @@ def refuse_cross_site(count: Count) -> Guard:
 
 
 def _is_foreign(connection: Connection) -> bool:
-    site = connection.headers.get("sec-fetch-site")
+    site = header(connection.scope, b"sec-fetch-site")
     if site is not None:
         return site not in OWN_SITES
-    origin = connection.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != connection.headers.get("host")
+    origin = header(connection.scope, b"origin")
+    return origin is not None and urlsplit(origin).netloc != header(connection.scope, b"host")
 
 
 def _costs(connection: Connection) -> bool:
@@ -261,9 +266,4 @@ async def add_security_headers(message: Message, scope: Scope) -> None:
 
 def security_headers(names: Collection[bytes]) -> list[tuple[bytes, bytes]]:
     """Our headers for an answer that has those of these names."""
-    headers = list(_HEADERS)
-    if b"content-security-policy" not in names:
-        headers.append((b"content-security-policy", CONTENT_SECURITY_POLICY.encode()))
-    if b"cache-control" not in names:
-        headers.append((b"cache-control", b"no-store"))
-    return headers
+    return [each for each in _HEADERS if each[0] not in names or each[0] not in OF_A_PAGE]

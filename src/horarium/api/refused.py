@@ -18,22 +18,26 @@ from horarium.clock import Clock
 from horarium.errors import StoreUnavailable
 from horarium.model.records import Record, RecordChange
 from horarium.ports import Store
+from horarium.siblings import ALONE, Siblings
 
 AGAIN_SECONDS = 60.0
 ALL_MAX = 100
 REMEMBERED_MAX = 10_000
+TOLD = "refusal-told"
+"""What siblings hear of an entry that was written."""
 UNKNOWN = principal("unknown", "unknown", "key", [])
 
 
 class Refused:
     """Writes entries of what was refused."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
+        self._store, self._clock, self._siblings = store, clock, siblings
         self._told: OrderedDict[str, float] = OrderedDict()
         self._since = 0.0
         self._count = 0
         self._writing: set[asyncio.Task[None]] = set()
+        siblings.hear(TOLD, self._told_elsewhere)
 
     def sign_in(self, address: str, request: str, why: str) -> None:
         """A sign-in failed."""
@@ -60,12 +64,21 @@ class Refused:
         last = self._told.get(whose)
         if self._count >= ALL_MAX or (last is not None and now - last < AGAIN_SECONDS):
             return False
+        self._note(whose, now)
+        self._siblings.tell(TOLD, whose.encode("utf-8", "replace"))
+        return True
+
+    def _told_elsewhere(self, whose: bytes) -> bytes:
+        """Another process of this server wrote the entry."""
+        self._note(whose.decode(), self._clock.monotonic())
+        return b""
+
+    def _note(self, whose: str, now: float) -> None:
         self._count += 1
         self._told[whose] = now
         self._told.move_to_end(whose)
         if len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)
-        return True
 
     async def _write(self, line: Record) -> None:
         with suppress(StoreUnavailable):

@@ -19,6 +19,7 @@ from msgspec import Struct
 from horarium.api.hosts import address_of
 from horarium.api.problems import TooManyFailures
 from horarium.clock import Clock
+from horarium.siblings import ALONE, Siblings
 
 FREE_FAILURES = 30
 """Failures in a row that cost an address nothing."""
@@ -31,6 +32,10 @@ ADDRESSES_MAX = 10_000
 KNOWN_MAX = 10_000
 LOG_AGAIN_SECONDS = 60.0
 """At most one line for an address in this time, with the number of failures since the last."""
+
+FAILED, SUCCEEDED = "sign-in-failed", "sign-in-succeeded"
+"""What siblings hear: an address that owes more; a key that an address has."""
+DIGEST_BYTES = 32
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,12 +54,17 @@ class Debtor(Struct):
 class SignIns:
     """What is known of the addresses that ask, for one application."""
 
-    def __init__(self, clock: Clock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self, clock: Clock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep, siblings: Siblings = ALONE
+    ) -> None:
         self._clock = clock
         self._pause = pause
         self._waiting = 0
         self._debtors: dict[str, Debtor] = {}
         self._known: dict[tuple[str, bytes], None] = {}
+        self._siblings = siblings
+        siblings.hear(FAILED, self._failed_elsewhere)
+        siblings.hear(SUCCEEDED, self._succeeded_elsewhere)
 
     async def slow_down(self, address: str, digest: bytes) -> None:
         """Wait as long as the failures of this address ask for. Raises TooManyFailures where too many wait already."""
@@ -81,16 +91,33 @@ class SignIns:
         """This address has this key."""
         if (address, digest) not in self._known:
             _keep(self._known, (address, digest), None, KNOWN_MAX)
+            self._siblings.tell(SUCCEEDED, digest + address.encode())
+
+    def _succeeded_elsewhere(self, said: bytes) -> bytes:
+        digest, address = said[:DIGEST_BYTES], said[DIGEST_BYTES:].decode()
+        if (address, digest) not in self._known:
+            _keep(self._known, (address, digest), None, KNOWN_MAX)
+        return b""
 
     def failed(self, address: str, request: str, why: str, *, guess: bool) -> None:
         """A sign-in failed. `guess`: a key was sent; a request without one owes nothing."""
+        debtor = self._debtor(address)
+        if guess:
+            debtor.debt += 1
+            self._siblings.tell(FAILED, address.encode())
+        self._log(debtor, f"{address}: {request}: {why}")
+
+    def _failed_elsewhere(self, address: bytes) -> bytes:
+        self._debtor(address.decode()).debt += 1
+        return b""
+
+    def _debtor(self, address: str) -> Debtor:
         debtor = self._debtors.get(origin_of(address))
         if debtor is None:
             debtor = Debtor(at=self._clock.monotonic())
             _keep(self._debtors, origin_of(address), debtor, ADDRESSES_MAX)
         self._fade(debtor)
-        debtor.debt += guess
-        self._log(debtor, f"{address}: {request}: {why}")
+        return debtor
 
     def _fade(self, debtor: Debtor) -> None:
         now = self._clock.monotonic()

@@ -31,8 +31,11 @@ from horarium.operations.upcoming import upcoming
 from horarium.ports import Stats
 from horarium.services.claims import Claims
 from horarium.services.news import News
+from horarium.siblings import Siblings
 from horarium.wire.views import moment, node_view
 
+METRICS = "metrics"
+"""What siblings ask for; their supervisor answers with the figures of all."""
 NODE_NAME_CHARS_MAX = 300
 REASON_HIDDEN = "does not work; ask with an API key for the reason"
 """A reason may name the store's address, which is not for everyone."""
@@ -66,6 +69,7 @@ class System:
         telemetry: Telemetry,
         trusted: Callable[[AnyRequest], bool],
         news: News,
+        siblings: Siblings,
     ) -> None:
         self._operations = operations
         self._claims = claims
@@ -73,6 +77,8 @@ class System:
         self._telemetry = telemetry
         self._trusted = trusted
         self._news = news
+        self._siblings = siblings
+        siblings.hear(METRICS, lambda said: self._telemetry.render()[0])
 
     async def nodes(self, call: Call) -> Answer:
         query: PageQuery = call.query
@@ -83,12 +89,12 @@ class System:
         return answer(NodePage([node_view(node) for node in page], write_cursor("nodes", more)))
 
     async def stats(self, call: Call) -> Answer:
-        stats = await self._operations.stats()
+        stats, waiting = await self._operations.stats(), await self._claims.waiting_everywhere()
         queues = [
             QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
             for one in stats.queues
         ]
-        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, self._claims.waiting, stats.queues_left_out))
+        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, waiting.workers, stats.queues_left_out))
 
     async def upcoming(self, call: Call) -> Answer:
         query: UpcomingQuery = call.query
@@ -120,6 +126,8 @@ class System:
         except Outage:
             stats, now = None, 0
         text, media_type = self._telemetry.render(stats, now)
+        for whole in await self._siblings.ask(METRICS, text):
+            text = whole
         return ASGIResponse(body=text, media_type=media_type, headers=[("content-type", media_type)])
 
     def endpoints(self) -> list[Endpoint]:

@@ -24,6 +24,7 @@ Examples:
   horarium serve --store postgresql://horarium@db/horarium --host 0.0.0.0 --api-key "$KEY"
   horarium serve --config horarium.yaml --log-format json
   horarium serve --roles api,planner
+  horarium serve --store postgresql://horarium@db/horarium --processes auto
 """,
     "role": """
 \b
@@ -74,6 +75,13 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
         flags["log_format"] = "json"
     settings = load_settings(flags, os.environ, config)
     settings.check()
+    from horarium.server.cpus import usable_cpus
+
+    count = usable_cpus() if settings.processes == "auto" else settings.processes
+    if count > 1:
+        from horarium.server.supervisor import run_processes
+
+        sys.exit(run_processes(settings, count))
     from horarium.server.process import run_server
 
     sys.exit(run_server(settings))

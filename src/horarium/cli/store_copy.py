@@ -23,7 +23,7 @@ from horarium.server.config import mask_url
 from horarium.server.sources import load_settings
 
 if TYPE_CHECKING:
-    from horarium.operations.copying import Progress, Report, Side
+    from horarium.operations.copying import Copied, Progress, Side
 
 LINE_EVERY = 10_000
 """Away from a terminal, how many jobs or runs lie between two lines of progress."""
@@ -71,7 +71,7 @@ def _check_urls(source: str, target: str) -> None:
         raise InvalidSetting("FROM and TO are the same store; give two")
 
 
-async def _copy(source: str, target: str, namespace: str, notify: Notify, *, force: bool, check_only: bool) -> Report:
+async def _copy(source: str, target: str, namespace: str, notify: Notify, *, force: bool, check_only: bool) -> Copied:
     from horarium.operations.copying import copy
 
     async with _opened(source, namespace) as here, _opened(target, namespace) as there:
@@ -147,7 +147,7 @@ def _bar() -> Iterator[Notify]:
 # ---- outcome
 
 
-def _print(report: Report, as_json: bool) -> None:
+def _print(report: Copied, as_json: bool) -> None:
     if as_json:
         print_json({"ok": report.ok, "stopped": report.stopped, "counts": report.counts, "problems": report.problems})
         return
@@ -167,7 +167,7 @@ def _print(report: Report, as_json: bool) -> None:
     click.echo(_verdict(report), err=not report.ok)
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: Copied) -> str:
     if report.ok:
         return "All jobs, runs and records are equal."
     found = f"{report.counts.problems:,}"

@@ -35,6 +35,7 @@ TIMEOUT_SECONDS = 15.0
 ANSWER_BYTES_MAX = 256 * 1024
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 INTERVAL_SECONDS = 5.0
+VERIFIER_BYTES = 48
 SLOWER_SECONDS = 5.0
 
 Wait = Callable[[float], object]
@@ -75,7 +76,7 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """What a person is asked to enter, and where."""
+    """What a person is asked to enter, and where. `verifier`: what proves that it was us who asked (RFC 7636)."""
 
     device_code: str
     user_code: str
@@ -83,6 +84,7 @@ class Device(Struct, frozen=True, kw_only=True):
     verification_uri_complete: str | None = None
     expires_in: float = 600.0
     interval: float = INTERVAL_SECONDS
+    verifier: str = ""
 
 
 def discover(issuer: str) -> Discovery:
@@ -112,17 +114,15 @@ class CodeFlow:
             raise InvalidSetting(f"issuer: {client.issuer} has no authorization endpoint; try --device")
         self._client, self._found = client, found
         self._redirect_uri = f"http://localhost:{port}/callback"
-        self._verifier = token_urlsafe(48)
+        self._verifier = token_urlsafe(VERIFIER_BYTES)
         self.state = token_urlsafe(24)
-        challenge = urlsafe_b64encode(sha256(self._verifier.encode()).digest()).decode().rstrip("=")
         asked = {
             "response_type": "code",
             "client_id": client.client_id,
             "redirect_uri": self._redirect_uri,
             "scope": client.scope,
             "state": self.state,
-            "code_challenge": challenge,
-            "code_challenge_method": "S256",
+            **_challenge(self._verifier),
         }
         if "offline_access" in client.scope.split():
             asked["prompt"] = "consent"  # without it, OpenID Connect gives no refresh token
@@ -231,18 +231,22 @@ def ask_for_device(client: ClientAtIssuer, found: Discovery) -> Device:
     """What a person is to enter on another device. Raises SignInRefused, InvalidSetting, Outage."""
     if found.device_authorization_endpoint is None:
         raise InvalidSetting(f"issuer: {client.issuer} knows no device grant; leave out --device")
-    form = {"client_id": client.client_id, "scope": client.scope, **_for_resource(client)}
+    # The standard of this grant knows no PKCE; some issuers ask for it all the same, and others pass over it.
+    verifier = token_urlsafe(VERIFIER_BYTES)
+    form = {"scope": client.scope, **_challenge(verifier), **_for_resource(client)}
     status, answer = _ask(found.device_authorization_endpoint, _with_secret(client, form))
     if status != 200:
         raise _refused(answer)
     device: Device = _read(answer, Device)
-    return device
+    return msgspec.structs.replace(device, verifier=verifier)
 
 
 def wait_for_device(client: ClientAtIssuer, found: Discovery, device: Device, wait: Wait = time.sleep) -> Tokens:
     """Ask until the person has signed in. Raises SignInRefused, Outage."""
     interval, left = max(device.interval, 1.0), device.expires_in
     form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code, **_for_resource(client)}
+    if device.verifier:
+        form["code_verifier"] = device.verifier
     while left > 0:
         wait(interval)
         left -= interval
@@ -312,6 +316,12 @@ def _read(answer: Mapping[str, Any], kind: type[Any]) -> Any:
 def _refused(answer: Mapping[str, Any]) -> SignInRefused:
     why = answer.get("error_description") or answer.get("error") or "it gave no reason"
     return SignInRefused(f"the issuer refused: {str(why)[:500]}")
+
+
+def _challenge(verifier: str) -> dict[str, str]:
+    """What the issuer learns of the verifier beforehand."""
+    challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+    return {"code_challenge": challenge, "code_challenge_method": "S256"}
 
 
 def _for_resource(client: ClientAtIssuer) -> dict[str, str]:

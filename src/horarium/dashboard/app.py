@@ -56,7 +56,7 @@ def dashboard(
     entrance: Entrance, tally: Tally, people: People | None = None, public_url: str | None = None
 ) -> list[HTTPRouteHandler]:
     """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`."""
-    sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy)
+    sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy, entrance.siblings)
     watching = Watching(entrance.operations)
     site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, watching, people)
     return routes(site, pages_of(entrance, tally, sessions, people, public_url, watching))

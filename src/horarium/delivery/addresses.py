@@ -29,6 +29,8 @@ from horarium.model import URL_CHARS_MAX
 Address = IPv4Address | IPv6Address
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host name and port -> every address that the name has, as text."""
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+"""As `socket.getaddrinfo` gives them: family, type, protocol, name, address."""
 
 HOST_CHARS_MAX = 253
 LABEL_CHARS_MAX = 63
@@ -115,21 +117,17 @@ def refusal(address: Address, host: str, allow_private: bool) -> str | None:
 
 class Endpoint(Struct, frozen=True):
     """A URL that was read. `host` is lower-case ASCII without brackets or a final dot; `path` is everything after the
-    authority, with placeholders; `literal` is the address if the host is one."""
+    authority, with placeholders; `literal` is the address if the host is one. `authority` always has the port, the
+    header Host only one that is not the scheme's."""
 
     scheme: str
     host: str
     port: int
     path: str
     literal: Address | None
-
-    @property
-    def authority(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def origin(self) -> str:
-        return f"{self.scheme}://{self.authority}"
+    authority: str
+    origin: str
+    host_header: str
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -141,12 +139,26 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 def check_url(url: str, allow_private: bool, *, field: str = "target.url") -> None:
     """Raise InvalidJob unless requests may be sent to this URL, as far as can be said without resolving a name."""
     endpoint = parse_url(url, field=field)
-    if not allow_private and (endpoint.host == "localhost" or endpoint.host.endswith(".localhost")):
+    _check_host(endpoint.host, endpoint.literal, allow_private, field)
+
+
+def check_host(host: str, allow_private: bool, *, field: str) -> None:
+    """The same for a host alone. One that can't be read is for others to judge."""
+    try:
+        bare = host.strip("[]")
+        name, literal = _read_host(urlsplit(f"//[{bare}]" if ":" in bare else f"//{bare}"))
+    except ValueError:
+        return
+    _check_host(name, literal, allow_private, field)
+
+
+def _check_host(host: str, literal: Address | None, allow_private: bool, field: str) -> None:
+    if not allow_private and (host == "localhost" or host.endswith(".localhost")):
         raise InvalidJob(
-            f"{field}: {endpoint.host} is this machine; start the server with {SETTING} if it is meant", field=field
+            f"{field}: {host} is this machine; start the server with {SETTING} if it is meant", field=field
         )
-    if endpoint.literal is not None:
-        reason = refusal(endpoint.literal, endpoint.host, allow_private)
+    if literal is not None:
+        reason = refusal(literal, host, allow_private)
         if reason is not None:
             raise InvalidJob(f"{field}: {reason}", field=field)
 
@@ -177,7 +189,11 @@ def _read(url: str) -> Endpoint:
     path = url.split("://", 1)[1][len(parts.netloc) :]
     if not path.startswith("/"):
         path = "/" + path
-    return Endpoint(parts.scheme, host, _read_port(parts), path, literal)
+    port = _read_port(parts)
+    name = f"[{host}]" if ":" in host else host
+    authority = f"{name}:{port}"
+    host_header = name if port == _PORTS[parts.scheme] else authority
+    return Endpoint(parts.scheme, host, port, path, literal, authority, f"{parts.scheme}://{authority}", host_header)
 
 
 def _check_characters(url: str) -> None:
@@ -288,18 +304,19 @@ class Guard:
         self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "horarium-dns") if lookup is None else None
         self._lookup = lookup or self._system_lookup
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[dict[str, Any]]:
-        """Every address of the name, in the client's form. Raises RefusedAddress if any of them is refused."""
-        addresses = [ip_address(text) for text in await self._lookup(host, port)]
+    async def resolve(self, endpoint: Endpoint) -> list[AddressInfo]:
+        """Every address of the endpoint's host. Raises RefusedAddress if any of them is refused."""
+        if endpoint.literal is not None:
+            addresses: Sequence[Address] = [endpoint.literal]
+        else:
+            addresses = [ip_address(text) for text in await self._lookup(endpoint.host, endpoint.port)]
         for address in addresses:
-            self._judge(address, host)
+            self._judge(address, endpoint.host)
         if not addresses:
             raise OSError(None, "the name has no address")
-        return [_resolved(host, port, address) for address in addresses]
+        return [_address_info(address, endpoint.port) for address in addresses]
 
-    def open_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
+    def open_socket(self, addr_info: AddressInfo) -> socket.socket:
         """A socket for (family, type, protocol, name, address). The last check: it sees every address, literals and
         names alike, at the moment of connecting."""
         family, kind, protocol, _, sockaddr = addr_info
@@ -323,6 +340,7 @@ class Guard:
         return [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
 
 
-def _resolved(host: str, port: int, address: Address) -> dict[str, Any]:
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    return {"hostname": host, "host": str(address), "port": port, "family": family, "proto": 0, "flags": 0}
+def _address_info(address: Address, port: int) -> AddressInfo:
+    if address.version == 6:
+        return (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (str(address), port, 0, 0))
+    return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (str(address), port))

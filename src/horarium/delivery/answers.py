@@ -20,22 +20,17 @@ from horarium.model import RESULT_BYTES_MAX, Completion, Failed, HttpTarget, Out
 BODY_BYTES_MAX = 64 * 1024
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 HEADER_KEPT_CHARS_MAX = 256
-_KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
+KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
 
 
 class Answer(Struct, frozen=True):
-    """What came back. `headers`: see `kept_headers`; `body` is at most its first 64 KiB, `truncated` if there was
-    more."""
+    """What came back. `headers`: those of `KEPT`, by lower-case name; `body` is at most its first 64 KiB, `truncated`
+    if there was more."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     truncated: bool = False
-
-
-def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of the headers that are kept, by lower-case name. `headers` must not care for case."""
-    return {name: headers[name][:HEADER_KEPT_CHARS_MAX] for name in _KEPT if name in headers}
 
 
 def outcome(target: HttpTarget, answer: Answer, now: Instant) -> Outcome | None:

@@ -28,18 +28,21 @@ def check_channel(channel: AnyChannel, allow_private: bool) -> None:
             if channel.signing_secret is not None:
                 check_secret(channel.signing_secret, error=InvalidRequest)
         case AppriseChannel():
-            check_service(channel.url)
+            check_service(channel.url, allow_private)
         case EmailChannel():
             pass
 
 
 class Post:
-    """Sends messages to channels of every type. `http`: the client, with its guard against private addresses."""
+    """Sends messages to channels of every type. `http`: the client, with its guard against private addresses, which
+    `allow_private` lifts for what opens its own connections."""
 
-    def __init__(self, http: HttpDelivery, smtp_url: str | None, signing_secret: str | None) -> None:
+    def __init__(
+        self, http: HttpDelivery, smtp_url: str | None, signing_secret: str | None, *, allow_private: bool = False
+    ) -> None:
         self._http = http
         self._mailing = Mailing(smtp_url)
-        self._apprising = Apprising()
+        self._apprising = Apprising(allow_private=allow_private)
         self._secret = signing_secret
 
     async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:

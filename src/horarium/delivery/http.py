@@ -1,47 +1,48 @@
 """Delivery to HTTP endpoints: one request for each attempt, bounded in time, size and connections.
 
-This module owns the connections and turns all that happens to one into an outcome. It must never follow a redirect,
-use a proxy from the environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put
-a URL's path or query into an error. What is sent is in `message`, what an answer means in `answers`, where a
-request may go in `addresses`. The hard thing is ending a request: by its own limit, by a cancel, or by the dispatcher,
-each with its own consequence and none with a connection left behind.
+This module turns all that happens to a request into an outcome. It must never follow a redirect, use a proxy from the
+environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put a URL's path or
+query into an error. What is sent is in `message`, what an answer means in `answers`, where a request may go in
+`addresses`, how it goes there in `connections`. The hard thing is ending a request: by its own limit, by a cancel, or by
+the dispatcher, each with its own consequence and none with a connection left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.delivery.addresses import Endpoint, Guard, Lookup, RefusedAddress, check_url, parse_url, refusal
-from horarium.delivery.answers import BODY_BYTES_MAX, Answer, kept_headers, outcome
-from horarium.delivery.message import Reporting, Request, build, build_cancel, check_headers, check_method, report_url
+from horarium.delivery.addresses import Endpoint, Guard, Lookup, check_url, parse_url, refusal
+from horarium.delivery.answers import Answer, outcome
+from horarium.delivery.connection import NoAnswer
+from horarium.delivery.connections import Connections, tls_context
+from horarium.delivery.message import (
+    Reporting,
+    Request,
+    build,
+    build_cancel,
+    check_headers,
+    check_method,
+    encode,
+    report_url,
+)
 from horarium.delivery.places import HostPlaces
 from horarium.delivery.signing import check_secret
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
 from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded
 from horarium.ports import Assignment, Control
 
-if TYPE_CHECKING:
-    import aiohttp
-
 TOTAL_MAX = 256
 PER_HOST_MAX = 64
-CONNECT_SECONDS = 10.0
-# Below the five seconds after which common servers close an idle connection, so that we rarely meet one closing.
-KEEP_ALIVE_SECONDS = 4.0
 PATIENCE_SECONDS = 2.0
 PUT_OFF_SECONDS = 5
 CANCEL_SECONDS = 5.0
 POST_SECONDS = 15.0
 WATCH_AFTER_SECONDS = 0.02
-HEAD_LINE_BYTES_MAX = 8190
-HEAD_LINES_MAX = 128
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ def check_target(target: HttpTarget, allow_private: bool) -> None:
 
 
 def load_client() -> None:
-    """Import the HTTP client now (0.4 s), so that the first delivery does not wait for it."""
-    import aiohttp  # noqa: F401
+    """Read the certificates that are trusted now, so that the first delivery does not wait for it."""
+    tls_context()
 
 
 class HttpDelivery:
@@ -91,7 +92,8 @@ class HttpDelivery:
         self._report_key = report_key
         self._guard = Guard(allow_private=allow_private, lookup=lookup)
         self._places = HostPlaces(total=total_max, per_host=per_host_max)
-        self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections(self._guard)
+        self._watches = _Watches()
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """See `ports.Target`. Deferred if the host is busy with as many requests as one host may have."""
@@ -134,8 +136,6 @@ class HttpDelivery:
 
     async def post(self, url: str, build: Callable[[str, Instant], Request]) -> Outcome:
         """Send what `build` makes for this path, at this instant. Every failure is an outcome."""
-        import aiohttp
-
         try:
             endpoint = self._endpoint(url, field="url")
         except CallerError as error:
@@ -144,34 +144,29 @@ class HttpDelivery:
         try:
             async with asyncio.timeout(POST_SECONDS):
                 answer = await self._exchange(endpoint, build(endpoint.path, now))
-        except aiohttp.ClientError as error:
-            return _failed(error, endpoint)
+        except NoAnswer as none:
+            return Failed(none.error, retryable=none.retryable)
         except TimeoutError:
             return Failed(f"timed out after {POST_SECONDS:g} s: {endpoint.authority} did not finish its answer")
         return outcome(HttpTarget(url=url), answer, now) or Succeeded()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._connections.close()
         await self._guard.close()
 
     # -- one attempt
 
     async def _attempt(self, target: HttpTarget, endpoint: Endpoint, run: Run, control: Control) -> Outcome | None:
-        import aiohttp
-
         now = self._clock.now()
         secret = target.signing_secret or self._secret
         request = build(target, endpoint.path, run, now=now, secret=secret, reporting=self._reporting(run))
         seconds = _seconds_left(target, run, now)
-        watch = _Watch(control)
         try:
             async with asyncio.timeout(None) as scope:
-                watch.begin(scope, seconds)
+                watch = self._watches.begin(control, scope, seconds)
                 ended = outcome(target, await self._exchange(endpoint, request), self._clock.now())
-        except aiohttp.ClientError as error:
-            return _failed(error, endpoint)
+        except NoAnswer as none:
+            return Failed(none.error, retryable=none.retryable)
         except TimeoutError:
             if not watch.asked:
                 return Failed(f"timed out after {seconds:g} s: {endpoint.authority} did not finish its answer")
@@ -199,81 +194,69 @@ class HttpDelivery:
         return endpoint
 
     async def _exchange(self, endpoint: Endpoint, request: Request) -> Answer:
-        import yarl
-
-        url = yarl.URL(endpoint.origin + request.path, encoded=True)
-        async with self._opened().request(
-            request.method, url, headers=request.headers, data=request.body, allow_redirects=False
-        ) as response:
-            body = await _beginning(response.content)
-            truncated = len(body) > BODY_BYTES_MAX
-            if truncated:
-                response.close()
-            return Answer(response.status, kept_headers(response.headers), body[:BODY_BYTES_MAX], truncated)
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = _session(self._guard)
-        return self._session
+        return await self._connections.ask(endpoint, request.method, encode(request, endpoint.host_header))
 
 
 class _Watch:
-    """Ends a request's time scope at its limit, or when a cancel is asked. Most requests are over before the watch so
-    much as begins, so that they cost one short timer and no task."""
+    """Ends a request's time scope at its limit, or when a cancel is asked."""
 
-    def __init__(self, control: Control) -> None:
+    __slots__ = ("_control", "_deadline", "_scope", "_task", "over")
+
+    def __init__(self, control: Control, scope: asyncio.Timeout, deadline: float) -> None:
         self._control = control
+        self._scope = scope
+        self._deadline = deadline
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self.over = False
 
     @property
     def asked(self) -> bool:
         return self._task is not None and self._task.done()
 
-    def begin(self, scope: asyncio.Timeout, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        wait = min(WATCH_AFTER_SECONDS, seconds)
-        self._timer = loop.call_later(wait, self._watch, scope, loop.time() + seconds)
+    def begin(self) -> None:
+        self._scope.reschedule(self._deadline)
+        self._task = asyncio.ensure_future(self._control.wait_cancelled())
+        self._task.add_done_callback(lambda _: self._stop())
 
     def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.over = True
         if self._task is not None:
             self._task.cancel()
 
-    def _watch(self, scope: asyncio.Timeout, deadline: float) -> None:
-        scope.reschedule(deadline)
-        self._task = asyncio.ensure_future(self._control.wait_cancelled())
-        self._task.add_done_callback(lambda _: self._stop(scope))
-
-    def _stop(self, scope: asyncio.Timeout) -> None:
+    def _stop(self) -> None:
         # The request may have ended in the same turn of the loop.
         with suppress(RuntimeError):
-            scope.reschedule(0)
+            self._scope.reschedule(0)
 
 
-def _session(guard: Guard) -> aiohttp.ClientSession:
-    # Takes 0.4 s to import, which a program without HTTP targets need not pay.
-    import aiohttp
-    from aiohttp.abc import AbstractResolver
+class _Watches:
+    """The watches of requests under way. Most requests are over before theirs so much as begins, so that they cost
+    neither a task nor a timer: one timer looks after all that were there when it was last due."""
 
-    connector = aiohttp.TCPConnector(
-        limit=0,
-        resolver=cast(AbstractResolver, guard),
-        use_dns_cache=False,
-        socket_factory=guard.open_socket,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-        max_line_size=HEAD_LINE_BYTES_MAX,
-        max_field_size=HEAD_LINE_BYTES_MAX,
-        max_headers=HEAD_LINES_MAX,
-    )
+    def __init__(self) -> None:
+        self._new: list[_Watch] = []
+        self._waiting: list[_Watch] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, control: Control, scope: asyncio.Timeout, seconds: float) -> _Watch:
+        loop = asyncio.get_running_loop()
+        watch = _Watch(control, scope, loop.time() + seconds)
+        if seconds <= 3 * WATCH_AFTER_SECONDS:
+            watch.begin()
+            return watch
+        self._new.append(watch)
+        if self._timer is None:
+            self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._look)
+        return watch
+
+    def _look(self) -> None:
+        for watch in self._waiting:
+            if not watch.over:
+                watch.begin()
+        self._waiting, self._new = self._new, []
+        again = self._waiting or self._new
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._look) if again else None
 
 
 def _target(assignment: Assignment) -> HttpTarget | None:
@@ -287,53 +270,3 @@ def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:
         return target.timeout_seconds
     left = run.execution_seconds - (now - run.started_at) / SECOND
     return min(target.timeout_seconds, max(left, 0.0))
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """At most one chunk more than is kept; nothing beyond that is read."""
-    body = bytearray()
-    while len(body) <= BODY_BYTES_MAX and not content.at_eof():
-        body += await content.readany()
-    return bytes(body)
-
-
-# ---- what went wrong, in plain words ----------------------------------------------------------------------------
-
-
-def _failed(error: aiohttp.ClientError, endpoint: Endpoint) -> Failed:
-    cause = getattr(error, "os_error", None)
-    if isinstance(cause, RefusedAddress):
-        return Failed(str(cause.strerror), retryable=False)
-    return Failed(_words(error, endpoint.authority))
-
-
-def _words(error: aiohttp.ClientError, peer: str) -> str:
-    """The client's own texts are not used where they may repeat the URL or what the peer sent."""
-    import aiohttp
-
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            reason = getattr(error.certificate_error, "verify_message", "") or "verification failed"
-            return f"the TLS certificate of {peer} is not accepted: {reason}"
-        case aiohttp.ClientConnectorDNSError():
-            return f"the host of {peer} can't be resolved: {error.os_error.strerror or 'no answer'}"
-        case aiohttp.ClientSSLError():
-            return f"no TLS connection to {peer}: {getattr(error.os_error, 'reason', None) or 'handshake failed'}"
-        case aiohttp.ConnectionTimeoutError():
-            return f"no connection to {peer} within {CONNECT_SECONDS:g} s"
-        case aiohttp.ClientConnectorError():
-            return _not_connected(error.os_error, peer)
-        case aiohttp.ClientResponseError():
-            return f"{peer} sent an answer that is not HTTP, or whose head is too large"
-        case aiohttp.ClientPayloadError():
-            return f"the answer of {peer} broke off before its end"
-        case aiohttp.ServerDisconnectedError():
-            return f"{peer} closed the connection without an answer"
-        case _:
-            return f"the connection to {peer} was lost"
-
-
-def _not_connected(cause: OSError, peer: str) -> str:
-    if cause.errno == errno.ECONNREFUSED:
-        return f"connection refused by {peer}"
-    return f"can't connect to {peer}: {cause.strerror or 'no answer'}"

@@ -27,6 +27,7 @@ REPORTS = ("heartbeat", "complete", "fail")
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_METHODS_UNSIZED = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS_REFUSED = frozenset({"CONNECT", "TRACE"})
 
 _RESERVED_WORDS = """
@@ -118,18 +119,37 @@ def build(
     values = _Values(run, reporting)
     body, content_type = _body(target, run, values)
     headers = {name: render_text(value, values) for name, value in target.headers.items()}
-    if content_type is not None and not _has(headers, "content-type"):
+    given = {name.lower() for name in headers}
+    if content_type is not None and "content-type" not in given:
         headers["Content-Type"] = content_type
-    headers.update(_own_headers(run, run.id, now, secret, body or b"", _has(headers, "user-agent")))
+    if "accept" not in given:
+        headers["Accept"] = "*/*"
+    headers.update(_own_headers(run, run.id, now, secret, body or b"", "user-agent" in given))
     if target.completion is Completion.CALLBACK:
         headers.update(_lease_headers(run, reporting))
     return Request(target.method, _escape(path, values), headers, body)
 
 
+def encode(request: Request, host: str) -> bytes:
+    """The request as HTTP/1.1 sends it. Raises ValueError for a header that would break it apart."""
+    body = request.body
+    lines = [f"{request.method} {request.path} HTTP/1.1", f"Host: {host}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    elif request.method not in _METHODS_UNSIZED:
+        lines.append("Content-Length: 0")
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
+        raise ValueError("a header has a line break in it")
+    return b"%b\r\n\r\n%b" % (head.encode("utf-8", "replace"), body or b"")
+
+
 def build_cancel(path: str, run: Run, *, now: Instant, secret: str | None) -> Request:
     """The request that tells an endpoint to stop what it does for this run."""
     body = msgspec.json.encode({"run_id": run.id, "action": "cancel", "attempt": run.attempt, "token": run.token})
-    headers = {"Content-Type": JSON_TYPE}
+    headers = {"Content-Type": JSON_TYPE, "Accept": "*/*"}
     headers.update(_own_headers(run, run.id + CANCEL_ID_SUFFIX, now, secret, body, False))
     return Request("POST", _escape(path, _Values(run, Reporting())), headers, body)
 
@@ -187,7 +207,7 @@ def _encode(value: Any, target: HttpTarget, run: Run, values: _Values) -> tuple[
 
 
 def _envelope(run: Run) -> dict[str, Any]:
-    return {"job": run.job, "run_id": run.id, "fire_at": to_text(run.fire_at), "attempt": run.attempt}
+    return {"job": run.job, "run_id": run.id, "fire_at": _text_of(run.fire_at), "attempt": run.attempt}
 
 
 def _report_envelope(run: Run, reporting: Reporting) -> dict[str, Any]:
@@ -212,7 +232,7 @@ def _own_headers(
         "Horarium-Run": run.id,
         "Horarium-Attempt": str(run.attempt),
         "Horarium-Token": str(run.token),
-        "Horarium-Fire-At": to_text(run.fire_at),
+        "Horarium-Fire-At": _text_of(run.fire_at),
         "Accept-Encoding": "identity",
     }
     if run.job is not None:
@@ -235,10 +255,6 @@ def _lease_headers(run: Run, reporting: Reporting) -> dict[str, str]:
     if run.lease_expires_at is not None:
         headers["Horarium-Lease-Expires-At"] = to_text(run.lease_expires_at)
     return headers
-
-
-def _has(headers: dict[str, str], lower: str) -> bool:
-    return any(name.lower() == lower for name in headers)
 
 
 def _escape(path: str, values: Values) -> str:
@@ -267,3 +283,4 @@ def _quote(path: str) -> str:
 
 
 _quoted = lru_cache(maxsize=4096)(_quote)
+_text_of = lru_cache(maxsize=1024)(to_text)

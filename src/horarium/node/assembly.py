@@ -26,6 +26,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.report_keys import key_digest, report_key
 from horarium.operations.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.services.applier import Applier
 from horarium.services.beat import NodeBeat
 from horarium.services.cancels import BusCancels, HttpCancels
 from horarium.services.claims import Claims
@@ -165,7 +166,8 @@ class Assembly:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
             rescuer = Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here)
             services.append(rescuer)
-            services += [Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
+            applier = Applier(shared.store, shared.clock, reconciler, options.name)
+            services += [applier, Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
             services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
@@ -235,7 +237,12 @@ class Assembly:
         operations, options = self._shared.operations, self._options
         deliveries: dict[str, Delivery] = {FOLLOW_QUEUE: FollowDelivery(operations.jobs)}
         if notify:
-            post = Post(self._http(), options.smtp_url, options.signing_secret)
+            post = Post(
+                self._http(),
+                options.smtp_url,
+                options.signing_secret,
+                allow_private=options.allow_private_targets,
+            )
             deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
         self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)
 

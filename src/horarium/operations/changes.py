@@ -26,9 +26,12 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
+from horarium.rules.applying import owed_by
 from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
-from horarium.rules.reconciling import reconciled
+from horarium.rules.reconciling import look_from, reconciled
 
+LOOKED_AT = 200
+"""Unfinished runs that a change reads in one go; where there are more, they are left for later."""
 PROBED_FIRES = 16
 """Fire times of a pause that are looked up at a time, for those that ran all the same."""
 
@@ -40,7 +43,7 @@ class Reach(Enum):
     AHEAD = "ahead"
     """Those of fire times that lie ahead."""
     SOME = "some"
-    """Those ahead, and the newest of the rest, as one page has them; what is left follows after the change."""
+    """Those ahead, and all the rest if one page has them; if not, they are left for later (`rules.applying`)."""
     COUNTED = "counted"
     """As many as the overlap policy counts."""
     ALL = "all"
@@ -88,6 +91,7 @@ class Changes:
         self._reconciler = reconciler
         self._versions = versions
         self._following = following
+        self.looked_at = LOOKED_AT
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(
@@ -115,11 +119,14 @@ class Changes:
             if job is None:
                 continue
             require_reach(job)
-            seen = Seen(job, await self._unfinished(job, reach(job), now), now, await self._ran(job, now))
+            unfinished, more = await self._unfinished(job, reach(job), now)
+            seen = Seen(job, unfinished, now, await self._ran(job, now))
             planned = await decide(seen)
             if planned is None:
                 return job, job, None
             planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
+            if more and (since := look_from(job, planned.job, planned)) is not None:
+                planned = replace(planned, records=(*planned.records, owed_by(job, job.version + 1, since)))
             if action is not None:
                 planned = await self._versions.kept_with(planned, job, action, now)
             if (await self._store.commit_plans([planned], now))[0]:
@@ -132,7 +139,7 @@ class Changes:
         """The job, with nothing owed by now; None: another one was quicker to plan it."""
         job, now = await self._job(name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
-            unfinished = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
+            unfinished, _ = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
             owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
             if not (await self._store.commit_plans([owed], now))[0]:
@@ -148,24 +155,27 @@ class Changes:
             raise NotFound(f"there is no job named {name!r}")
         return job
 
-    async def _unfinished(self, job: Job, reach: Reach, now: Instant) -> list[Run]:
+    async def _unfinished(self, job: Job, reach: Reach, now: Instant) -> tuple[list[Run], bool]:
+        """What is looked at, and whether the rest of `SOME` is left."""
         match reach:
             case Reach.NONE:
-                return []
+                return [], False
             case Reach.COUNTED if (numbers := counted_runs(job)) is not None:
-                return await self._counted(job, *numbers)
+                return await self._counted(job, *numbers), False
             case Reach.ALL | Reach.COUNTED:
-                return (await self._store.unfinished_runs([job.id]))[job.id]
+                return (await self._store.unfinished_runs([job.id]))[job.id], False
         where = RunFilter(job=job.name, states=UNFINISHED, since=now + 1 if reach is Reach.AHEAD else None)
         found: list[Run] = []
         after: str | None = None
         while True:
-            page = await self._store.list_runs(where, after, BATCH_MAX)
+            page = await self._store.list_runs(where, after, self.looked_at)
             found += (run for run in page.items if run.job_id == job.id)
             after = page.next_after
-            enough = reach is Reach.SOME and found and found[-1].fire_at <= now
-            if after is None or enough:
-                return found
+            enough = reach is Reach.SOME and page.items and page.items[-1].fire_at <= now
+            if after is None:
+                return found, False
+            if enough:
+                return [run for run in found if run.fire_at > now], True
 
     async def _counted(self, job: Job, unfinished: int, pending: int) -> list[Run]:
         """That many of each, as far as there are any."""

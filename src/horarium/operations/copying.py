@@ -81,7 +81,7 @@ class Counts(Struct):
     problems: int = 0
 
 
-class Report(Struct, frozen=True):
+class Copied(Struct, frozen=True):
     """What came of it. `stopped`: a job is in both with different content, so nothing more was copied and nothing
     checked. `problems` holds the first of them, `counts.problems` says how many there are."""
 
@@ -101,7 +101,7 @@ class _Stopped(Exception):
 
 async def copy(
     source: Side, target: Side, notify: Callable[[Progress], None], *, force: bool = False, check_only: bool = False
-) -> Report:
+) -> Copied:
     """Copy everything (unless `check_only`), then compare everything. `force`: nodes may be at work.
 
     Raises StateConflict if nodes are at work and it is not given, NotFound if the source is empty, StoreUnavailable if
@@ -138,7 +138,7 @@ class _Copy:
         self._counts = Counts()
         self._problems: list[Problem] = []
 
-    async def carry_out(self, force: bool, check_only: bool) -> Report:
+    async def carry_out(self, force: bool, check_only: bool) -> Copied:
         begun = [side.clock.now() for side in self._sides]
         if not force:
             for side in self._sides:
@@ -153,7 +153,7 @@ class _Copy:
             stopped = True
         if not force:
             await self._note_beats(begun)
-        return Report(self._counts, tuple(self._problems), stopped)
+        return Copied(self._counts, tuple(self._problems), stopped)
 
     async def _note_beats(self, begun: Sequence[Instant]) -> None:
         """Nodes that were started while we were at work: what was compared may have changed since."""

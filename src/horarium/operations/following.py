@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Job, Plan, Run, RunChange, State
+from horarium.model import Job, Occasion, Plan, Run, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
 from horarium.rules.watching import watch_records
 
+_COUNTED = (Occasion.COMPLETED, Occasion.LATE, Occasion.OVERDUE)
 PAGES_MAX = 20
 """Pages of earlier runs that are looked at for one end."""
 
@@ -26,20 +27,25 @@ class Following:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def changes(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[RunChange]:
-        """The changes, each with what follows from it. Jobs that are not among those given are read."""
-        jobs = await self._with_missing(changes, jobs)
+    async def ready(
+        self, changes: Mapping[int, RunChange], jobs: Mapping[str, Job], now: Instant
+    ) -> dict[int, RunChange]:
+        """Of these changes those that can be written now, each with what follows from it; at least the first. Another
+        waits until those before it in the batch are written or refused, if what follows from it depends on that. Jobs
+        that are not among those given are read."""
+        jobs = await self._with_missing(list(changes.values()), jobs)
         if not any(job.on for job in jobs.values()):
-            return list(changes)
-        done: list[RunChange] = []
+            return dict(changes)
+        done: dict[int, RunChange] = {}
         before: dict[str, list[Run]] = {}
-        for change in changes:
+        for index, change in changes.items():
             job = jobs.get(change.run.job_id or "")
             if job is None or not job.on:
-                done.append(change)
+                done[index] = change
                 continue
-            earlier = await self._earlier(job, change.run, change.state, now, before.get(job.id, []))
-            done.append(follow(job, change, now, earlier))
+            followed = await self._followed(job, change, now, before.get(job.id, []))
+            if followed is not None:
+                done[index] = followed
             if change.run.finished:
                 before.setdefault(job.id, []).append(change.run)
         return done
@@ -56,7 +62,10 @@ class Following:
         before: list[Run] = []
         pairs = [(change.run, change.state) for change in planned.changes]
         for run, was in (*pairs, *((run, None) for run in planned.runs if run.state is State.SKIPPED)):
-            earlier[run.id] = await self._earlier(planned.job, run, was, now, before)
+            if count := looks_back(planned.job, run, was, now):
+                found = await self._earlier(planned.job, run, count)
+                told = [each for each in before if each.id < run.id and says_something(run, each)]
+                earlier[run.id] = _newest(found, told, count)
             if run.finished:
                 before.append(run)
         followed = follow_plan(planned, now, earlier)
@@ -75,19 +84,28 @@ class Following:
             after = page.next_after
         return found[:count]
 
-    async def _earlier(
-        self, job: Job, run: Run, was: State | None, now: Instant, together: Sequence[Run]
-    ) -> Sequence[Run]:
-        """What ended before, that which ends together with it in one batch included."""
-        count = looks_back(job, run, was, now)
+    async def _followed(self, job: Job, change: RunChange, now: Instant, together: Sequence[Run]) -> RunChange | None:
+        """The change, with what follows from it. None: that depends on whether those `together` with it, which may yet
+        be refused, are written."""
+        count = looks_back(job, change.run, change.state, now)
         if count == 0:
-            return ()
-        ours = {each.id: each for each in together if each.id < run.id and says_something(run, each)}
-        newest = await self.earlier_runs(job, run, 1) if not ours else []
-        if newest and newest[0].state is run.state is State.COMPLETED and "completed" not in job.on:
+            return follow(job, change, now)
+        earlier = await self._earlier(job, change.run, count)
+        followed = follow(job, change, now, earlier)
+        ours = _that_count(job, change.run, together)
+        if not ours:
+            return followed
+        if len({each.state for each in ours}) > 1:
+            return None
+        if_written = follow(job, change, now, _newest(earlier, ours, count))
+        return if_written if _keys(if_written) == _keys(followed) else None
+
+    async def _earlier(self, job: Job, run: Run, count: int) -> list[Run]:
+        """The `count` that `looks_back` asks for, or the newest alone where it says all."""
+        newest = await self.earlier_runs(job, run, 1)
+        if not newest or count == 1 or (newest[0].state is run.state is State.COMPLETED and not _counts_ends(job)):
             return newest
-        found = {each.id: each for each in await self.earlier_runs(job, run, count)} | ours
-        return sorted(found.values(), key=lambda each: each.id, reverse=True)[:count]
+        return await self.earlier_runs(job, run, count)
 
     async def _with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
         missing = [each for each in {change.run.job_id for change in changes} if each is not None and each not in jobs]
@@ -95,3 +113,24 @@ class Following:
             return jobs
         read = await self._store.get_jobs_by_id(sorted(missing))
         return {**jobs, **{job.id: job for job in read if job is not None}}
+
+
+def _that_count(job: Job, run: Run, together: Sequence[Run]) -> list[Run]:
+    """Of the runs that end in one batch with this one and have earlier fire times those that it depends on. Completed
+    runs each tell a recovery under the same unique key, so that they need not know of one another."""
+    same = State.COMPLETED if run.state is State.COMPLETED and not _counts_ends(job) else None
+    return [each for each in together if each.id < run.id and says_something(run, each) and each.state is not same]
+
+
+def _counts_ends(job: Job) -> bool:
+    """Whether completed runs count, so that one that recovers nothing still looks back."""
+    return any(each.after > 1 for occasion in _COUNTED for each in job.on.get(occasion, ()))
+
+
+def _newest(earlier: Sequence[Run], together: Sequence[Run], count: int) -> list[Run]:
+    found = {each.id: each for each in (*earlier, *together)}
+    return sorted(found.values(), key=lambda each: each.id, reverse=True)[:count]
+
+
+def _keys(change: RunChange) -> set[str | None]:
+    return {run.unique_key for run in change.follow_ups}

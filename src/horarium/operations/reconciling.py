@@ -1,9 +1,10 @@
 """The one loop that makes the unfinished runs of jobs be as `rules.reconciling` says they must be.
 
 It is run after every change of a job, by everyone who puts runs back to pending, and over what a node that died may
-have left. Runs are read and written in bounded batches, and others have their turn in between. What an outage kept it
-from is remembered, and done by the next call; what is lost with this process is found when a run is claimed, or by the
-sweep for a dead node.
+have left. Runs are read and written in bounded batches, and others have their turn in between. A change waits for the
+first of them; where there are more, a record says what is left (`rules.applying`), and a service does it. What an
+outage kept it from is remembered, and done by the next call; what is lost with this process is found when a run is
+claimed, or by the sweep for a dead node.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MIN, Clock, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
+from horarium.model.records import RecordChange
 from horarium.operations.following import Following
 from horarium.operations.signalling import announce
-from horarium.ports import RunFilter, Signal, Store
+from horarium.ports import APPLY, RunFilter, Signal, Store
+from horarium.rules.applying import PREFIX, owed_by
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
 
-BATCH = 400
+BATCH = 200
 """Unfinished runs that are looked at, and written, in one go: a few milliseconds of this process."""
+PAGES_WAITED_FOR = 2
+"""Pages of that many runs that a change waits for."""
 ROUNDS_MAX = 50
 """How often one batch is read and written, where claims and changes meet it all the time."""
 SWEEP_PAGE = 500
@@ -48,6 +53,9 @@ class Reconciler:
         then it is done later."""
         since = look_from(before, after, planned)
         if since is None:
+            return
+        if planned is not None and any(record.name.startswith(PREFIX) for record in planned.records):
+            self._signal.publish(APPLY)
             return
         self._left[after.id] = None
         await self._hold(after, since)
@@ -84,16 +92,24 @@ class Reconciler:
         return page.next_after
 
     async def _hold(self, job: Job, since: Instant) -> None:
-        """Look at all unfinished runs of a job from that fire time on, page by page."""
-        where = RunFilter(job=job.name, states=UNFINISHED, since=None if since == INSTANT_MIN else since)
+        """Look at the unfinished runs of a job from that fire time on. What is not waited for is written down."""
         after: str | None = None
-        while True:
-            page = await self._store.list_runs(where, after, BATCH)
-            await self._look([run for run in page.items if run.job_id == job.id])
-            if page.next_after is None:
+        for _ in range(PAGES_WAITED_FOR):
+            after = await self.look_at_page(job, since, after)
+            if after is None:
                 return
-            after = page.next_after
             await asyncio.sleep(0)
+        await self._store.put_records([RecordChange(owed_by(job, job.version, since))])
+        self._signal.publish(APPLY)
+
+    async def look_at_page(
+        self, job: Job, since: Instant, after: str | None, states: frozenset[State] = UNFINISHED
+    ) -> str | None:
+        """Look at one page of them. Where the next page begins; None: that was the last."""
+        where = RunFilter(job=job.name, states=states, since=None if since == INSTANT_MIN else since)
+        page = await self._store.list_runs(where, after, BATCH)
+        await self._look([run for run in page.items if run.job_id == job.id])
+        return page.next_after
 
     async def _look(self, runs: Sequence[Run]) -> None:
         """Write what these runs need, until they need no more."""
@@ -102,11 +118,27 @@ class Reconciler:
             if not plans:
                 return
             now = self._clock.now()
-            plans = await self.following.plans(await self._without_gone(plans), now)
-            await self._store.commit_plans(plans, now)
-            announce(self._signal, plans)
-            ids = [run.id for planned in plans for run in (*planned.runs, *(change.run for change in planned.changes))]
-            runs = [run for run in await self._store.get_runs(ids) if run is not None and not run.finished]
+            ids = [run_id for planned in plans if planned.job.deleted_at for run_id in await self._end(planned, now)]
+            plans = [planned for planned in plans if not planned.job.deleted_at]
+            if plans:
+                plans = await self.following.plans(await self._without_gone(plans), now)
+                await self._store.commit_plans(plans, now)
+                announce(self._signal, plans)
+            for planned in plans:
+                ids += (run.id for run in (*planned.runs, *(change.run for change in planned.changes)))
+            runs = (
+                [run for run in await self._store.get_runs(ids) if run is not None and not run.finished] if ids else []
+            )
+
+    async def _end(self, planned: Plan, now: Instant) -> list[str]:
+        """End runs of a deleted job. It stays deleted, so there is no version to compare: this is not a plan, and does
+        not write the job again for each page. The ids of runs that have moved on, or wait for others of these."""
+        changes = dict(enumerate(planned.changes))
+        ready = await self.following.ready(changes, {planned.job.id: planned.job}, now)
+        written = zip(ready, await self._store.settle_runs(list(ready.values()), now), strict=True)
+        announce(self._signal, [planned])
+        ended = {index for index, done in written if done}
+        return [change.run.id for index, change in changes.items() if index not in ended]
 
     async def _without_gone(self, plans: list[Plan]) -> list[Plan]:
         """Without moving runs that are there no longer. They were read before their jobs; one that was ended and pruned

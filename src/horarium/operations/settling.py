@@ -66,10 +66,16 @@ class Settling:
         self._settled = settled
 
     async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
-        """Write these, and all that follows from it. False: the run was not as the change says."""
-        if not changes:
-            return []
-        changes = await self._following.changes(changes, jobs, now)
+        """Write these, and all that follows from it. False: the run was not as the change says. One batch, unless what
+        follows from one of them depends on whether another is written."""
+        todo, written = dict(enumerate(changes)), dict[int, bool]()
+        while todo:
+            ready = await self._following.ready(todo, jobs, now)
+            written |= zip(ready, await self._write_batch(list(ready.values()), jobs, now), strict=True)
+            todo = {index: change for index, change in todo.items() if index not in ready}
+        return [written[index] for index in range(len(changes))]
+
+    async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from horarium.clock import HOUR, SECOND, Instant
 from horarium.model import Job
@@ -23,12 +24,19 @@ BYTES_MAX = 1 << 20
 _Key = tuple[bytes, Instant, str]
 
 
+class Compiled(Struct):
+    """A trigger, and what it says of itself, once that was asked for."""
+
+    trigger: Trigger
+    words: str = ""
+
+
 class CompiledTriggers:
     """The most recently used triggers, by their JSON form, anchor and seed."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[_Key, Trigger] = OrderedDict()
+        self._kept: OrderedDict[_Key, Compiled] = OrderedDict()
         self._lock = Lock()
         self.weight = 0
 
@@ -37,18 +45,28 @@ class CompiledTriggers:
 
     def get(self, spec: dict[str, Any], anchor: Instant, seed: str) -> Trigger:
         """The trigger of a stored JSON form, anchored and seeded."""
+        return self._found(spec, anchor, seed).trigger
+
+    def words(self, spec: dict[str, Any], anchor: Instant, seed: str) -> str:
+        """What that trigger says of itself."""
+        found = self._found(spec, anchor, seed)
+        if not found.words:
+            found.words = found.trigger.words()
+        return found.words
+
+    def _found(self, spec: dict[str, Any], anchor: Instant, seed: str) -> Compiled:
         key = (msgspec.json.encode(spec), anchor, seed)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
                 return kept
-        made = read_stored(spec).seeded(seed).anchored(anchor)
+        made = Compiled(read_stored(spec).seeded(seed).anchored(anchor))
         with self._lock:
             self._keep(key, made)
         return made
 
-    def _keep(self, key: _Key, made: Trigger) -> None:
+    def _keep(self, key: _Key, made: Compiled) -> None:
         if self._kept.setdefault(key, made) is made:
             self.weight += len(key[0])
         while self.weight > self._bytes_max:
@@ -66,6 +84,11 @@ KEPT_BEYOND = HOUR
 def trigger_of(job: Job) -> Trigger:
     """The job's trigger as a value, anchored and seeded for this job."""
     return _triggers.get(job.trigger, job.anchor_at, job.name)
+
+
+def words_of(job: Job) -> str:
+    """What the job's trigger says of itself."""
+    return _triggers.words(job.trigger, job.anchor_at, job.name)
 
 
 def after_end(job: Job) -> int | None:
@@ -86,4 +109,4 @@ def retention_of_job(job: Job) -> Retention:
     return Retention(kept, None if runs is None else max(runs, 1))
 
 
-__all__ = ["BYTES_MAX", "CompiledTriggers", "after_end", "retention_of_job", "trigger_of"]
+__all__ = ["BYTES_MAX", "CompiledTriggers", "after_end", "retention_of_job", "trigger_of", "words_of"]

@@ -8,6 +8,7 @@ message.
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -61,10 +62,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     roles: Annotated[Annotated[tuple[Role, ...], Meta(min_length=1)], Meta(description="What this process does.")] = (
         ROLES
     )
+    processes: Annotated[
+        Annotated[int, Meta(ge=1, le=256)] | Literal["auto"],
+        Meta(
+            description="How many processes serve on the one port and store; auto: one for each processor.",
+            extra={"expected": "a whole number from 1 to 256, or auto"},
+        ),
+    ] = 1
     node_name: Annotated[
         Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$")] | None,
         Meta(
-            description="Name of this node, unique among the nodes of a store; left out: host and process id.",
+            description="Name of this node, unique among the nodes of a store; left out: host and process id. "
+            "Several processes are NAME-1, NAME-2, ...",
             extra={"expected": "1 to 200 letters, digits or . _ : @ -"},
         ),
     ] = None
@@ -274,6 +283,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what is right in itself but wrong together. Raises InvalidSetting."""
+        if self.processes != 1:
+            self._check_shareable()
         _ = self.buses
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
@@ -291,6 +302,17 @@ class Settings(Struct, frozen=True, kw_only=True):
             )
         if "api" in self.roles and not is_loopback(self.host):
             self._check_keys()
+
+    def _check_shareable(self) -> None:
+        alone = [url for url in (self.store, *self.buses.values()) if url.startswith("memory:")]
+        if alone:
+            raise InvalidSetting(
+                f"processes: {self.processes} processes can't share {alone[0]}, which is in the memory of one; give a "
+                "store or bus that is outside, or leave processes out",
+                field="processes",
+            )
+        if sys.platform == "win32":
+            raise InvalidSetting("processes: on Windows there is one process; leave it out", field="processes")
 
     def _check_keys(self) -> None:
         if not self.api_keys and self.oidc_issuer is None:
@@ -404,30 +426,3 @@ _PARAMETER = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re
 def mask_url(url: str) -> str:
     """A URL with its password masked, in any part of it."""
     return _PARAMETER.sub(rf"\1{MASK}", _PASSWORD.sub(rf"\1{MASK}\2", url))
-
-
-def settings_table() -> str:
-    """The table of settings in Markdown, as it is in docs/settings.md."""
-    lines = ["| setting | default | environment | flag | expected | meaning |", "| --- | --- | --- | --- | --- | --- |"]
-    for s in table():
-        cells = (f"`{s.name}`", _default_text(s), f"`{s.env}`", f"`{s.flag}`", s.expected, s.help)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def files_table() -> str:
-    """The table of secrets that may be read from a file in Markdown, as it is in docs/settings.md."""
-    lines = ["| setting | environment | flag | file that holds |", "| --- | --- | --- | --- |"]
-    for s in table():
-        if s.file_name:
-            cells = (s.file_name, ENV_PREFIX + s.file_name.upper(), s.file_flag, s.name)
-            lines.append("| " + " | ".join(f"`{cell}`" for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _default_text(setting: Setting) -> str:
-    if setting.default is None or setting.default == ():
-        return "none"
-    if setting.is_switch:
-        return f"`{str(setting.default).lower()}`"
-    return f"`{','.join(setting.default)}`" if setting.is_list else f"`{setting.default}`"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from enum import Enum, auto
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from msgspec import Struct
@@ -81,11 +81,13 @@ class Connection(HttpToolsProtocol):
         self._size = Size()
         self._unread = Unread()
         self._refusal: Refused | None = None
+        self._answers: Answers
 
     # ---- the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._answers = Answers(transport, self.loop)
         self._enter(Phase.IDLE, self._limits.head_seconds)
         if self._intake.admit(self):
             self._intake.idle[self] = None
@@ -110,7 +112,6 @@ class Connection(HttpToolsProtocol):
             if self._size.body > LINGER_BYTES_MAX:
                 self.transport.abort()
             return
-        self._unset_keepalive_if_required()
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade:
@@ -142,13 +143,16 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._size.add_head(len(name) + len(value) + len(": \r\n"), headers=1)
-        self._check_size()
+        size = self._size
+        size.add_head(len(name) + len(value) + len(": \r\n"), headers=1)
+        if size.head > self._limits.head_bytes or size.headers > self._limits.headers:
+            self._check_size()
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
             raise Refused(MALFORMED, "malformed")
         super().on_headers_complete()
+        self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._enter(Phase.BODY, self._limits.body_seconds)
 
     def on_body(self, body: bytes) -> None:
@@ -165,7 +169,13 @@ class Connection(HttpToolsProtocol):
         self._rest_if_answered()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """As uvicorn does it, but for its timer: the sweep sees to idle connections."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
         self._rest_if_answered()
 
     def _rest_if_answered(self) -> None:
@@ -208,6 +218,7 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         _hang_up(self.cycle)
         if may_answer:
+            self._answers.flush()
             self.transport.write(_answer(refusal.problem))
         self._enter(Phase.REFUSED, LINGER_SECONDS)
         if may_answer and linger and self.transport.can_write_eof():
@@ -216,6 +227,39 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+
+class Answers:
+    """The transport of a connection, as far as answers need it: the head of an answer waits for what follows it at
+    once, so that both are sent in one piece. Two would cost twice, here and at the client."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        """Send this: now if something waits for it, else with what follows, or when all that could has had its turn."""
+        if self._held:
+            self._transport.write(self._held + data)
+            self._held = b""
+        elif data:
+            self._held = data
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what waits."""
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Close, when all is sent."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._transport.is_closing()
 
 
 def _may_answer(cycle: RequestResponseCycle | None, phase: Phase, waiting: int) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import uvicorn
@@ -20,16 +21,67 @@ HTTP_GRACE_SECONDS = 5
 SWEEP_TICKS = 5
 """Ticks of 0.1 s between two looks at the deadlines."""
 FILES_WITHOUT_LIMIT = 1_000_000
+ACCEPT_AGAIN_SECONDS = 1.0
+
+log = logging.getLogger("horarium.api")
+
+
+class Accepting:
+    """Takes connections from a socket on which other processes listen too, one at a time: so that of many that come at
+    once each process gets some, and one that is busy fewer. (asyncio takes all that wait.)"""
+
+    def __init__(self, listener: socket.socket, accepted: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
+        self._listener = listener
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+        self._handing_over: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another process was faster, or the client has gone
+        except OSError as error:
+            log.warning("no connection can be accepted: %s; trying again", error.strerror or error)
+            self._loop.remove_reader(self._listener.fileno())
+            self._again = self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(self._accepted(connection))
+        self._handing_over.add(task)
+        task.add_done_callback(self._handing_over.discard)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+
+    async def wait_closed(self) -> None:
+        """Return once what was accepted is handed over."""
+        if self._handing_over:
+            await asyncio.wait(self._handing_over)
 
 
 class HttpServer(uvicorn.Server):
     """Its connections are bounded, and signals are ours: it stops when the node says so."""
 
-    def __init__(self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, shared: bool
+    ) -> None:
         super().__init__(config)
         self._intake = intake
         self._limits = limits
         self._tls = tls
+        self._shared = shared
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -40,15 +92,31 @@ class HttpServer(uvicorn.Server):
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise Outage("the API could not be started; the log says why")
-        loop = asyncio.get_running_loop()
-        handshake = self._limits.head_seconds if self._tls else None
-        self.servers = [
-            await loop.create_server(
-                self._connection, sock=each, ssl=self._tls, ssl_handshake_timeout=handshake, backlog=self.config.backlog
-            )
-            for each in sockets or []
-        ]
+        self.servers = [await self._listen(each) for each in sockets or []]
         self.started = True
+
+    async def _listen(self, listener: socket.socket) -> Any:
+        if self._shared:
+            return Accepting(listener, self._take)
+        return await asyncio.get_running_loop().create_server(
+            self._connection, sock=listener, ssl=self._tls, ssl_handshake_timeout=self._handshake_seconds,
+            backlog=self.config.backlog,
+        )  # fmt: skip
+
+    @property
+    def _handshake_seconds(self) -> float | None:
+        return self._limits.head_seconds if self._tls else None
+
+    async def _take(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it has gone, or speaks no TLS
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._connection, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_seconds
+            )
+
+    def stop_listening(self) -> None:
+        """Accept no more connections; those that are open go on."""
+        for each in self.servers:
+            each.close()
 
     def _connection(self) -> Connection:
         return Connection(
@@ -76,9 +144,11 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     connections: int | None = None,
+    shared: bool = False,
 ) -> HttpServer:
     """A server for the application, made in the event loop in which it serves. `count` takes the reason of each
-    refusal; `connections`: how many may be open, by default what the limit of open files allows."""
+    refusal; `connections`: how many may be open, by default what the limit of open files allows. `shared`: other
+    processes listen on its sockets too."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -92,7 +162,7 @@ def make_server(
     )
     most = connections_max(open_files()) if connections is None else connections
     intake = Intake(most, count, asyncio.get_running_loop().time)
-    return HttpServer(config, intake, limits or Limits(), tls)
+    return HttpServer(config, intake, limits or Limits(), tls, shared)
 
 
 def open_files() -> int:

@@ -12,14 +12,19 @@ DUMB = ("aiormq",)
 QUIET = ("aiohttp", "asyncio", "uvicorn.access", "uvicorn.error", "litestar")
 
 
-def configure_logging(format: str = "text", level: str = "info") -> None:
-    """Log to stderr, one line an event: `text` for people, `json` for machines."""
+def configure_logging(format: str = "text", level: str = "info", node: str = "") -> None:
+    """Log to stderr, one line an event: `text` for people, `json` for machines. `node`: which of several processes
+    that share one stderr says it."""
     import structlog
+
+    def add_node(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+        return {**event, "node": node} if node else event
 
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
+        add_node,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]

@@ -19,10 +19,12 @@ from urllib.parse import urlsplit
 
 from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, StoreRefused
 from horarium.node.backends import make_backend
-from horarium.node.runtime import Options, Runtime
+from horarium.node.runtime import Options, Runtime, default_node_name
 from horarium.server.config import Settings, is_loopback
-from horarium.server.http import make_server, tls_context
+from horarium.server.http import HttpServer, make_server, tls_context
+from horarium.server.listening import greeting, listen, own_url
 from horarium.server.logs import configure_logging
+from horarium.siblings import ALONE, Siblings
 
 if TYPE_CHECKING:
     from horarium.access.tokens import Tokens
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 STORE_WAIT_SECONDS = 60.0
 """How long a starting server waits for a store that does not answer yet."""
-BACKLOG = 2048
 OPEN_FILES = 20_000
 """Enough for as many waiting workers as the API takes, and for the rest."""
 
@@ -43,17 +44,18 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
-    _allow_open_files()
+    allow_open_files()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(settings.uvloop)) as runner:
-            runner.run(_serve(settings))
+        with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
+            runner.run(_serve_alone(settings))
     except HorariumError as error:
         log.error("%s", error)
         return 2 if isinstance(error, CallerError) else 1
     return 0
 
 
-def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop: uvloop's, or the usual one."""
     if wanted == "off":
         return None
     try:
@@ -66,30 +68,91 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
     return factory
 
 
-async def _serve(settings: Settings) -> None:
+class Stopping:
+    """What asks a process to stop: the first signal, or its supervisor. A second signal ends the grace."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.runtime: Runtime | None = None
+        self.server: HttpServer | None = None
+        self._signals = 0
+
+    def listen(self) -> None:
+        """Hear signals from here on."""
+        loop = asyncio.get_running_loop()
+        for number in (os_signal.SIGINT, os_signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled)
+
+    def ask(self) -> None:
+        """Stop in order."""
+        self.asked.set()
+
+    def hurry(self) -> None:
+        """Stop, and wait no longer for what runs."""
+        self.asked.set()
+        if self.runtime is not None:
+            self.runtime.hurry()
+
+    def leave(self) -> None:
+        """Stop in order, and give up the port at once."""
+        self.asked.set()
+        if self.server is not None:
+            self.server.stop_listening()
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        self.ask() if self._signals == 1 else self.hurry()
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
+async def _serve_alone(settings: Settings) -> None:
+    listener = listen(settings.host, settings.port) if "api" in settings.roles else None
+
+    def greet() -> None:
+        said = greeting(settings, own_url(settings, listener))
+        log.info("horarium %s: %s", settings.node_name or default_node_name(), said)
+
+    await serve(settings, listener, Stopping(), ready=greet)
+    log.info("stopped")
+
+
+async def serve(
+    settings: Settings,
+    listener: socket.socket | None,
+    stopping: Stopping,
+    *,
+    siblings: Siblings = ALONE,
+    opened: Callable[[], object] = _nothing,
+    ready: Callable[[], object] = _nothing,
+) -> None:
+    """Serve until asked to stop. `opened`: called once the store is open, its schema up to date; `ready`: once
+    everything runs."""
     tls = tls_context(settings.tls_cert, settings.tls_key)
-    listener = _listen(settings.host, settings.port) if "api" in settings.roles else None
-    url = _own_url(settings, listener)
     backend = make_backend(settings.store, settings.namespace)
     runtime = Runtime(
         backend.store,
-        _options(settings, _report_url(settings, url)),
+        _options(settings, _report_url(settings, own_url(settings, listener))),
         clock=backend.clock,
         signal=backend.signal,
         parts=backend.parts,
     )
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (os_signal.SIGINT, os_signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: runtime.hurry() if stop.is_set() else stop.set())
-    if not await _open(runtime, stop):
+    stopping.runtime = runtime
+    stopping.listen()
+    if not await _open(runtime, stopping.asked):
         return
+    opened()
     try:
         await runtime.start()
-        server = make_server(_app(runtime, settings), runtime.telemetry.refused, tls=tls) if listener else None
+        app = _app(runtime, settings, siblings) if listener else None
+        shared = siblings is not ALONE
+        server = make_server(app, runtime.telemetry.refused, tls=tls, shared=shared) if listener else None
+        stopping.server = server
         serving = asyncio.create_task(server.serve([listener])) if server and listener else None
-        log.info("horarium %s: %s", settings.node_name or runtime.options.node_name, _greeting(settings, url))
-        await _until(stop, serving)
+        ready()
+        await _until(stopping.asked, serving)
         log.info("stopping: what runs is given %g s to finish", settings.grace_seconds)
         await runtime.stop()
         if server is not None and serving is not None:
@@ -97,7 +160,6 @@ async def _serve(settings: Settings) -> None:
             await serving
     finally:
         await runtime.close()
-    log.info("stopped")
 
 
 async def _until(stop: asyncio.Event, serving: asyncio.Task[None] | None) -> None:
@@ -133,7 +195,7 @@ async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
             return True
 
 
-def _allow_open_files() -> None:
+def allow_open_files() -> None:
     """As many open files as the system allows: each waiting worker keeps a connection open, and the usual 1,024 would
     not do."""
     if sys.platform == "win32":
@@ -147,30 +209,6 @@ def _allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket, or a clear error."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # asyncio sets TCP_NODELAY only on sockets that name their protocol.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise Outage(
-            f"host, port: can't listen on {host}:{port}: {error.strerror or error}; is another server running there?",
-            field="port",
-        ) from None
-    listener.setblocking(False)
-    return listener
-
-
-def _own_url(settings: Settings, listener: socket.socket | None) -> str:
-    port = listener.getsockname()[1] if listener is not None else settings.port
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
-
-
 def _report_url(settings: Settings, own_url: str) -> str:
     """Where endpoints reach our API, as far as is known: 0.0.0.0 can't be called."""
     if settings.public_url:
@@ -179,11 +217,6 @@ def _report_url(settings: Settings, own_url: str) -> str:
         parts = urlsplit(own_url)
         return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
     return own_url
-
-
-def _greeting(settings: Settings, url: str) -> str:
-    roles = ", ".join(settings.roles)
-    return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
 
 
 def _options(settings: Settings, report_url: str) -> Options:
@@ -211,9 +244,11 @@ def _options(settings: Settings, report_url: str) -> Options:
     )
 
 
-def _app(runtime: Runtime, settings: Settings) -> Any:
+def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> Any:
     from horarium.api.app import create_app
 
+    runtime.claims.join(siblings)
+    runtime.news.join(siblings)
     tokens = _tokens(runtime, settings)
     app = create_app(
         runtime.operations,
@@ -228,12 +263,13 @@ def _app(runtime: Runtime, settings: Settings) -> Any:
         news=runtime.news,
         pages=_pages(runtime, settings, tokens) if settings.dashboard else None,
         documented=_documented(settings),
+        siblings=siblings,
     )
     if not settings.doors:
         return app
     from horarium.doors.opening import Doors
 
-    return Doors(app, list(_doors(runtime, settings)), server_hosts(settings), runtime.telemetry.refused)
+    return Doors(app, list(_doors(runtime, settings, siblings)), server_hosts(settings), runtime.telemetry.refused)
 
 
 def _pages(runtime: Runtime, settings: Settings, tokens: Tokens | None) -> Pages:
@@ -256,7 +292,7 @@ def _documented(settings: Settings) -> dict[str, Any]:
     return PATHS
 
 
-def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
+def _doors(runtime: Runtime, settings: Settings, siblings: Siblings) -> Iterator[Door]:
     from horarium.access.keys import Keys as NamedKeys
     from horarium.api.access import Callers
     from horarium.api.guards import Keys
@@ -265,10 +301,9 @@ def _doors(runtime: Runtime, settings: Settings) -> Iterator[Door]:
     from horarium.doors.web import KeyCheck
 
     operations, count = runtime.operations, runtime.telemetry.refused
-    callers = Callers(NamedKeys(operations.store, operations.clock), _tokens(runtime, settings))
-    keys = Keys(
-        settings.api_keys, callers, SignIns(operations.clock), Refused(operations.store, operations.clock), count
-    )
+    callers = Callers(NamedKeys(operations.store, operations.clock, siblings), _tokens(runtime, settings))
+    sign_ins = SignIns(operations.clock, siblings=siblings)
+    keys = Keys(settings.api_keys, callers, sign_ins, Refused(operations.store, operations.clock, siblings), count)
     admit = KeyCheck(keys, settings.door_open)
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler

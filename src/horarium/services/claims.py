@@ -16,13 +16,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import msgspec
+from msgspec import Struct
+
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Run
 from horarium.operations.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
 from horarium.services.left_claims import LeftClaims
 from horarium.services.service import Service, Wake
+from horarium.siblings import ALONE, Siblings
 
+WAITING = "waiting"
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = BATCH_MAX
 WAITERS_MAX = 10_000
@@ -67,6 +72,19 @@ class Line:
         return self.asked or due or not self.looked_at <= now < self.looked_at + pause
 
 
+class Waiting(Struct):
+    """How many workers wait: in all, and for each queue."""
+
+    workers: int
+    queues: dict[str, int]
+
+    def add(self, other: Waiting) -> None:
+        """Those of another process, too."""
+        self.workers += other.workers
+        for queue, count in other.queues.items():
+            self.queues[queue] = self.queues.get(queue, 0) + count
+
+
 class Claims(Service):
     """The service that hands runs to long-polling workers."""
 
@@ -88,6 +106,7 @@ class Claims(Service):
         self.waiting = 0
         """How many workers wait at present."""
         self._closed = False
+        self._siblings: Siblings = ALONE
         self.wake = Wake()
         self._left = LeftClaims(claiming, self.wake)
 
@@ -99,6 +118,19 @@ class Claims(Service):
             for queue in line.queues if line.waiters else ():
                 counts[queue] = counts.get(queue, 0) + len(line.waiters)
         return counts
+
+    def join(self, siblings: Siblings) -> None:
+        """Count the workers that wait at other processes of this server, too."""
+        self._siblings = siblings
+        siblings.hear(WAITING, lambda said: msgspec.json.encode(Waiting(self.waiting, self.waiters)))
+
+    async def waiting_everywhere(self) -> Waiting:
+        """The workers that wait at this server."""
+        whole = Waiting(self.waiting, self.waiters)
+        for answer in await self._siblings.ask(WAITING):
+            if answer:
+                whole.add(msgspec.json.decode(answer, type=Waiting))
+        return whole
 
     @property
     def closed(self) -> bool:

@@ -14,12 +14,14 @@ from typing import Any
 
 from horarium.errors import Outage
 from horarium.ports import JOBS, Signal, Stats
+from horarium.siblings import ALONE, Siblings
 
 LOOK_SECONDS = 1.0
 COUNTED_EVERY = 3
 """Looks between two counts of the store."""
 SILENCE_SECONDS = 15.0
 """After this long without news a listener hears that all is well with the line."""
+SEEN = "seen"
 LISTENERS_MAX = 1_000
 PAGE_SECONDS = 0.15
 """What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
@@ -40,6 +42,15 @@ class News:
         self._watching: asyncio.Task[None] | None = None
         self._jobs_changed = False
         self._ended = asyncio.Event()
+        self._siblings: Siblings = ALONE
+
+    def join(self, siblings: Siblings) -> None:
+        """Hear of what other processes of this server do as soon as of what this one does."""
+        self._siblings = siblings
+        siblings.hear(SEEN, lambda said: str(self._seen()).encode())
+
+    async def _seen_everywhere(self) -> int:
+        return self._seen() + sum(int(answer) for answer in await self._siblings.ask(SEEN) if answer)
 
     @property
     def _closed(self) -> bool:
@@ -81,7 +92,7 @@ class News:
 
     async def _watch(self) -> None:
         stop = self._signal.subscribe(JOBS, self._note_jobs)
-        seen, counts, looks = self._seen(), await self._counts(None), 0
+        seen, counts, looks = await self._seen_everywhere(), await self._counts(None), 0
         again: set[str] = set()
         try:
             while self._listeners and not self._closed:
@@ -91,8 +102,8 @@ class News:
                 if self._jobs_changed:
                     self._jobs_changed = False
                     changed.add("jobs")
-                if self._seen() != seen:
-                    seen = self._seen()
+                if (all_seen := await self._seen_everywhere()) != seen:
+                    seen = all_seen
                     changed.add("runs")
                 if looks % COUNTED_EVERY == 0:
                     before, counts = counts, await self._counts(counts)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Clock, Instant
+from horarium.clock import INSTANT_MAX, MINUTE, Clock, Instant
 from horarium.model import CLAIMED, Job, Run, RunChange
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
@@ -48,15 +48,17 @@ class Rescuer(Service):
         self._clock = clock
         self._waits_here = waits_here
         self._watch = ClockWatch(clock)
-        self._last: Instant | None = None
+        self._to_shorten = True
         self._log = QuietLog("runs rescued")
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
-        self._watch.look(now)
-        if self._last is None or now < self._last - SECOND:
+        if self._watch.look(now) != 0:
+            # A step forward that is seen may be what is left of a longer one, of which a part was taken back meanwhile.
+            self._to_shorten = True
+        if self._to_shorten:
             await self._shorten(now)
-        self._last = now
+            self._to_shorten = False
         await self._reconciler.catch_up()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
         if not runs:
@@ -87,7 +89,7 @@ class Rescuer(Service):
 
     async def _shorten(self, now: Instant) -> None:
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
-        one renews it before that, so nothing is taken from it. Done at the start, and when this clock went back."""
+        one renews it before that, so nothing is taken from it. Done at the start, and when this clock was set."""
         runs, _ = await self._store.overdue_runs(INSTANT_MAX, BATCH_MAX)
         too_long: dict[Instant, list[RunChange]] = {}
         for run in runs:

@@ -36,7 +36,7 @@ from horarium.model import (
     timeline,
 )
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
-from horarium.rules.planning import trigger_of
+from horarium.rules.compiled import words_of
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_json, shown_target
 
@@ -150,7 +150,7 @@ def job_view(job: Job) -> JobView:
     view = JobView(
         **shared,
         target=shown_target(job.target),
-        words=trigger_of(job).words(),
+        words=words_of(job),
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
         next_fire_at=moment(job.next_fire_at),

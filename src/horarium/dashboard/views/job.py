@@ -24,8 +24,8 @@ from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, encode_payload
 from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules.compiled import words_of
 from horarium.rules.explaining import Explanation
-from horarium.rules.planning import trigger_of
 from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
 
@@ -94,7 +94,7 @@ class JobPages:
             "job.html",
             {
                 "job": job,
-                "words": trigger_of(job).words(),
+                "words": words_of(job),
                 "job_zone": zone,
                 "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
                 "fires": list(zip(fires, clock_changes(fires, zone), strict=True)),

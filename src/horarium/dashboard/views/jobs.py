@@ -20,7 +20,7 @@ from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Job, Run
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
-from horarium.rules.planning import trigger_of
+from horarium.rules.compiled import words_of
 
 SHOWN = 50
 CHOSEN_MAX = 200
@@ -202,7 +202,7 @@ def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) ->
     return {
         "job": job,
         "trouble": attention.by_job.get(job.name),
-        "words": trigger_of(job).words(),
+        "words": words_of(job),
         "strip": small(job, runs, visit.now),
         "took": _took(runs),
         "queue": job.queue,

@@ -78,7 +78,7 @@ class SystemPages:
 
     async def queues(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
-        (held, _), waiters = await self._held(), self._claims.waiters
+        (held, _), waiters = await self._held(), (await self._claims.waiting_everywhere()).queues
         idle = [
             QueueStats(name, 0, 0, 0, None) for name in waiters.keys() - {one.queue for one in attention.stats.queues}
         ]

@@ -162,13 +162,14 @@ class _Claim:
         return [gate[skip:] for gate in self._gates if await session.would_conflict(passing(gate))]
 
     async def _take_within(self, gated: Sequence[Document], within: Any) -> list[Run]:
-        session, mark = self._session, new_mark()
-        passages = [update_one({"_id": gate}, PASSING, upsert=True) for gate in self._gates]
-        await session.gates.bulk_write(passages, session=within)
-        keys = [by_key(candidate) for candidate in gated]
-        change = queries.claim_runs(self._worker, self._now, mark)
-        await session.runs.update_many({"_id": {"$in": keys}}, change, session=within)
-        return load_runs(session, await session.find(queries.marked_runs(keys, mark, whole=True), within=within))
+        session, keys = self._session, [by_key(candidate) for candidate in gated]
+        whole = await session.find(queries.pending_runs(keys), within=within)
+        if session.hold is None:
+            passages = [update_one({"_id": gate}, PASSING, upsert=True) for gate in self._gates]
+            await session.gates.bulk_write(passages, session=within)
+        change = queries.claim_runs(self._worker, self._now, new_mark())
+        await session.runs.update_many({"_id": {"$in": keys}}, change, session=session.real(within))
+        return [self._claimed(run) for run in load_runs(session, whole)]
 
 
 def _gates(session: Session, candidate: Document) -> list[str]:

@@ -7,9 +7,10 @@ no URL can weaken that. No message shows a user name, a password or an option: o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from warnings import catch_warnings, simplefilter
@@ -128,27 +129,37 @@ async def server_time(client: Any, location: Location) -> Instant:
     return to_instant(hello["localTime"].replace(tzinfo=UTC)) + HALF_MILLISECOND
 
 
-async def verify(client: Any, location: Location) -> None:
-    """Refuse a server that can't do what the store needs. Raises InvalidSetting or StoreUnavailable."""
+async def verify(client: Any, location: Location) -> bool:
+    """Refuse a server that can't do what the store needs. Whether it is a standalone one, which has neither
+    transactions nor change streams. Raises InvalidSetting or StoreUnavailable."""
     with translated(location):
         hello = await client.admin.command("hello")
-    if "setName" not in hello and hello.get("msg") != "isdbgrid":
-        raise InvalidSetting(f"{location.shown} {_not_a_set(hello, location)}", field="store")
+    if hello.get("isreplicaset"):
+        raise InvalidSetting(
+            f"{location.shown} was started as a replica set and never initiated; run once: {_initiate(location)}",
+            field="store",
+        )
     if hello.get("maxWireVersion", 0) < WIRE_VERSION_MIN:
         raise InvalidSetting(f"{location.shown} is too old; MongoDB {SERVER_MIN} or later is needed", field="store")
+    return is_standalone(hello)
 
 
-def _not_a_set(hello: dict[str, Any], location: Location) -> str:
+def is_standalone(hello: dict[str, Any]) -> bool:
+    """Whether a server that says so is neither in a set nor the router of a cluster."""
+    return "setName" not in hello and hello.get("msg") != "isdbgrid"
+
+
+def how_to_become_a_set(location: Location) -> str:
     """What to type to make a replica set of a lone server; its data stays."""
-    host = location.shown.partition("://")[2].partition("/")[0]
-    initiate = f"mongosh 'mongodb://{host}/?directConnection=true' --eval 'rs.initiate()'"
-    if hello.get("isreplicaset"):
-        return f"was started as a replica set and never initiated; run once: {initiate}"
     return (
-        "is a standalone server, which has no transactions; make it a replica set (one node is enough, its data "
-        "stays): start it again with --replSet rs0 beside its other options (or replication.replSetName: rs0 in "
-        f"mongod.conf), and run once: {initiate}"
+        "make the server a replica set (one node is enough, its data stays): start it again with --replSet rs0 beside "
+        f"its other options (or replication.replSetName: rs0 in mongod.conf), and run once: {_initiate(location)}"
     )
+
+
+def _initiate(location: Location) -> str:
+    host = location.shown.partition("://")[2].partition("/")[0]
+    return f"mongosh 'mongodb://{host}/?directConnection=true' --eval 'rs.initiate()'"
 
 
 def concerns() -> tuple[Any, Any]:
@@ -191,6 +202,47 @@ def delete_many(where: Any) -> Any:
     from pymongo import DeleteMany
 
     return DeleteMany(where)
+
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unjournaled() -> Any:
+    """How a write is acknowledged that something journaled stands for."""
+    from pymongo.write_concern import WriteConcern
+
+    return WriteConcern(w=1, j=False)
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """As BSON, which may be larger than a document that is stored."""
+    import bson
+
+    return bson.encode(document)
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """What `encode` made BSON of."""
+    import bson
+
+    return bson.decode(body)
+
+
+async def busy_with(client: Any, location: Location) -> bool:
+    """Whether clients' writes of ours are under way at the server. Where it does not tell: no."""
+    from pymongo.errors import OperationFailure
+
+    ours = {
+        "active": True,
+        "connectionId": {"$exists": True},
+        "op": {"$in": ["insert", "update", "remove", "command"]},
+        "ns": {"$regex": rf"^{re.escape(location.database)}\.(horarium_|\$cmd)"},
+    }
+    try:
+        cursor = await client.admin.aggregate([{"$currentOp": {"allUsers": False}}, {"$match": ours}, {"$limit": 1}])
+        return bool(await cursor.to_list())
+    except OperationFailure:
+        return False
 
 
 # ---- errors -----------------------------------------------------------------------------------------------------

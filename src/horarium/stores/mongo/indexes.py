@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS = (
-    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema", "records")
+RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS = (
+    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents")
 )
 
 GATES_KEPT_SECONDS = 24 * 3600

@@ -18,11 +18,13 @@ from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import duplicates, new_mark, replace_one
+from horarium.stores.mongo.indexes import JOBS
 from horarium.stores.mongo.records import add_records
 from horarium.stores.mongo.rows import job_document, load_job, run_document
 from horarium.stores.mongo.runs import insert
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
+from horarium.stores.mongo.writes import replacing
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
@@ -44,8 +46,7 @@ async def _add_jobs_with(session: Session, jobs: Sequence[Job], along: Along, wi
             new.append(job)
             ids.add(key)
             names.update(() if job.deleted_at is not None else (job.name,))
-    if new:
-        await session.jobs.insert_many([job_document(session, job, job.version) for job in new], session=within)
+    await session.insert(JOBS, [job_document(session, job, job.version) for job in new], within)
     await add_records(session, [record for job in new for record in along.get(job.id, ())], within)
     return answers
 
@@ -126,7 +127,7 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tr
 
 
 async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
-    if _is_simple(plans):
+    if session.hold is None and _is_simple(plans):
         try:
             return await session.attempt(lambda within: _commit_all(session, plans, within))
         except (Lost, Contended):
@@ -194,8 +195,7 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
     """As the last plan of each says."""
     last = {plan.job.id: plan for plan in plans}
     documents = [job_document(session, last[job_id].job, last[job_id].job.version + 1) for job_id in sorted(last)]
-    writes = [replace_one({"_id": document["_id"]}, document) for document in documents]
-    await session.jobs.bulk_write(writes, session=within)
+    await session.write([replacing(JOBS, document) for document in documents], within)
 
 
 async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Page
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import delete_many, replace_one
+from horarium.stores.mongo.indexes import RECORDS
 from horarium.stores.mongo.rows import load_record, record_document
 from horarium.stores.mongo.session import Session
+from horarium.stores.mongo.writes import deleting, replacing
 
 
 async def get_records(session: Session, names: Sequence[str]) -> list[Record | None]:
@@ -65,13 +66,10 @@ async def _read_shelf(session: Session, names: Sequence[str], within: Any) -> Sh
 
 async def _write_shelf(session: Session, shelf: Shelf, within: Any) -> None:
     gone, put = shelf.outcome()
-    writes = [
-        replace_one({"_id": session.key(record.name)}, record_document(session, record), upsert=True) for record in put
-    ]
+    writes = [replacing(RECORDS, record_document(session, record), new=True) for record in put]
     if gone:
-        writes.insert(0, delete_many({"_id": {"$in": session.keys(gone)}}))
-    if writes:
-        await session.records.bulk_write(writes, session=within)
+        writes.insert(0, deleting(RECORDS, session.keys(gone)))
+    await session.write(writes, within)
 
 
 class Shelf:

@@ -14,10 +14,12 @@ from horarium.clock import Instant
 from horarium.model import Run, RunChange, State
 from horarium.model.records import Record
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import delete_many, new_mark, replace_one, update_many
+from horarium.stores.mongo.connect import new_mark
+from horarium.stores.mongo.indexes import RUNS
 from horarium.stores.mongo.records import add_records
 from horarium.stores.mongo.rows import CHANGING, changing_fields, load_runs, run_document
 from horarium.stores.mongo.session import Session
+from horarium.stores.mongo.writes import deleting, replacing, updating
 
 
 async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run], within: Any) -> Scene:
@@ -41,21 +43,17 @@ async def write_scene(session: Session, scene: Scene, within: Any) -> None:
     gone, kept, new = scene.outcome()
     mark = new_mark()
     kept.sort(key=_id_of)
-    writes = [
-        replace_one({"_id": session.key(run.id)}, run_document(session, run, mark)) for run in kept if scene.is_new(run)
-    ]
+    writes = [replacing(RUNS, run_document(session, run, mark)) for run in kept if scene.is_new(run)]
     changed = [run for run in kept if not scene.is_new(run)]
     for start in range(0, len(changed), queries.STATEMENT_MAX):
         some = changed[start : start + queries.STATEMENT_MAX]
         keys = session.keys(run.id for run in some)
         change = queries.settle_runs(keys, [changing_fields(run) for run in some], mark)
-        writes.append(update_many({"_id": {"$in": keys}}, change))
+        writes.append(updating(RUNS, keys, change))
     if gone:
-        writes.insert(0, delete_many({"_id": {"$in": session.keys(gone)}}))
-    if writes:
-        await session.runs.bulk_write(writes, session=within)
-    if new:
-        await session.runs.insert_many([run_document(session, run, mark) for run in new], session=within)
+        writes.insert(0, deleting(RUNS, session.keys(gone)))
+    await session.write(writes, within)
+    await session.insert(RUNS, [run_document(session, run, mark) for run in new], within)
     await add_records(session, scene.records, within)
 
 

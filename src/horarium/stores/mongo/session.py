@@ -9,7 +9,7 @@ node that it blocks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -19,8 +19,10 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.ports import BATCH_MAX
+from horarium.stores.mongo.alone import Hold
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, end_abandoned, is_transient
 from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RECORDS, RUNS
+from horarium.stores.mongo.writes import Write, carry_out, replacing
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -62,10 +64,10 @@ class Lost(Exception):
 
 
 class Session:
-    """Where the functions of the store find everything."""
+    """Where the functions of the store find everything. `hold`: of a standalone server, which has no transactions."""
 
-    def __init__(self, client: Any, location: Location, namespace: str) -> None:
-        self.client = client
+    def __init__(self, client: Any, location: Location, namespace: str, hold: Hold | None = None) -> None:
+        self.hold = hold
         self.location = location
         self.namespace = namespace
         # Percent-encoded, a namespace holds no slash, so no two prefixes begin alike.
@@ -81,6 +83,11 @@ class Session:
         }
         self._gate = asyncio.Lock()
         self.job_counts: tuple[Instant, int, int] | None = None
+
+    @property
+    def client(self) -> Any:
+        """The driver's, of this store alone."""
+        return self.database.client
 
     def key(self, text: str) -> str:
         """The `_id` of what is called so in this namespace."""
@@ -99,7 +106,7 @@ class Session:
         `fresh`: as the primary has it now, confirmed by a majority or not: only to look for what to write."""
         collection = self._collection(query.collection, within, fresh)
         cursor = collection.find(
-            query.where, query.fields, sort=query.sort or None, skip=skip, limit=limit, session=within
+            query.where, query.fields, sort=query.sort or None, skip=skip, limit=limit, session=self.real(within)
         )
         # One more than fits, so that the server closes the cursor with its first answer.
         cursor.batch_size((limit or BATCH_MAX) + 1)
@@ -118,7 +125,7 @@ class Session:
         """What the aggregation gives."""
         collection = self._collection(grouping.collection, within, False)
         cursor = await collection.aggregate(
-            grouping.pipeline, hint=grouping.index, session=within, batchSize=BATCH_MAX + 1
+            grouping.pipeline, hint=grouping.index, session=self.real(within), batchSize=BATCH_MAX + 1
         )
         found: list[Document] = await cursor.to_list()
         return found
@@ -127,13 +134,39 @@ class Session:
         """A transaction brings its own read concern."""
         return self.database[name] if fresh or within is not None else self._majority[name]
 
+    def real(self, within: Any) -> Any:
+        """The driver's own session of a transaction, where the server has them."""
+        return within if self.hold is None else None
+
     @asynccontextmanager
-    async def at_one_instant(self) -> AsyncIterator[Any]:
-        """Several readings of the same state: give what this gives as `within`."""
+    async def at_one_instant(self, *, roughly: bool = False) -> AsyncIterator[Any]:
+        """Several readings of the same state: give what this gives as `within`. `roughly`: without snapshots rather
+        of several states than at the cost of all who write."""
+        if self.hold is not None:
+            if roughly:
+                yield None
+                return
+            async with self.hold.alone():
+                yield None
+            return
         async with self.client.start_session(snapshot=True) as session:
             yield session
 
     # -- writing
+
+    async def write(self, writes: Sequence[Write], within: Any) -> None:
+        """As a part of a transaction."""
+        if self.hold is not None:
+            within += writes
+        else:
+            await carry_out(self.database, writes, within=within)
+
+    async def insert(self, collection: str, documents: Sequence[Document], within: Any) -> None:
+        """Documents that are not there, as a part of a transaction."""
+        if self.hold is not None:
+            within += [replacing(collection, document, new=True) for document in documents]
+        elif documents:
+            await self.database[collection].insert_many(documents, session=within)
 
     async def transaction(
         self, work: Callable[[Any], Awaitable[T]], *, gate: bool = False, tries: int = TRIES_MAX
@@ -141,6 +174,8 @@ class Session:
         """Carry out `work` as one transaction. `gate`: only one of this node's own at a time, since they would only
         conflict with each other. `work` may be called several times; if it raises `Lost`, nothing is written. Raises
         Contended."""
+        if self.hold is not None:
+            return await self.hold.whole(work)
         if not gate:
             return await self._unhindered(work, tries)
         async with self._gate:

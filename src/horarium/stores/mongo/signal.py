@@ -2,20 +2,26 @@
 
 To publish is to insert a small document, which the server deletes after a minute; to listen is to watch insertions.
 Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent together. Whenever
-the watch was restarted all local subscribers are woken, since what was sent meanwhile is lost.
+the watch was restarted all local subscribers are woken, since what was sent meanwhile is lost. A standalone server has
+no change streams; on it there is one process, within which signals wake each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakSet
 
-from horarium.stores.mongo.connect import make_client, new_mark, parse_url, translated
+from horarium.ports import Topic
+from horarium.stores.mongo.connect import is_standalone, make_client, new_mark, parse_url, translated
 from horarium.stores.mongo.indexes import SIGNALS
 from horarium.stores.wakeups import SharedSignal
 
 AWAIT_MILLISECONDS = 5_000
 """How long the server waits for something new before it answers that there is nothing."""
+
+
+_started: WeakSet[MongoSignal] = WeakSet()
 
 
 class MongoSignal(SharedSignal):
@@ -32,9 +38,11 @@ class MongoSignal(SharedSignal):
     async def start(self) -> None:
         if self._client is None:
             self._client, self._sender = make_client(self.location), new_mark()
+        _started.add(self)
         await super().start()
 
     async def stop(self) -> None:
+        _started.discard(self)
         await super().stop()
         client, self._client = self._client, None
         if client is not None:
@@ -48,6 +56,9 @@ class MongoSignal(SharedSignal):
         others = {"fullDocument.n": self.namespace, "fullDocument.sender": {"$ne": self._sender}}
         pipeline = [{"$match": {"operationType": "insert", **others}}]
         with translated(self.location):
+            if await self._is_alone():
+                self._listens(went_well)
+                await asyncio.Event().wait()
             async with await self._signals.watch(pipeline, max_await_time_ms=AWAIT_MILLISECONDS) as stream:
                 self._listens(went_well)
                 async for change in stream:
@@ -55,6 +66,11 @@ class MongoSignal(SharedSignal):
                         self.wake(topic)
 
     async def _send(self, went_well: asyncio.Event) -> None:
+        with translated(self.location):
+            alone = await self._is_alone()
+        went_well.set()
+        while alone:
+            self._wake_here(await self._topics())
         while True:
             # An update, for only an update can have the server put its own time in.
             document = {"n": self.namespace, "sender": self._sender, "topics": await self._topics()}
@@ -62,3 +78,13 @@ class MongoSignal(SharedSignal):
             with translated(self.location):
                 await self._signals.update_one({"_id": new_mark()}, change, upsert=True)
             went_well.set()
+
+    async def _is_alone(self) -> bool:
+        """Whether the server is a standalone one, which has no change streams, and this process the only one on it."""
+        return is_standalone(await self._client.admin.command("hello"))
+
+    def _wake_here(self, topics: list[Topic]) -> None:
+        for other in list(_started):
+            if other is not self and (other.location.shown, other.namespace) == (self.location.shown, self.namespace):
+                for topic in topics:
+                    other.wake(topic)

@@ -21,7 +21,7 @@ COUNTED_AGAIN = 60 * SECOND
 
 
 async def count(session: Session, now: Instant) -> Stats:
-    async with session.at_one_instant() as instant:
+    async with session.at_one_instant(roughly=True) as instant:
         jobs, enabled = await _jobs(session, now, instant)
         ready = await session.group(queries.count_ready(session, now), within=instant)
         claimed = await session.group(queries.count_claimed(session), within=instant)

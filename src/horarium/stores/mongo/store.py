@@ -18,6 +18,7 @@ from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.mongo import claim, jobs, records, runs, stats
+from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
@@ -41,14 +42,20 @@ class MongoStore:
     async def open(self) -> None:
         if self._session is not None:
             return
-        client = make_client(self.location)
+        client, held = make_client(self.location), None
         try:
-            await verify(client, self.location)
+            held = await hold(self.location) if await verify(client, self.location) else None
             await migrate(client[self.location.database], self.location)
+            session = Session(client, self.location, self.namespace, held)
+            with translated(self.location):
+                if held is None and await is_held(session.database):
+                    await session.whole(lambda within: succeed(session.database, within))
         except BaseException:
             await client.close()
+            if held is not None:
+                await let_go(held)
             raise
-        self._session = Session(client, self.location, self.namespace)
+        self._session = session
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -56,6 +63,8 @@ class MongoStore:
             await asyncio.wait(list(self._calls))
         if session is not None:
             await session.client.close()
+            if session.hold is not None:
+                await let_go(session.hold)
 
     async def check(self) -> None:
         await self._call(_check(self._open()))
@@ -65,9 +74,11 @@ class MongoStore:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
         return self._session
 
-    async def _call(self, call: Coroutine[Any, Any, T]) -> T:
+    async def _call(self, call: Coroutine[Any, Any, T], *, beside: bool = False) -> T:
+        """`beside`: on a standalone server, not in turn with what takes place alone there."""
         loop = asyncio.get_running_loop()
-        task = self._start(call)
+        held = None if self._session is None else self._session.hold
+        task = self._start(call if held is None else _in_turn(call, held, beside))
         timer = loop.call_later(HINDERED_SECONDS, self._free, task)
         task.add_done_callback(lambda _: timer.cancel())
         with translated(self.location):
@@ -87,7 +98,7 @@ class MongoStore:
 
     def _free(self, hindered: asyncio.Task[Any]) -> None:
         """A write without a transaction waits at the server, which does not say for what."""
-        if not hindered.done() and self._session is not None:
+        if not hindered.done() and self._session is not None and self._session.hold is None:
             self._start(end_abandoned(self._session.client))
             asyncio.get_running_loop().call_later(HINDERED_SECONDS, self._free, hindered)
 
@@ -184,7 +195,18 @@ class MongoStore:
         return await self._call(stats.list_nodes(self._open(), since))
 
     async def stats(self, now: Instant) -> Stats:
-        return await self._call(stats.count(self._open(), now))
+        return await self._call(stats.count(self._open(), now), beside=True)
+
+
+async def _in_turn(call: Coroutine[Any, Any, T], held: Hold, beside: bool) -> T:
+    try:
+        if beside:
+            await held.make_sure()
+            return await call
+        async with held.shared():
+            return await call
+    finally:
+        call.close()
 
 
 async def _check(session: Session) -> None:

@@ -73,6 +73,18 @@ class FollowingContract(StoreUnderTest):
         assert await store.settle_runs([ended(claimed, a_follow_up(claimed, 3), free)], NOW) == [True]
         assert await following(store) == [held.id, free.id]
 
+    async def test_two_changes_of_a_batch_may_owe_the_same(self, store: Store) -> None:
+        """A recovery that each of two runs would tell: written once, and with the second if the first is refused."""
+        await store.add_runs([a_run(n) for n in range(4)])
+        claimed = sorted((await take(store)).runs, key=lambda run: run.id)
+        first, second = a_follow_up(claimed[0], 1), a_follow_up(claimed[0], 2)
+        assert await store.settle_runs([ended(claimed[0], first), ended(claimed[1], second)], NOW) == [True, True]
+        assert await following(store) == [first.id]
+        third, fourth = a_follow_up(claimed[2], 3), a_follow_up(claimed[2], 4)
+        refused = replace(ended(claimed[2], third), token=claimed[2].token + 1)
+        assert await store.settle_runs([refused, ended(claimed[3], fourth)], NOW) == [False, True]
+        assert await following(store) == [first.id, fourth.id]
+
     async def test_each_change_of_a_batch_brings_its_own(self, store: Store) -> None:
         runs = [a_run(n) for n in range(BATCH)]
         await store.add_runs(runs)

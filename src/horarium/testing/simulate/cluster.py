@@ -13,6 +13,7 @@ from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND
 from horarium.errors import HorariumError
 from horarium.model import Run
+from horarium.operations.changes import LOOKED_AT
 from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
@@ -59,6 +60,8 @@ class Cluster:
             "handler_concurrency": self._chance.choice((1, 4, 4, 20)),
             "ahead": 0,
         }
+        # In some worlds, a change of a job leaves nearly all of its runs for later.
+        self._options["looked_at"] = 1 if self._options["plan_ahead_seconds"] == 5.0 else LOOKED_AT
 
     @property
     def exact(self) -> bool:

@@ -175,6 +175,7 @@ class SimulatedNode:
         self.runtime = Runtime(
             store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)
         )
+        self.runtime._shared.operations.jobs._changes.looked_at = int(options["looked_at"])
         self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
     async def start(self) -> None:

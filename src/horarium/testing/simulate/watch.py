@@ -15,6 +15,7 @@ from horarium.clock import Instant, to_micros
 from horarium.model import (
     BUS_QUEUES,
     CLAIMED,
+    EXTERNAL,
     TRANSITIONS,
     UNFINISHED,
     Cause,
@@ -164,7 +165,7 @@ class Books:
             self.trace.fail(f"run {new.id}: attempt {new.attempt} of {self.jobs.attempts_max[new.job_id]}")
         if new.concurrency_key is not None and self.held[new.concurrency_key] >= new.concurrency_max:
             self.trace.fail(f"run {new.id}: more than {new.concurrency_max} claimed under {new.concurrency_key}")
-        if new.serial and new.job_id is not None:
+        if new.serial and new.job_id is not None and new.queue != EXTERNAL:  # pings say in which order that was done
             self._in_turn(new, self.open[new.job_id])
         if new.job_id is not None:
             self.answers.claimed(new, self.jobs.versions[new.job_id][-1])

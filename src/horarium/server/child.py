@@ -1,0 +1,132 @@
+"""One process of several: begun by the supervisor with the numbers of its line and of the listening socket.
+
+    python -m horarium.server.child NAME LINE [LISTENER]
+
+It ends in order when the supervisor says so, and when the supervisor has died: then it gives up the port at once, so
+that another server can be started while what runs here finishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+
+import msgspec
+
+from horarium.errors import CallerError, HorariumError
+from horarium.server.config import Settings
+from horarium.server.line import Failure, Line, Message, open_line, receive_first, send_last
+from horarium.server.logs import configure_logging
+from horarium.server.process import Stopping, allow_open_files, loop_factory, serve
+from horarium.siblings import Hear
+
+ASK_SECONDS = 2.0
+"""How long a process waits for the supervisor, which itself waits for the others."""
+
+log = logging.getLogger("horarium")
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until told to stop. The exit status."""
+    name, *numbers = arguments
+    line, *rest = (socket.socket(fileno=int(number)) for number in numbers)
+    first = receive_first(line)
+    if first is None:
+        return 0
+    settings = msgspec.json.decode(first.said[0], type=Settings)
+    configure_logging(settings.log_format, settings.log_level, node=name)
+    allow_open_files()
+    try:
+        with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
+            runner.run(_serve(settings, line.dup(), rest[0] if rest else None))
+    except HorariumError as error:
+        failure = Failure(str(error), 2 if isinstance(error, CallerError) else 1)
+        try:
+            send_last(line, Message("failed", said=[msgspec.json.encode(failure)]))
+        except OSError:
+            log.error("%s", error)
+        return failure.status
+    return 0
+
+
+async def _serve(settings: Settings, sock: socket.socket, listener: socket.socket | None) -> None:
+    family = Family()
+    stopping = Stopping()
+
+    def heard(message: Message) -> None:
+        if message.kind == "stop":
+            stopping.ask()
+        elif message.kind == "hurry":
+            stopping.hurry()
+        else:
+            family.heard(message)
+
+    def ended() -> None:
+        if not stopping.asked.is_set():
+            log.warning("the supervisor has died; this process stops")
+            stopping.leave()
+
+    family.line = line = await open_line(sock, heard, ended)
+    await serve(
+        settings,
+        listener,
+        stopping,
+        siblings=family,
+        opened=lambda: line.send(Message("opened")),
+        ready=lambda: line.send(Message("ready")),
+    )
+    line.close()
+
+
+class Family:
+    """The other processes of this server, over the supervisor."""
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self._hearing: dict[str, list[Hear]] = {}
+        self._asked: dict[int, asyncio.Future[list[bytes]]] = {}
+        self._number = 0
+
+    def hear(self, topic: str, answer: Hear) -> None:
+        """Have `answer` called whenever another process says something on this topic."""
+        self._hearing.setdefault(topic, []).append(answer)
+
+    def tell(self, topic: str, said: bytes) -> None:
+        """Say something, and go on."""
+        if self.line is not None:
+            self.line.send(Message("tell", 0, topic, [said]))
+
+    async def ask(self, topic: str, said: bytes = b"") -> list[bytes]:
+        """Say something, and wait for what each of them answers."""
+        self._number += 1
+        number = self._number
+        if self.line is None or not self.line.send(Message("ask", number, topic, [said])):
+            return []
+        answers = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.wait_for(answers, ASK_SECONDS)
+        except TimeoutError:
+            return []
+        finally:
+            del self._asked[number]
+
+    def heard(self, message: Message) -> None:
+        """Something came over the line."""
+        if message.kind == "answers":
+            answers = self._asked.get(message.number)
+            if answers is not None and not answers.done():
+                answers.set_result(message.said)
+            return
+        said: list[bytes] = []
+        try:
+            said += [answer(message.said[0]) for answer in self._hearing.get(message.topic, ())]
+        except Exception:
+            log.exception("what another process said on %r could not be heard", message.topic)
+        if message.kind == "ask" and self.line is not None:
+            self.line.send(Message("answer", message.number, message.topic, said))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,41 @@
+"""Where a server listens, and what it says about that."""
+
+from __future__ import annotations
+
+import socket
+
+from horarium.errors import Outage
+from horarium.server.config import Settings
+
+BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or a clear error."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio sets TCP_NODELAY only on sockets that name their protocol.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise Outage(
+            f"host, port: can't listen on {host}:{port}: {error.strerror or error}; is another server running there?",
+            field="port",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def own_url(settings: Settings, listener: socket.socket | None) -> str:
+    """The server's address, as it is on this machine."""
+    port = listener.getsockname()[1] if listener is not None else settings.port
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+
+
+def greeting(settings: Settings, url: str) -> str:
+    """What is said at the start."""
+    roles = ", ".join(settings.roles)
+    return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"

@@ -1,0 +1,213 @@
+"""Several processes as one server: one port, one store, one answer to a signal.
+
+    horarium serve --processes 4       supervisor -- listening socket, a line to each process
+                                         |- NAME-1   API, planner, dispatcher, ... in an event loop of its own
+                                         |- NAME-2   ...
+
+The supervisor does no work and imports none of what does. Each process is begun afresh (no fork of a running
+interpreter), is handed the listening socket and a line, and gets its settings over the line, so that secrets are in no
+list of processes. The first one brings the schema of the store up to date before the others are begun. A line that ends
+tells the supervisor, or the process, that the other side has died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal as os_signal
+import socket
+import subprocess
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.errors import CallerError, HorariumError
+from horarium.server.config import Settings
+from horarium.server.line import Failure, Message, open_line
+from horarium.server.listening import greeting, listen, own_url
+from horarium.server.logs import configure_logging
+from horarium.server.processes import Process, how, interpreter
+from horarium.server.relay import Relay
+
+STARTS_MAX = 5
+"""A process that fails to start so many times in a row ends the server."""
+OVERTIME_SECONDS = 30.0
+"""So long after its grace a process that does not end is killed."""
+KILLING_SIGNAL = 3
+"""The third signal waits for nothing."""
+STOPS = (os_signal.SIGINT, os_signal.SIGTERM)
+
+log = logging.getLogger("horarium")
+
+
+def run_processes(settings: Settings, count: int) -> int:
+    """Serve with so many processes until SIGINT or SIGTERM. The exit status: 0 once all of them stopped in order, else
+    that of the one that could not start, or 1."""
+    configure_logging(settings.log_format, settings.log_level)
+    try:
+        return asyncio.run(Supervisor(settings, count).run())
+    except HorariumError as error:
+        log.error("%s", error)
+        return 2 if isinstance(error, CallerError) else 1
+
+
+class Supervisor:
+    """Begins processes, begins again those that die, and ends all of them together."""
+
+    def __init__(self, settings: Settings, count: int) -> None:
+        self._settings = settings
+        self._base = settings.node_name or f"{socket.gethostname()}-{os.getpid()}"
+        self._processes = [Process(f"{self._base}-{number}") for number in range(1, count + 1)]
+        self._relay = Relay(self._processes)
+        self._listener: socket.socket | None = None
+        self._signals = 0
+        self._greeted = False
+        self._status = 0
+        self._ended = asyncio.Event()
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Until all have ended. The exit status. Raises Outage where the port can't be had."""
+        loop = asyncio.get_running_loop()
+        if "api" in self._settings.roles:
+            self._listener = listen(self._settings.host, self._settings.port)
+        for number in STOPS:
+            loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(os_signal.SIGCHLD, self._look)
+        try:
+            self._begin(self._processes[0])
+            await self._ended.wait()
+        finally:
+            for process in self._processes:
+                process.kill()
+        log.info("stopped")
+        return self._status
+
+    # ---- beginning
+
+    def _begin(self, process: Process) -> None:
+        if self._signals or process.running is not None:
+            return
+        ours, theirs = socket.socketpair()
+        handed = [theirs.fileno()] + ([self._listener.fileno()] if self._listener else [])
+        process.begin(asyncio.get_running_loop().time())
+        try:
+            process.running = subprocess.Popen(
+                [*interpreter(), "-m", "horarium.server.child", process.name, *map(str, handed)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=handed,
+                process_group=0,  # a terminal's Ctrl-C is for the supervisor, which passes it on
+            )
+        except OSError as error:
+            ours.close()
+            process.failure = Failure(f"no process can be started: {error.strerror or error}", 1)
+            self._over(process, 1)
+            return
+        finally:
+            theirs.close()
+        task = asyncio.get_running_loop().create_task(self._connect(process, ours))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, process: Process, ours: socket.socket) -> None:
+        def ended() -> None:
+            process.hung_up = True
+            self._look()
+
+        process.line = await open_line(ours, lambda message: self._heard(process, message), ended)
+        settings = replace(self._settings, node_name=process.name)
+        process.line.send(Message("settings", said=[msgspec.json.encode(settings)]))
+        if self._signals:
+            process.line.send(Message("stop"))
+
+    def _heard(self, process: Process, message: Message) -> None:
+        match message.kind:
+            case "opened":
+                for other in self._processes:
+                    if not other.begun:
+                        self._begin(other)
+            case "ready":
+                self._is_ready(process)
+            case "failed":
+                process.failure = msgspec.json.decode(message.said[0], type=Failure)
+            case _:
+                self._relay.heard(process, message)
+
+    def _is_ready(self, process: Process) -> None:
+        process.ready = True
+        process.failed_starts = 0
+        if self._greeted:
+            log.info("%s runs again", process.name)
+        elif all(each.ready for each in self._processes):
+            self._greeted = True
+            said = greeting(self._settings, own_url(self._settings, self._listener))
+            log.info("horarium %s: %s, %d processes", self._base, said, len(self._processes))
+
+    # ---- one that ends
+
+    def _look(self) -> None:
+        """Some process has ended, or what it said last was read."""
+        for process in self._processes:
+            if process.running is not None and process.hung_up and (status := process.running.poll()) is not None:
+                self._relay.left(process)
+                self._over(process, status)
+        if self._signals and not any(process.running for process in self._processes):
+            self._ended.set()
+
+    def _over(self, process: Process, status: int) -> None:
+        process.running = None
+        if self._signals:
+            if status > 0 or (status < 0 and process.ready):
+                log.error("%s ended with %s", process.name, how(status))
+                self._status = self._status or 1
+        elif not process.ready and status > 0:
+            self._failed(process, status)
+        else:
+            log.warning("%s ended with %s; it is started again", process.name, how(status))
+            self._again(process)
+
+    def _failed(self, process: Process, status: int) -> None:
+        """It ended by itself before it was ready."""
+        failure = process.failure or Failure(f"it ended with {how(status)} before it was ready", status)
+        process.failed_starts += 1
+        if self._greeted and process.failed_starts < STARTS_MAX:
+            if process.failed_starts == 1:
+                log.warning("%s can't start: %s; it is tried %d times", process.name, failure.why, STARTS_MAX)
+            self._again(process)
+            return
+        times = f" {STARTS_MAX} times in a row" if process.failed_starts > 1 else ""
+        log.error("%s could not start%s: %s", process.name, times, failure.why)
+        self._status = failure.status
+        self._stop()
+
+    def _again(self, process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(process.pause(loop.time()), self._begin, process)
+
+    # ---- the end of all
+
+    def _signalled(self) -> None:
+        if self._signals >= KILLING_SIGNAL - 1:
+            self._kill()
+        elif self._signals:
+            self._signals += 1
+            for process in self._processes:
+                process.send("hurry")
+        else:
+            log.info("stopping: what runs is given %g s to finish", self._settings.grace_seconds)
+            self._stop()
+
+    def _stop(self) -> None:
+        self._signals = 1
+        for process in self._processes:
+            process.send("stop")
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._settings.grace_seconds + OVERTIME_SECONDS, self._kill)
+        loop.call_soon(self._look)
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            if process.running is not None:
+                log.error("%s has not ended; it is killed", process.name)
+                process.kill()

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.model.logs import LOG_BYTES_MAX, LOG_LINE_BYTES_MAX, LogBook, LogLine
-from horarium.rules.logbook import CHUNK_BYTES, CHUNKS_MAX, clipped_line, size_of, size_of_book, write
+from horarium.rules.logbook import (
+    CHUNK_BYTES,
+    CHUNKS_MAX,
+    CUT,
+    clipped_line,
+    first_after,
+    size_of,
+    size_of_book,
+    write,
+)
 
 
 def line(text: str) -> LogLine:
@@ -23,6 +32,22 @@ def test_lines_are_cut_where_they_are_too_long_or_cannot_be_kept() -> None:
     assert len(long.text.encode()) <= LOG_LINE_BYTES_MAX
     assert long.text.endswith("ä [truncated]")
     assert clipped_line(line("a\0b\ud800")).text == "a\N{REPLACEMENT CHARACTER}b?"
+
+
+def left_out(count: int) -> LogLine:
+    return LogLine(0, CUT, f"[{count:,} lines left out]")
+
+
+def test_lines_that_were_left_out_before_count() -> None:
+    """They are a gap between two chunks, which no later cut can forget."""
+    book, sealed, _ = write(LogBook("r", 0), [line("a"), left_out(1_200), line("b")])
+    assert (book.lines, [each.text for each in book.tail]) == (1_202, ["b"])
+    assert [(chunk.first, chunk.count) for chunk, _ in sealed] == [(0, 1)]
+    assert first_after(book, 1) == 1_201
+    last = write(book, [left_out(3)]).book
+    assert last.tail[-1] == left_out(3), "with nothing behind it, it is a line"
+    own = write(LogBook("r", 0), [LogLine(0, "stdout", left_out(3).text), line("b")]).book
+    assert (own.lines, len(own.tail)) == (2, 2), "what a program prints is what it prints"
 
 
 @given(st.lists(st.lists(st.integers(0, 6_000), max_size=40), max_size=30))

@@ -6,11 +6,12 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from horarium.clock import HOUR, SystemClock
-from horarium.errors import LeaseLost, NotFound
+from horarium.errors import LeaseLost, NotFound, StoreUnavailable
 from horarium.model import Run
 from horarium.model.logs import LOG_BYTES_MAX, LogLine
 from horarium.model.records import RecordFilter
@@ -96,6 +97,32 @@ async def test_the_middle_of_a_long_log_is_cut_and_that_is_said(store: Store) ->
     assert await counted(store, TEXTS) <= 16
     chunk = texts(await logs.read(run.id, 100, 1_000))
     assert chunk[0].startswith("[")
+
+
+async def test_lines_of_which_nobody_knows_are_written_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store took them and its answer was lost; another writer came before they were given again."""
+    run, logs, other = a_run(1), logs_of(store), logs_of(store)
+    await store.add_runs([run])
+    await logs.append(run, lines("a"))
+    honest = store.put_records
+
+    async def loses_its_answer(changes: Any) -> list[bool]:
+        await honest(changes)
+        raise StoreUnavailable("no answer")
+
+    async def is_away(changes: Any) -> list[bool]:
+        raise StoreUnavailable("away")
+
+    for number, put in enumerate((loses_its_answer, is_away)):
+        monkeypatch.setattr(store, "put_records", put)
+        said = lines(f"b{number}", f"c{number}")
+        with pytest.raises(StoreUnavailable):
+            await logs.append(run, said)
+        monkeypatch.setattr(store, "put_records", honest)
+        await other.append(run, lines("theirs"))
+        await logs.append(run, said)
+    await logs.append(run, lines("d"))
+    assert texts(await logs.read(run.id, 0, 20)) == ["a", "b0", "c0", "theirs", "theirs", "b1", "c1", "d"]
 
 
 async def test_a_stale_worker_adds_nothing(store: Store) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from horarium.client.api import Client
 from horarium.client.watching import Line
 from horarium.clock import Clock, to_datetime
 from horarium.errors import HorariumError, Outage
+from horarium.rules.backlog import Backlog
 
 if TYPE_CHECKING:
     from horarium.client.claimed import ClaimedRun
@@ -24,8 +25,6 @@ GATHER_SECONDS = 0.25
 """How long lines wait for more of them."""
 WAIT_SECONDS = 2.0
 """How long after an outage the next try is made; and how long the end of a run waits for its last lines."""
-CHARS_MAX = 256 * 1024
-"""What waits of one run, at most."""
 SENT_CHARS_MAX, SENT_LINES_MAX = 128 * 1024, 1_000
 LINE_CHARS_MAX = 8 * 1024
 
@@ -37,26 +36,21 @@ class Unsent:
 
     def __init__(self, run: ClaimedRun) -> None:
         self.run = run
-        self.lines: list[Line] = []
-        self.chars = 0
-        self.left_out = 0
+        self.backlog: Backlog[Line] = Backlog(lambda line: len(line.text) + 1)
 
-    def take(self, line: Line) -> None:
-        """Add a line, if there is room."""
-        if self.chars + len(line.text) > CHARS_MAX:
-            self.left_out += 1
-        else:
-            self.lines.append(line)
-            self.chars += len(line.text) + 1
-
-    def next(self) -> list[Line]:
-        """As many as fit into one request."""
+    def batches(self) -> Iterator[list[Line | int]]:
+        """What waits, as much at a time as fits into one request."""
+        batch: list[Line | int] = []
         chars = 0
-        for count, line in enumerate(self.lines[:SENT_LINES_MAX]):
-            chars += len(line.text)
-            if chars > SENT_CHARS_MAX and count:
-                return self.lines[:count]
-        return self.lines[:SENT_LINES_MAX]
+        for entry in self.backlog.entries():
+            more = len(entry.text) if isinstance(entry, Line) else 0
+            if batch and (chars + more > SENT_CHARS_MAX or len(batch) == SENT_LINES_MAX):
+                yield batch
+                batch, chars = [], 0
+            batch.append(entry)
+            chars += more
+        if batch:
+            yield batch
 
 
 class Lines:
@@ -76,7 +70,7 @@ class Lines:
         with self._changed:
             unsent = self._unsent.setdefault((run.id, run.token), Unsent(run))
             for line in text.splitlines() or [""]:
-                unsent.take(Line(line[:LINE_CHARS_MAX], stream, at))
+                unsent.backlog.add(Line(line[:LINE_CHARS_MAX], stream, at))
             self._changed.notify_all()
 
     def loop(self) -> None:
@@ -121,27 +115,29 @@ class Lines:
                 self._changed.notify_all()
 
     def _send_all(self, key: tuple[str, int], unsent: Unsent) -> bool:
-        if unsent.left_out:
-            told = Line(f"[{unsent.left_out:,} lines left out]", "horarium", to_datetime(self._clock.now()))
-            unsent.lines.append(told)
-        while batch := unsent.next():
+        batches = list(unsent.batches())
+        for index, batch in enumerate(batches):
             try:
-                self._client.log(*key, batch, within_seconds=WAIT_SECONDS)
+                self._client.log(*key, [self._line(entry) for entry in batch], within_seconds=WAIT_SECONDS)
             except Outage:
-                self._put_back(key, unsent)
+                self._put_back(key, unsent.run, [entry for left in batches[index:] for entry in left])
                 return False
             except HorariumError as error:
                 log.debug("%r: its lines were refused: %s", unsent.run, error)
                 return True
-            del unsent.lines[: len(batch)]
         return True
 
-    def _put_back(self, key: tuple[str, int], unsent: Unsent) -> None:
+    def _line(self, entry: Line | int) -> Line:
+        """A line, or one that says how many were left out."""
+        if isinstance(entry, Line):
+            return entry
+        return Line(f"[{entry:,} lines left out]", "horarium", to_datetime(self._clock.now()))
+
+    def _put_back(self, key: tuple[str, int], run: ClaimedRun, entries: Sequence[Line | int]) -> None:
         with self._changed:
             since = self._unsent.get(key)
-            self._unsent[key] = again = Unsent(unsent.run)
-            for line in (*unsent.lines, *(since.lines if since else ())):
-                again.take(line)
+            self._unsent[key] = again = Unsent(run)
+            again.backlog.add_all((*entries, *(since.backlog.entries() if since else ())))
 
 
 class Feed:

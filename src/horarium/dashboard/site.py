@@ -109,13 +109,14 @@ Counts = dict[str, tuple[str, bool]]
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """One address. `scope`: what the visitor must be allowed; `open`: answered to everyone. `place`: which entry of the
-    navigation it belongs to."""
+    """One address. `scope`: what the visitor must be allowed, and `also` that; `open`: answered to everyone. `place`:
+    which entry of the navigation it belongs to."""
 
     path: str
     name: str
     handle: Callable[[Visit], Awaitable[Answer]]
     scope: Scope | None = Scope.JOBS_READ
+    also: Scope | None = None
     method: Method = "GET"
     place: str = ""
     open: bool = False
@@ -213,11 +214,7 @@ class Site:
             return self._to_sign_in(request)
         request.scope["user"] = visit.principal
         try:
-            missing = visit.principal.missing(page.scope) if page.scope else []
-            if missing:
-                raise Forbidden(f"{visit.principal.name} may not do this; it takes the scope {missing[0]}", missing)
-            if visit.principal.queues is not None and page.scope is not None:
-                raise Forbidden(f"{visit.principal.name} is bound to queues, and these pages tell of all", [])
+            _admit(visit.principal, page)
             if page.method == "POST":
                 await self._read_form(visit)
             with acting(self._origin(visit) if page.method == "POST" else None):
@@ -296,6 +293,18 @@ class Site:
             raise Forbidden(
                 "this form was not made for you, or is too old; go back, load the page again and repeat", []
             )
+
+
+def _admit(visitor: Principal, page: Page) -> None:
+    """Raises Forbidden."""
+    missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
+    if missing:
+        raise Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
+    if visitor.queues is not None and page.scope is not None:
+        raise Forbidden(
+            f"{visitor.name} is bound to queues, and these pages tell of all; use it at the API and the command line, "
+            "or sign out and in again with a key that is bound to none"
+        )
 
 
 async def read_form(request: AnyRequest) -> dict[str, list[str]]:

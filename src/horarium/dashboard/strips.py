@@ -15,7 +15,7 @@ from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, wh
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
 from horarium.rules.planning import fires_in_window, job_fires
-from horarium.triggers.budget import FIRE_STEPS, limited
+from horarium.triggers.budget import FIRE_STEPS, FIRST_STEPS, limited
 
 AHEAD_SMALL = 4
 PITCH = 13
@@ -52,11 +52,11 @@ class Large(Struct, frozen=True):
     ahead: tuple[Place, ...]
 
 
-def ahead_of(job: Job, now: Instant, count: int) -> list[Instant]:
+def ahead_of(job: Job, now: Instant, count: int, steps: int = FIRE_STEPS) -> list[Instant]:
     """The next fire times; none where the rule takes too long to evaluate here."""
     left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
     try:
-        with limited(FIRE_STEPS):
+        with limited(steps):
             return job_fires(job, max(now, 0), left)
     except TooExpensive:
         return []
@@ -77,7 +77,7 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
     if job is None:
         ahead = []
     elif job.enabled:
-        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL))
+        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL, FIRST_STEPS))
     else:
         ahead = [WONT] * AHEAD_SMALL
     blank = (10 - len(past)) * PITCH

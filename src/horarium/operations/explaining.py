@@ -8,21 +8,28 @@ that is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant, to_text
+from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant, to_datetime, to_instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
 from horarium.model import run_id as run_id_of
+from horarium.operations.changes import last_runs
+from horarium.operations.evaluating import evaluate
 from horarium.operations.jobs import JobOperations
 from horarium.operations.versions import Version, Versions
 from horarium.ports import PAGE_MAX, RunFilter, Store
-from horarium.rules.explaining import Explanation, candidates, explain
+from horarium.rules.compiled import after_end
+from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
+from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
 
 VERSIONS_LOOKED_AT = 1_000
+RUNS_LOOKED_AT = 4_000
+"""How many runs one look for those of a span goes through."""
 
 
 class Explanations(NamedTuple):
@@ -48,7 +55,10 @@ class Explaining:
         _check(at, "at")
         (run,) = await self._store.get_runs([run_id_of(job.id, at)])
         skipped = await self._skipped(job, at, at + 1) if run is None else []
-        return await self._explained(job, at, now, run or _covering(skipped, at))
+        run = run or _covering(skipped, at)
+        if after_end(job) is not None:
+            return await self._from_end(job, at, now, run)
+        return await self._explained(job, at, now, run)
 
     async def between(
         self, name: str, since: Instant, until: Instant, limit: int, after: Instant | None = None
@@ -59,8 +69,11 @@ class Explaining:
         _check(until, "until")
         limit = min(limit, PAGE_MAX)
         start = since - 1 if after is None else max(after, since - 1)
+        if after_end(job) is not None:
+            return await self._between_ends(job, start, until, now, limit)
         then, _ = await self._as_it_was(job, start + 1)
-        fires = candidates(then, start, until - 1, limit + 1) if start < until - 1 else []
+        asked = partial(candidates, then, start, until - 1, limit + 1)
+        fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
         page, more = fires[:limit], len(fires) > limit
         runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in page]) if page else []
         skipped = await self._skipped(job, page[0], page[-1] + 1) if page else []
@@ -72,13 +85,67 @@ class Explaining:
 
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
-        told = explain(then, at, now, run)
+        told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
         if known or run is not None:
             return told
         changed = to_text(job.updated_at)
         return told._replace(
             reason=f"{told.reason} (by the job as it is since {changed}; what it was before is not kept)"
         )
+
+    # ---- of a job that counts from ends
+
+    async def _from_end(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
+        then, _ = await self._as_it_was(job, at)
+        after = await self._planned(job, at, now, 1)
+        judged = then if after else job
+        before = await self._newest(job, at)
+        return explain_from_end(
+            judged, at, now, run, Beside(before, after[0] if after else None, await self._last(job))
+        )
+
+    async def _between_ends(self, job: Job, start: Instant, until: Instant, now: Instant, limit: int) -> Explanations:
+        runs = await self._planned(job, start, min(until - 1, now), limit + 1)
+        items = [await self._from_end(job, run.fire_at, now, run) for run in runs[:limit]]
+        if len(runs) > limit:
+            return Explanations(items, runs[limit - 1].fire_at)
+        coming = next_after_end(job, await self._last(job))
+        if coming is not None and start < coming < until and not any(item.at == coming for item in items):
+            if len(items) == limit:
+                return Explanations(items, items[-1].at)
+            items.append(await self._from_end(job, coming, now, None))
+        return Explanations(items)
+
+    async def _last(self, job: Job) -> Run | None:
+        return (await last_runs(self._store, [job])).get(job.id)
+
+    async def _newest(self, job: Job, until: Instant) -> Run | None:
+        """The last planned run before the instant."""
+        found = await self._runs(job, RunFilter(job=job.name, until=until), 1)
+        return found[0] if found else None
+
+    async def _planned(self, job: Job, after: Instant, until: Instant, limit: int) -> list[Run]:
+        """The first planned runs in (after, until], looked for in spans that grow. These runs are a delay apart."""
+        span = (after_end(job) or SECOND) * (limit + 1)
+        found: list[Run] = []
+        while after < until and len(found) < limit:
+            end = min(after + span, until)
+            where = RunFilter(job=job.name, since=after + 1, until=end + 1)
+            found += reversed(await self._runs(job, where, RUNS_LOOKED_AT))
+            after, span = end, 2 * span
+        return found[:limit]
+
+    async def _runs(self, job: Job, where: RunFilter, limit: int) -> list[Run]:
+        """Planned runs, the newest first."""
+        found: list[Run] = []
+        after, looked = None, 0
+        while len(found) < limit and looked < RUNS_LOOKED_AT:
+            page = await self._store.list_runs(where, after, PAGE_MAX)
+            found += (run for run in page.items if run.job_id == job.id and run.cause in PLANNED)
+            after, looked = page.next_after, looked + PAGE_MAX
+            if after is None:
+                break
+        return found[:limit]
 
     async def _as_it_was(self, job: Job, at: Instant) -> tuple[Job, bool]:
         """The job as it was then, and whether that is known."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from horarium.clock import HOUR, Clock, Instant, to_micros
-from horarium.errors import NotFound
+from horarium.errors import NotFound, Outage
 from horarium.model import Run
 from horarium.model.logs import Chunk, LogBook, LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
@@ -43,6 +43,17 @@ class LogPage(NamedTuple):
     next_line: int | None
 
 
+class _Unsure(NamedTuple):
+    """Lines, and the book with them, of which it is not known whether the store took it. `book`: what it was before;
+    `grown`: by how many bytes it grows."""
+
+    lines: tuple[LogLine, ...]
+    record: Record
+    book: LogBook
+    dropped: Sequence[Chunk]
+    grown: int
+
+
 class Logs:
     """Raises the errors of `errors`, nothing else."""
 
@@ -51,6 +62,7 @@ class Logs:
         self._clock = clock
         self._entropy = entropy
         self._books: OrderedDict[str, Record] = OrderedDict()
+        self._unsure: OrderedDict[str, _Unsure] = OrderedDict()
         self._grown: Counter[int] = Counter()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._readers = 0
@@ -66,8 +78,11 @@ class Logs:
         await self.append(run, lines)
 
     async def append(self, run: Run, lines: Sequence[LogLine]) -> None:
-        """Add lines to the log of a run."""
-        for race in range(RACES_MAX if lines else 0):
+        """Add lines to the log of a run. After an outage, in which they may have been written all the same, the same
+        lines may be given again: they are written once."""
+        if not lines or await self._were_written(run, lines):
+            return
+        for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)
             stored = self._books.get(run.id) or await self._find(run)
@@ -76,15 +91,60 @@ class Logs:
             version = 0 if stored is None else stored.version
             record = _record(written.book, version + 1)
             texts = tuple(_text(book, chunk, kept) for chunk, kept in written.sealed)
-            if (await self._store.put_records([RecordChange(record, version, records=texts)]))[0]:
-                self._remember(run.id, record)
-                self._grown[book.begun_at // HOUR] += size_of_book(written.book) - size_of_book(book)
-                self._wake(run.id)
-                await self._drop(book, written.dropped)
+            grown = size_of_book(written.book) - size_of_book(book)
+            unsure = _Unsure(tuple(lines), record, book, written.dropped, grown)
+            try:
+                (done,) = await self._store.put_records([RecordChange(record, version, records=texts)])
+            except BaseException:
+                self._doubt(run.id, unsure)
+                raise
+            if done:
+                await self._wrote(run.id, unsure)
                 return
             self._books.pop(run.id, None)
-        if lines:
-            raise contended(f"the log of {run.id}")
+        raise contended(f"the log of {run.id}")
+
+    async def _were_written(self, run: Run, lines: Sequence[LogLine]) -> bool:
+        unsure = self._unsure.get(run.id)
+        if unsure is None:
+            return False
+        stored = await self._find(run)
+        there = stored is not None and unsure.lines == tuple(lines) and await self._is_in(_book(stored), unsure)
+        self._unsure.pop(run.id, None)
+        if stored is None or not there:
+            return False
+        await self._wrote(run.id, unsure._replace(record=stored))
+        return True
+
+    async def _is_in(self, book: LogBook, unsure: _Unsure) -> bool:
+        """Whether the book has those lines, others after them perhaps: it has the last of them in its place."""
+        wanted = _book(unsure.record)
+        number, kept, start = wanted.lines - 1, book.tail, book.lines - len(book.tail)
+        if number < start:
+            chunk = next((each for each in book.chunks if each.first <= number < each.first + each.count), None)
+            if chunk is None:
+                return False  # never there, or cut since
+            start = chunk.first
+            kept = _lines((await self._store.get_records([_text_name(book, chunk)]))[0])
+        return kept[number - start : number - start + 1] == wanted.tail[-1:]
+
+    def _doubt(self, run_id: str, unsure: _Unsure) -> None:
+        self._books.pop(run_id, None)
+        self._unsure[run_id] = unsure
+        if len(self._unsure) > BOOKS_REMEMBERED:
+            self._unsure.popitem(last=False)
+
+    async def _wrote(self, run_id: str, done: _Unsure) -> None:
+        self._remember(run_id, done.record)
+        self._grown[done.book.begun_at // HOUR] += done.grown
+        self._wake(run_id)
+        try:
+            await self._drop(done.book, done.dropped)
+        except Outage:
+            pass  # they go with the log, when it is old
+        except asyncio.CancelledError:
+            self._doubt(run_id, done._replace(grown=0))
+            raise
 
     async def _run(self, run_id: str) -> Run:
         (run,) = await self._store.get_runs([run_id])

@@ -23,6 +23,8 @@ from horarium.triggers.compose import Except, zone_of
 from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Zone, get_zone
 
+EXPLAIN_STEPS = 2 * PLAN_STEPS
+"""For one explanation, or the list of what is to be explained."""
 DAYS_LOOKED_AT = 40
 """On how many of its days a rule is looked at, to say what they have in common."""
 FEW_DAYS = 5
@@ -44,9 +46,9 @@ class Explanation(NamedTuple):
 
 def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
     """`job`: as it was at the instant. `run`: the one for this instant, or the skipped one that covers it."""
-    with limited(2 * PLAN_STEPS):
+    with limited(EXPLAIN_STEPS):
         before, after = _around(job, at)
-        told = _from_run(run, now) if run is not None else _from_rule(job, at, now)
+        told = from_run(run, now) if run is not None else _from_rule(job, at, now)
     return told._replace(at=at, run=run, previous=before, next=after)
 
 
@@ -55,14 +57,15 @@ def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Ins
     trigger = trigger_of(job)
     while isinstance(trigger, Except):
         trigger = trigger.trigger
-    with limited(2 * PLAN_STEPS):
+    with limited(EXPLAIN_STEPS):
         return trigger.list_fires(after, until, limit)
 
 
 # ---- from the run -----------------------------------------------------------------------------------------------
 
 
-def _from_run(run: Run, now: Instant) -> Explanation:
+def from_run(run: Run, now: Instant) -> Explanation:
+    """What became of it, or becomes of it."""
     if run.state is State.SKIPPED:
         return Explanation(run.fire_at, False, _said_of_skipped(run), run.disposition or Disposition.MISSED)
     why = _CAUSES.get(run.cause, "it ran")
@@ -117,9 +120,9 @@ def _from_rule(job: Job, at: Instant, now: Instant) -> Explanation:
     said = "" if gap is None or missing is None else _said_of_gap(missing, zone)
     if not fires:
         return _why_not(job, trigger, zone, at, _became(trigger, zone, at, gap, said) if gap and said else None)
-    for refused in (_outside(job, at), _paused(job, at, now), _limited(job, at)):
-        if refused is not None:
-            return refused
+    told = refused(job, at, now) or _limited(job, at)
+    if told is not None:
+        return told
     how = f"{said}: moved to {_clock(zone, at)}" if said else "the rule fires then"
     if at > now:
         return Explanation(at, True, f"{how}: it will run")
@@ -134,10 +137,15 @@ def _from_rule(job: Job, at: Instant, now: Instant) -> Explanation:
 def _why_not(job: Job, trigger: Trigger, zone: Zone, at: Instant, in_gap: str | None) -> Explanation:
     if in_gap is not None:
         return Explanation(at, False, in_gap, Disposition.DST_GAP)
-    excluded = _excluded(trigger, at)
+    excluded = excluded_by(trigger, at)
     if excluded is not None:
         return Explanation(at, False, f"excluded by {excluded}", Disposition.EXCLUDED)
     return _outside(job, at) or Explanation(at, False, _mismatch(trigger, zone, at))
+
+
+def refused(job: Job, at: Instant, now: Instant, *, windows_only: bool = False) -> Explanation | None:
+    """Why the job does not run then though its rule fires: its window, or (unless `windows_only`) its pause."""
+    return _outside(job, at) or (None if windows_only else _paused(job, at, now))
 
 
 def _outside(job: Job, at: Instant) -> Explanation | None:
@@ -172,16 +180,16 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
 # ---- exclusions -------------------------------------------------------------------------------------------------
 
 
-def _excluded(trigger: Trigger, at: Instant) -> str | None:
+def excluded_by(trigger: Trigger, at: Instant) -> str | None:
     """What takes this instant away from the rule, in words; None: it is not in the rule to begin with."""
     if isinstance(trigger, Except):
         covering = [item.words() for item in trigger.excluded if item.end_of(at) > at]
         if covering and _fires(trigger.trigger, at):
             return f'"except {say_list(covering)}"'
-        return _excluded(trigger.trigger, at)
+        return excluded_by(trigger.trigger, at)
     members = getattr(trigger, "children", None)
     for member in members() if members is not None else ():
-        found = _excluded(member, at)
+        found = excluded_by(member, at)
         if found is not None:
             return found
     return _excluded_by_date(trigger, at)

@@ -5,6 +5,7 @@ The beginning says what the work set out to do, the end how it came out; what li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ CUT = "horarium"
 """The stream of the line that says what was left out."""
 
 
+_LEFT_OUT = re.compile(r"\[([0-9,]{1,15}) lines left out\]")
+
+
 class Written(NamedTuple):
     """The book as it then is, the chunks to keep, with their lines, and those to drop."""
 
@@ -33,29 +37,65 @@ class Written(NamedTuple):
 
 
 def write(book: LogBook, lines: Sequence[LogLine]) -> Written:
-    """Add lines."""
-    sealed: dict[int, tuple[Chunk, tuple[LogLine, ...]]] = {}
-    chunks, tail, size, count = list(book.chunks), list(book.tail), book.size, book.lines
-    number = book.chunk_number
-    before = {chunk.number for chunk in chunks}
-    dropped: list[Chunk] = []
-    for line in lines:
-        line = clipped_line(line)
+    """Add lines. One that says how many were left out before it counts as that many where others follow it: then it
+    can't be cut itself, and what is left out is said in one number."""
+    writing = _Writing(book)
+    for index, line in enumerate(lines):
+        left_out = left_out_by(line) if index + 1 < len(lines) else 0
+        if left_out:
+            writing.skip(left_out)
+        else:
+            writing.add(clipped_line(line))
+    return writing.written()
+
+
+class _Writing:
+    """A book while lines are added to it."""
+
+    def __init__(self, book: LogBook) -> None:
+        self._book = book
+        self._chunks, self._tail = list(book.chunks), list(book.tail)
+        self._size, self._count, self._number = book.size, book.lines, book.chunk_number
+        self._sealed: dict[int, tuple[Chunk, tuple[LogLine, ...]]] = {}
+        self._before = {chunk.number for chunk in book.chunks}
+        self._dropped: list[Chunk] = []
+
+    def add(self, line: LogLine) -> None:
         needed = size_of(line)
-        if tail and size + needed > CHUNK_BYTES:
-            chunk = Chunk(number, count - len(tail), len(tail), size)
-            sealed[number] = chunk, tuple(tail)
-            chunks.append(chunk)
-            number, tail, size = number + 1, [], 0
-            if len(chunks) > CHUNKS_MAX:
-                gone = chunks.pop(FIRST_CHUNKS)
-                sealed.pop(gone.number, None)
-                dropped += [gone] if gone.number in before else []
-        tail.append(line)
-        size += needed
-        count += 1
-    after = replace(book, lines=count, chunk_number=number, chunks=tuple(chunks), tail=tuple(tail), size=size)
-    return Written(after, list(sealed.values()), dropped)
+        if self._size + needed > CHUNK_BYTES:
+            self._seal()
+        self._tail.append(line)
+        self._size += needed
+        self._count += 1
+
+    def skip(self, count: int) -> None:
+        self._seal()
+        self._count += count
+
+    def _seal(self) -> None:
+        if not self._tail:
+            return
+        chunk = Chunk(self._number, self._count - len(self._tail), len(self._tail), self._size)
+        self._sealed[self._number] = chunk, tuple(self._tail)
+        self._chunks.append(chunk)
+        self._number, self._tail, self._size = self._number + 1, [], 0
+        if len(self._chunks) > CHUNKS_MAX:
+            gone = self._chunks.pop(FIRST_CHUNKS)
+            self._sealed.pop(gone.number, None)
+            self._dropped += [gone] if gone.number in self._before else []
+
+    def written(self) -> Written:
+        after = replace(
+            self._book, lines=self._count, chunk_number=self._number, chunks=tuple(self._chunks),
+            tail=tuple(self._tail), size=self._size,
+        )  # fmt: skip
+        return Written(after, list(self._sealed.values()), self._dropped)
+
+
+def left_out_by(line: LogLine) -> int:
+    """How many lines it says were left out; 0 for any other line."""
+    found = _LEFT_OUT.fullmatch(line.text) if line.stream == CUT else None
+    return int(found[1].replace(",", "")) if found else 0
 
 
 def size_of(line: LogLine) -> int:

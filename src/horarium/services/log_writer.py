@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import HorariumError, Outage
 from horarium.model import Run
-from horarium.model.logs import LOG_BYTES_MAX, LogLine
+from horarium.model.logs import LogLine
 from horarium.operations.logs import LINES_MAX, Logs
 from horarium.ports import Topic
-from horarium.rules.logbook import size_of
+from horarium.rules.backlog import Backlog
+from horarium.rules.logbook import CUT, size_of
 from horarium.services.service import Service, Wake
 
 FLUSH = SECOND // 4
@@ -32,15 +34,15 @@ log = logging.getLogger("horarium")
 
 
 class Unwritten:
-    """Lines of one run. Beyond what a run's log may hold, the oldest give way."""
+    """Lines of one run. `tried`: those that the store may have taken, in an outage; they are given to it again as they
+    were, before any others."""
 
-    __slots__ = ("left_out", "lines", "run", "size")
+    __slots__ = ("backlog", "run", "tried")
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.lines: list[LogLine] = []
-        self.size = 0
-        self.left_out = 0
+        self.tried: list[LogLine] = []
+        self.backlog: Backlog[LogLine] = Backlog(size_of)
 
 
 class LogWriter(Service):
@@ -55,6 +57,7 @@ class LogWriter(Service):
         self._clock = clock
         self._lock = threading.Lock()
         self._unwritten: dict[str, Unwritten] = {}
+        self._writing: dict[str, asyncio.Future[None]] = {}
         self._size = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._next_at: Instant = 0
@@ -69,18 +72,9 @@ class LogWriter(Service):
             first = not self._unwritten
             waiting = self._unwritten.setdefault(run.id, Unwritten(run))
             for line in lines:
-                self._take(waiting, line)
+                self._size += waiting.backlog.add(line, TOTAL_BYTES_MAX - self._size)
         if first and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.wake.set)
-
-    def _take(self, waiting: Unwritten, line: LogLine) -> None:
-        needed = size_of(line)
-        if self._size + needed > TOTAL_BYTES_MAX or waiting.size + needed > LOG_BYTES_MAX:
-            waiting.left_out += 1
-            return
-        waiting.lines.append(line)
-        waiting.size += needed
-        self._size += needed
 
     async def written(self, run: Run) -> None:
         try:
@@ -111,30 +105,49 @@ class LogWriter(Service):
             await asyncio.gather(*map(self._write, ids[start : start + AT_ONCE]))
 
     async def _write(self, run_id: str) -> None:
-        """Write what waits of one run. What can't be written waits on."""
+        """Write what waits of one run, after what is being written of it. What can't be written waits on."""
+        while (before := self._writing.get(run_id)) is not None:
+            await asyncio.wait([before])
         with self._lock:
             waiting = self._unwritten.pop(run_id, None)
-            if waiting is not None:
-                self._size -= waiting.size
-        if waiting is None:
-            return
-        lines = waiting.lines
-        if waiting.left_out:
-            lines = [*lines, LogLine(self._clock.now(), "horarium", f"[{waiting.left_out:,} lines left out]")]
+            if waiting is None:
+                return
+            self._size -= waiting.backlog.size
+        self._writing[run_id] = asyncio.get_running_loop().create_future()
+        entries = waiting.backlog.entries()
         try:
-            for start in range(0, len(lines), LINES_MAX):
-                await self._logs.append(waiting.run, lines[start : start + LINES_MAX])
+            while waiting.tried or entries:
+                if not waiting.tried:
+                    waiting.tried, entries = _lines(entries[:LINES_MAX]), entries[LINES_MAX:]
+                await self._logs.append(waiting.run, waiting.tried)
+                waiting.tried = []
         except (Outage, asyncio.CancelledError):
-            self._put_back(waiting)
+            self._put_back(waiting, entries)
             raise
         except HorariumError as error:
             log.warning("lines of the log of run %s are lost: %s", run_id, error)
+        finally:
+            self._writing.pop(run_id).set_result(None)
 
-    def _put_back(self, waiting: Unwritten) -> None:
+    def _put_back(self, waiting: Unwritten, entries: Sequence[LogLine | int]) -> None:
         with self._lock:
             since = self._unwritten.get(run_id := waiting.run.id)
+            waiting.backlog = Backlog(size_of)
+            waiting.backlog.add_all(entries)
+            if since is not None:
+                self._size -= since.backlog.size
+                waiting.backlog.add_all(since.backlog.entries())
             self._unwritten[run_id] = waiting
-            self._size += waiting.size
-            for line in since.lines if since is not None else ():
-                self._size -= size_of(line)
-                self._take(waiting, line)
+            self._size += waiting.backlog.size
+
+
+def _lines(entries: Sequence[LogLine | int]) -> list[LogLine]:
+    """Lines, with one that says so where some were left out."""
+    told: list[LogLine] = []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, LogLine):
+            told.append(entry)
+        else:
+            near = [each for each in (*entries[index:], *told[::-1]) if isinstance(each, LogLine)]
+            told.append(LogLine(near[0].at if near else 0, CUT, f"[{entry:,} lines left out]"))
+    return told

@@ -82,7 +82,8 @@ class Calendar:
 
     def pages(self) -> list[Page]:
         """The table."""
-        return [Page(path="/calendar", name="calendar", handle=self.show, scope=Scope.RUNS_READ, place="calendar")]
+        shows, also = Scope.RUNS_READ, Scope.JOBS_READ
+        return [Page(path="/calendar", name="calendar", handle=self.show, scope=shows, also=also, place="calendar")]
 
     async def show(self, visit: Visit) -> Answer:
         span = visit.text("span") if visit.text("span") in SPANS else "week"

@@ -61,7 +61,7 @@ class JobPages:
         """The table."""
         place = "jobs"
         return [
-            Page(path="/jobs/{name}", name="job", handle=self.show, place=place),
+            Page(path="/jobs/{name}", name="job", handle=self.show, also=Scope.RUNS_READ, place=place),
             Page(
                 path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
             ),

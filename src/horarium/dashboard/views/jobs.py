@@ -52,7 +52,7 @@ class Jobs:
     def pages(self) -> list[Page]:
         """The table."""
         return [
-            Page(path="/jobs", name="jobs", handle=self.show, place="jobs"),
+            Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs"),
             Page(path="/jobs", name="jobs-bulk", handle=self.bulk, method="POST", scope=Scope.RUNS_WRITE, place="jobs"),
         ]
 

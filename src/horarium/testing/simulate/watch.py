@@ -32,6 +32,7 @@ from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.jobbooks import JobBooks
+from horarium.testing.simulate.said import Said, kept_lines
 from horarium.testing.simulate.trace import Trace
 
 RECOVERY_SECONDS = 3.0
@@ -53,6 +54,7 @@ class Books:
         self.trace = trace
         self.jobs = JobBooks(trace)
         self.answers = Answers(trace)
+        self.said = Said(trace)
         self._healthy_for = healthy_for
         self.rescuing = False
         self.runs: dict[str, Run] = {}
@@ -183,6 +185,10 @@ class Books:
                 f"run {old.id}: {old.worker} claimed it and let its lease run out, though nothing was wrong"
             )
 
+    def is_well(self, run: Run) -> bool:
+        """Whether nothing has happened lately to the node that holds this run."""
+        return run.worker is not None and self._healthy_for(run.worker) > RECOVERY_SECONDS
+
     def _in_turn(self, run: Run, unfinished: dict[str, Run]) -> None:
         for other in unfinished.values():
             if other.id == run.id:
@@ -252,6 +258,8 @@ class WatchedSpace(Space):
             seen.append((old, run))
         self.witness.run_changed(old, run)
         self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
+        if run.state is State.COMPLETED and self.books.is_well(old):
+            self.books.said.completed(run, kept_lines(run, self.beside))
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)

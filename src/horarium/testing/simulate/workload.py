@@ -18,10 +18,11 @@ from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Defer, Discard, Retry
 from horarium.errors import HorariumError
 from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, Succeeded, fraction
+from horarium.model.logs import LogLine
 from horarium.operations.settling import Settlement
 from horarium.policies import Overlap
 from horarium.testing.simulate.follow_ups import ON
-from horarium.testing.simulate.node import SimulatedNode
+from horarium.testing.simulate.node import NODE, SimulatedNode
 from horarium.testing.simulate.watch import Books
 from horarium.wire.definitions import JobDefinition, read_definition
 
@@ -36,9 +37,9 @@ come in at every wait; and how many handlers there return at once, or within a s
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and heard of by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0}
-"""How many of the jobs that could count from the end of their last run, or have a `buffer_max`. Raised in worlds of
-their own, so that the worlds of all other seeds stay as they are."""
+SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0}
+"""How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
+attempts say something. Raised in worlds of their own, so that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -130,15 +131,30 @@ class Behaviour:
         self.crowded = is_crowded(seed)
         self.calm: asyncio.Event = asyncio.Event()
         self.broker = MemoryBroker()
+        self.said = books.said
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
         """The handler of one node."""
 
         async def perform(run: RunContext) -> Any:
             self._books.begun(run.id, run.token, run.attempt, clock.now(), to_instant(run.due_at))
-            return await self._act(run, clock)
+            if not self.speaks(run.id, run.token):
+                return await self._act(run, clock)
+            self._speak(run)
+            try:
+                return await self._act(run, clock)
+            finally:
+                self._speak(run)
 
         return perform
+
+    def speaks(self, run_id: str, token: int) -> bool:
+        """Whether this attempt says anything."""
+        return SHARES["says"] > 0 and fraction(self._seed, run_id, token, "says") < SHARES["says"]
+
+    def _speak(self, run: RunContext) -> None:
+        for line in self.said.next_lines(run._run, NODE.get()):
+            run.log(line)
 
     async def _act(self, run: RunContext, clock: Clock) -> Any:
         dice = fraction(self._seed, run.id, run.token)
@@ -234,6 +250,11 @@ class RemoteWorker:
         operations = node.runtime.operations
         if self._chance.random() < 0.2:
             await node.call(operations.runs.heartbeat(run.id, run.token, b"1"))
+        if self._behaviour.speaks(run.id, run.token):
+            said, now = self._behaviour.said, node.clock.now()
+            lines = [LogLine(now, "log", text) for text in said.next_lines(run)]
+            await node.call(operations.logs.report(run.id, run.token, lines))
+            said.is_sure(run)
         outcome = self._behaviour.outcome(run, node.clock.now())
         if outcome is not None:
             twice = 1 if calm or self._chance.random() < 0.9 else 2

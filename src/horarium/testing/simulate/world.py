@@ -130,6 +130,9 @@ class World:
                 fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
                 self._space.witness.check(self.trace.fail)
                 self._space.follow_ups.check(self.cluster.exact)
+                node = self.cluster.some_node()
+                if node is not None:
+                    await self.behaviour.said.check(node.runtime.operations.logs, self._space.runs)
         finally:
             await self._end(workers)
         return fires

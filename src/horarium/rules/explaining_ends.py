@@ -1,0 +1,111 @@
+"""Why a job that counts from the end of its last run ran, did not run, will run or will not run at an instant.
+
+Its fire times are in no rule: the first is in the job, each of the others lies a delay after an end. So the past is in
+its runs, and of what is to come only the next fire time is known, once the last run has ended.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from horarium.clock import Instant, to_text
+from horarium.errors import TooExpensive
+from horarium.model import Cause, Disposition, Job, Run
+from horarium.rules.compiled import after_end
+from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
+from horarium.rules.planning import next_in_window, trigger_of
+from horarium.triggers.budget import PLAN_STEPS, limited
+
+PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
+"""The causes of runs from whose end the next one is counted."""
+
+
+class Beside(NamedTuple):
+    """The job's planned runs around an instant. `last`: the newest of all."""
+
+    before: Run | None = None
+    after: Run | None = None
+    last: Run | None = None
+
+
+def next_after_end(job: Job, last: Run | None) -> Instant | None:
+    """When the rule of the job, as it is now, fires next; None: never, or that depends on a run that goes on."""
+    if last is not None:
+        if last.finished_at is None:
+            return None
+        job = replace(job, anchor_at=last.finished_at)
+    try:
+        with limited(2 * PLAN_STEPS):
+            return next_in_window(job, job.planned_until)
+    except TooExpensive:
+        return None
+
+
+def explain_from_end(job: Job, at: Instant, now: Instant, run: Run | None, beside: Beside) -> Explanation:
+    """`run`: the one for this instant, or the skipped one that covers it."""
+    coming = next_after_end(job, beside.last)
+    following = beside.after.fire_at if beside.after is not None else coming
+    told = from_run(run, now) if run is not None else _without(job, at, now, beside, coming)
+    return told._replace(
+        at=at,
+        run=run,
+        previous=None if beside.before is None else beside.before.fire_at,
+        next=following if following is not None and following > at else None,
+    )
+
+
+def _without(job: Job, at: Instant, now: Instant, beside: Beside, coming: Instant | None) -> Explanation:
+    delay, before = _said_of_delay(job), beside.before
+    if beside.after is not None:
+        return Explanation(at, False, f"{_said_of_past(at, before, delay)}; the next came at {_at(beside.after)}")
+    if at == coming:
+        how = "it is the first fire time" if before is None else f"it is {delay} after the end of the last run"
+        text = f"{how}: it will run" if at > now else f"{how}: it is due, and is about to be planned"
+        return refused(job, at, now) or _beyond_limit(job, at) or Explanation(at, True, text)
+    excluded = _excluded(job, at, before)
+    if excluded is not None:
+        return Explanation(at, False, f"excluded by {excluded}", Disposition.EXCLUDED)
+    outside = refused(job, at, now, windows_only=True)
+    if outside is not None:
+        return outside
+    if before is not None and before.finished_at is None:
+        return Explanation(at, False, f"the run of {_at(before)} goes on, and the next comes {delay} after its end")
+    if coming is None or at < coming:
+        later = "there is no next" if coming is None else f"the next is at {to_text(coming)}"
+        return Explanation(at, False, f"{_said_of_past(at, before, delay)}; {later}")
+    return Explanation(at, False, f"not known yet: it runs next at {to_text(coming)}, and then {delay} after that ends")
+
+
+def _said_of_past(at: Instant, before: Run | None, delay: str) -> str:
+    if before is None:
+        return "no run before it is kept"
+    ended = before.finished_at
+    if ended is None or ended > at:
+        return f"the run of {_at(before)} was under way, and the next comes {delay} after its end"
+    return f"the run of {_at(before)} ended at {to_text(ended)}, and the next comes {delay} after that"
+
+
+def _beyond_limit(job: Job, at: Instant) -> Explanation | None:
+    if job.fires_max is None or job.fires_count < job.fires_max:
+        return None
+    text = f"limit reached: {job.fires_max:,} runs (fires_max), {job.fires_count:,} of them made by now"
+    return Explanation(at, False, text, Disposition.LIMIT_REACHED)
+
+
+def _excluded(job: Job, at: Instant, before: Run | None) -> str | None:
+    if before is not None and (before.finished_at is None or before.finished_at >= at):
+        return None
+    anchored = job if before is None else replace(job, anchor_at=before.finished_at)
+    with limited(2 * PLAN_STEPS):
+        return excluded_by(trigger_of(anchored), at)
+
+
+def _said_of_delay(job: Job) -> str:
+    return f"{timedelta(microseconds=after_end(job) or 0)}"
+
+
+def _at(run: Run) -> str:
+    return to_text(run.fire_at)

@@ -21,7 +21,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from bench.lateness import quantile
 from bench.receiver import Receiver, certificate, receiving
 from bench.stores import a_store
 from horarium import Scheduler
+from horarium.delivery.connections import tls_context
 from horarium.delivery.http import PER_HOST_MAX
 from horarium.delivery.signing import new_secret
 
@@ -40,6 +42,8 @@ SCENES = ("one", "many", "tls")
 HOSTS = 200
 IN_FLIGHT = 100
 """What both may have under way: the default of --http-concurrency, and of aiohttp."""
+LEAD_SECONDS = 1.0
+"""How long before their instant the runs are there."""
 BODY = {"report": "nightly", "number": 1}
 SECRET = new_secret(bytes(range(32)))
 
@@ -59,7 +63,7 @@ class Figures(NamedTuple):
 async def bare_round(receiver: Receiver, hosts: int, count: int) -> Figures:
     urls = [receiver.url(host) for host in range(hosts)]
     numbers = iter(range(count))
-    connector = aiohttp.TCPConnector(limit=IN_FLIGHT, limit_per_host=PER_HOST_MAX)
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT, limit_per_host=PER_HOST_MAX, ssl=tls_context())
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def worker() -> None:
@@ -80,7 +84,7 @@ async def horarium_round(receiver: Receiver, hosts: int, count: int, store: str)
     )
     async with scheduler:
         await scheduler.start()
-        lead = 1.0 + count / 4_000
+        lead = LEAD_SECONDS + count / 4_000
         at = datetime.now(UTC) + timedelta(seconds=lead)
         began = time.monotonic() + lead
         await scheduler.add_runs([{"http": targets[number % hosts], "at": at} for number in range(count)])
@@ -132,13 +136,25 @@ async def measure(scenes: Sequence[str], count: int, rounds: int, store: str) ->
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in scenes:
-            pair = None
-            if each == "tls":
-                pair = certificate(folder)
-                os.environ["SSL_CERT_FILE"] = str(pair[0])
-            with receiving(pair=pair) as receiver:
+            trusted = trusting(certificate(folder)) if each == "tls" else nullcontext()
+            with trusted as pair, receiving(pair=pair) as receiver:
                 shares[each] = await scene(each, receiver, count, rounds, store, folder)
     return shares
+
+
+@contextmanager
+def trusting(pair: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
+    """The certificate is one that this machine trusts, for the length of the `with`."""
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(pair[0])
+    tls_context.cache_clear()
+    try:
+        yield pair
+    finally:
+        del os.environ["SSL_CERT_FILE"]
+        if before is not None:
+            os.environ["SSL_CERT_FILE"] = before
+        tls_context.cache_clear()
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:

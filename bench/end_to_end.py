@@ -13,46 +13,13 @@ import argparse
 import asyncio
 import logging
 import os
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from bench.figures import Figures, horarium_round, lines, note, ratio
 from bench.sqlite_store import new_runs, raw_add, raw_connection, raw_drain
-from horarium import Scheduler
-
-Figures = dict[str, list[tuple[float, float]]]
-
-
-def note(figures: Figures, name: str, count: int, wall: float, cpu: float) -> None:
-    figures.setdefault(name, []).append((count / wall, cpu / count * 1e6))
-
-
-async def horarium_round(figures: Figures, path: Path, count: int) -> None:
-    scheduler = Scheduler(f"sqlite:///{path}", roles=("planner", "rescuer", "pruner"))
-    left = count
-    done = asyncio.Event()
-
-    @scheduler.handler("report")
-    async def report(run: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            done.set()
-
-    async with scheduler:
-        args = [{"to": "somebody", "number": index} for index in range(count)]
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.enqueue_many("report", args)
-        note(figures, "horarium add", count, time.perf_counter() - wall, time.process_time() - cpu)
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.start()
-        await done.wait()
-        await scheduler.stop()
-        note(figures, "horarium run", count, time.perf_counter() - wall, time.process_time() - cpu)
-        stats = await scheduler.stats()
-        assert not stats.queues, "every run is settled"
 
 
 async def raw_round(figures: Figures, path: Path, count: int) -> None:
@@ -93,20 +60,17 @@ async def measure(directory: Path, rounds: int, count: int) -> Figures:
     figures: Figures = {}
     for number in range(rounds):
         await raw_round(figures, directory / f"raw-{number}.db", count)
-        await horarium_round(figures, directory / f"horarium-{number}.db", count)
+        url = f"sqlite:///{directory}/horarium-{number}.db"
+        await horarium_round(figures, url, count, roles=("planner", "rescuer", "pruner"))
         huey_round(figures, directory / f"huey-{number}.db", count // 10)
     return figures
 
 
 def report(figures: Figures) -> None:
-    medians = {name: statistics.median(rate for rate, _ in rounds) for name, rounds in figures.items()}
-    for name, rounds in figures.items():
-        rates = [rate for rate, _ in rounds]
-        cpu = statistics.median(cpu for _, cpu in rounds)
-        print(f"{name:<14} {medians[name]:10,.0f}/s  ({min(rates):,.0f} to {max(rates):,.0f})  CPU {cpu:6.1f} us a run")
-    print(f"\nrun: {medians['horarium run'] / medians['raw run']:.2f} of raw (bar 0.25, goal 0.40)", end="; ")
-    print(f"{medians['horarium run'] / medians['huey run']:.1f} times Huey (bar 3)")
-    print(f"add: {medians['horarium add'] / medians['raw add']:.2f} of raw (bar 0.50)")
+    print(*lines(figures), sep="\n")
+    print(f"\nrun: {ratio(figures, 'horarium run', 'raw run'):.2f} of raw (bar 0.25, goal 0.40)", end="; ")
+    print(f"{ratio(figures, 'horarium run', 'huey run'):.1f} times Huey (bar 3)")
+    print(f"add: {ratio(figures, 'horarium add', 'raw add'):.2f} of raw (bar 0.50)")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -22,17 +22,10 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from bench.figures import Figures, horarium_round, lines, note
 from bench.mongo_store import new_runs, raw_add, raw_collection, raw_drain
 from bench.stores import a_store
-from horarium import Scheduler
 from horarium.stores.mongo.connect import parse_url
-
-Figures = dict[str, list[float]]
-
-
-def note(figures: Figures, name: str, count: int, wall: float, cpu: float) -> None:
-    figures.setdefault(name, []).append(count / wall)
-    figures.setdefault(f"{name} cpu", []).append(cpu / count * 1e6)
 
 
 async def raw_round(figures: Figures, url: str, count: int, *, alike: bool) -> None:
@@ -49,38 +42,17 @@ async def raw_round(figures: Figures, url: str, count: int, *, alike: bool) -> N
     await client.close()
 
 
-async def horarium_round(figures: Figures, url: str, count: int, name: str) -> None:
-    scheduler = Scheduler(url, namespace=name, roles=("planner", "rescuer"))
-    left = count
-    done = asyncio.Event()
-
-    @scheduler.handler("report")
-    async def report(run: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            done.set()
-
-    async with scheduler:
-        args = [{"to": "somebody", "number": index} for index in range(count)]
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.enqueue_many("report", args)
-        note(figures, "horarium add", count, time.perf_counter() - wall, time.process_time() - cpu)
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.start()
-        await asyncio.wait_for(done.wait(), 120)
-        await scheduler.stop()
-        note(figures, "horarium run", count, time.perf_counter() - wall, time.process_time() - cpu)
-        assert not (await scheduler.stats()).queues, "every run is settled"
+def measure(url: str, count: int, rounds: int) -> Figures:
+    figures: Figures = {}
+    for number in range(rounds):
+        asyncio.run(raw_round(figures, url, count, alike=True))
+        asyncio.run(horarium_round(figures, url, count, namespace=f"bench-{os.getpid()}-{number}"))
+        asyncio.run(raw_round(figures, url, count, alike=False))
+    return figures
 
 
 def report(figures: Figures) -> None:
-    for name, values in figures.items():
-        if not name.endswith("cpu"):
-            spent = f"CPU {statistics.median(figures[f'{name} cpu']):5.1f} us a run"
-            print(
-                f"{name:<16} {statistics.median(values):9,.0f}/s  ({min(values):,.0f} to {max(values):,.0f})  {spent}"
-            )
+    print(*lines(figures), sep="\n")
     for raw, bar in (("raw run, alike", " (bar 0.50)"), ("raw run, each", "")):
         ratios = [ours / theirs for ours, theirs in zip(figures["horarium run"], figures[raw], strict=True)]
         least, most = min(ratios), max(ratios)
@@ -95,13 +67,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args(arguments)
-    figures: Figures = {}
     with tempfile.TemporaryDirectory() as folder, a_store(given.url or "mongo", Path(folder)) as url:
-        for number in range(given.rounds):
-            asyncio.run(raw_round(figures, url, given.runs, alike=True))
-            asyncio.run(horarium_round(figures, url, given.runs, f"bench-{os.getpid()}-{number}"))
-            asyncio.run(raw_round(figures, url, given.runs, alike=False))
-    report(figures)
+        report(measure(url, given.runs, given.rounds))
 
 
 if __name__ == "__main__":

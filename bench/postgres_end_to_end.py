@@ -1,39 +1,28 @@
-"""No-op handler runs end to end on PostgreSQL, beside bare asyncpg, PgQueuer and Procrastinate on the same server, turn
-by turn in the same run.
+"""No-op handler runs end to end on PostgreSQL, beside bare asyncpg, graphile-worker, River, PgQueuer and Procrastinate
+on the same server, turn by turn in the same run.
 
-    python -m bench.postgres_end_to_end [--runs N] [--rounds N] [--no-peers]
+    python -m bench.postgres_end_to_end [--runs N] [--rounds N] [--peers DIR | --no-peers]
 
-Bare asyncpg: claim + complete in batches of 100. The peers run in a virtual environment of their own, made on the spot.
+Bare asyncpg: claim + complete in batches of 100. The peers run in environments of
+their own, made on the spot; one whose runtime (Node, Go) the machine lacks is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 
+from bench.figures import Figures, horarium_round, lines, note, ratio
+from bench.peers import Peers
 from bench.postgres_store import RAW_TABLE, a_server, new_runs, raw_add, raw_drain
-from horarium import Scheduler
 
-PEERS = {
-    "pgqueuer": ("pgqueuer_peer.py", ["pgqueuer", "asyncpg"]),
-    "procrastinate": ("procrastinate_peer.py", ["procrastinate", "psycopg[binary,pool]"]),
-}
-
-Figures = dict[str, list[float]]
-
-
-def note(figures: Figures, name: str, count: int, wall: float, cpu: float) -> None:
-    figures.setdefault(name, []).append(count / wall)
-    figures.setdefault(f"{name} cpu", []).append(cpu / count * 1e6)
+PEERS = ("graphile-worker", "river", "pgqueuer", "procrastinate")
+SLOW = {"procrastinate"}
 
 
 async def raw_round(figures: Figures, url: str, count: int) -> None:
@@ -50,49 +39,10 @@ async def raw_round(figures: Figures, url: str, count: int) -> None:
     await connection.close()
 
 
-async def horarium_round(figures: Figures, url: str, count: int, name: str) -> None:
-    scheduler = Scheduler(url, namespace=name, roles=("planner", "rescuer"))
-    left = count
-    done = asyncio.Event()
-
-    @scheduler.handler("report")
-    async def report(run: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            done.set()
-
-    async with scheduler:
-        args = [{"to": "somebody", "number": index} for index in range(count)]
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.enqueue_many("report", args)
-        note(figures, "horarium add", count, time.perf_counter() - wall, time.process_time() - cpu)
-        wall, cpu = time.perf_counter(), time.process_time()
-        await scheduler.start()
-        await done.wait()
-        await scheduler.stop()
-        note(figures, "horarium run", count, time.perf_counter() - wall, time.process_time() - cpu)
-        assert not (await scheduler.stats()).queues, "every run is settled"
-
-
-def make_environment(folder: Path) -> Path:
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    wanted = [name for _, names in PEERS.values() for name in names]
-    subprocess.run([str(folder / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", *wanted], check=True)
-    return folder / "bin" / "python"
-
-
-def peer_round(figures: Figures, python: Path, name: str, server: str, count: int) -> None:
-    script = Path(__file__).parent / "peers" / PEERS[name][0]
+def peer_round(figures: Figures, peers: Peers, name: str, server: str, count: int) -> None:
     database = f"{name}_{len(figures.get(f'{name} run', []))}"
     asyncio.run(create_database(server, database))
-    url = server.rsplit("/", 1)[0] + f"/{database}"
-    done = subprocess.run([str(python), str(script), url, str(count)], capture_output=True, text=True, timeout=300)
-    if done.returncode != 0:
-        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-    said = json.loads(done.stdout.strip().splitlines()[-1])
-    figures.setdefault(f"{name} add", []).append(said["add"])
-    figures.setdefault(f"{name} run", []).append(said["run"])
+    peers.round(figures, name, server.rsplit("/", 1)[0] + f"/{database}", count)
 
 
 async def create_database(server: str, database: str) -> None:
@@ -101,15 +51,23 @@ async def create_database(server: str, database: str) -> None:
     await connection.close()
 
 
+def measure(url: str, peers: Peers | None, count: int, rounds: int) -> Figures:
+    """`count` runs a round; of the slow peers a tenth."""
+    figures: Figures = {}
+    able = [] if peers is None else [name for name in PEERS if peers.missing(name) is None]
+    for number in range(rounds):
+        asyncio.run(raw_round(figures, url, count))
+        asyncio.run(horarium_round(figures, url, count, namespace=f"round-{number}"))
+        for name in able:
+            assert peers is not None
+            peer_round(figures, peers, name, url, count // 10 if name in SLOW else count)
+    return figures
+
+
 def report(figures: Figures) -> None:
-    for name, values in figures.items():
-        if not name.endswith("cpu"):
-            cpu = figures.get(f"{name} cpu")
-            spent = f"  CPU {statistics.median(cpu):5.1f} us a run" if cpu else ""
-            print(f"{name:<18} {statistics.median(values):9,.0f}/s  ({min(values):,.0f} to {max(values):,.0f}){spent}")
+    print(*lines(figures), sep="\n")
     for what, bar in (("run", 0.5), ("add", 0.5)):
-        pairs = zip(figures[f"horarium {what}"], figures[f"raw {what}"], strict=True)
-        print(f"{what}: {statistics.median(ours / raw for ours, raw in pairs):.2f} of raw (bar {bar:.2f})")
+        print(f"{what}: {ratio(figures, f'horarium {what}', f'raw {what}'):.2f} of raw (bar {bar:.2f})")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -117,18 +75,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--url", help="a server to use instead of one of its own")
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", type=Path, help="a folder where the peers are, or will be kept")
     parser.add_argument("--no-peers", action="store_true")
     given = parser.parse_args(arguments)
-    figures: Figures = {}
     with a_server(given.url) as url, tempfile.TemporaryDirectory() as folder:
-        python = None if given.no_peers else make_environment(Path(folder))
-        for number in range(given.rounds):
-            asyncio.run(raw_round(figures, url, given.runs))
-            asyncio.run(horarium_round(figures, url, given.runs, f"round-{number}"))
-            if python is not None:
-                peer_round(figures, python, "pgqueuer", url, given.runs)
-                peer_round(figures, python, "procrastinate", url, given.runs // 10)
-    report(figures)
+        peers = None if given.no_peers else Peers(given.peers or Path(folder))
+        report(measure(url, peers, given.runs, given.rounds))
 
 
 if __name__ == "__main__":

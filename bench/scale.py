@@ -1,7 +1,7 @@
 """What size costs on each store: a million jobs, five million runs, a hundred thousand that wait.
 
     python -m bench.scale [lists] [jobs] [queues] [gates] [edits] [downtime] [planners] [pruning] [snapshot] [bytes]
-        [--store sqlite,postgres,redis,mongo] [--scale 1.0]
+        [--store sqlite,postgres,redis,mongo] [--scale 1.0] [--bars]
 
     lists     `bench.lists`: lists of 5,000,000 finished runs (1,000,000 on Redis and MongoDB)
     jobs      1,000,000 jobs (a fifth on Redis and MongoDB): lists by label, state and prefix, counts, sweeps, due jobs
@@ -16,7 +16,8 @@
     bytes     bytes of a finished run, its indexes included (SQLite and PostgreSQL)
 
 Without parts, all. Each large case stands beside a small one (a hundredth) in the same minute: the ratio counts on a
-machine that is not quiet. Figures are milliseconds, medians. `--scale 0.1`: a tenth of the sizes.
+machine that is not quiet. Figures are milliseconds, medians. `--scale 0.1`: a tenth of the sizes. `--bars`: at the end
+one line for each figure, with what it is to stay under (`bench.bars`).
 """
 
 from __future__ import annotations
@@ -35,17 +36,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench import lists
+from bench import disk, lists
+from bench.bars import NOTED, table
 from bench.longest import LongestCallback
 from bench.stores import a_store
 from horarium.clock import DAY, HOUR, SECOND, SystemClock
-from horarium.model import Job, QueueTarget, Run, RunChange, State, run_id, uuid7
+from horarium.model import Job, Node, QueueTarget, Run, RunChange, State, run_id, uuid7
+from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter, Store
+from horarium.rules.applying import PREFIX
+from horarium.services.applier import Applier
 from horarium.services.planner import Planner
 from horarium.services.telemetry import Telemetry
 from horarium.stores.wakeups import LocalSignal
@@ -72,6 +77,7 @@ async def median(work: Callable[[], Awaitable[object]], times: int = TIMES) -> f
 
 
 def say(name: str, small: float, large: float, unit: str = "ms") -> None:
+    NOTED.note(name, small, large)
     print(f"  {name:<42} {small:10.2f} {large:10.2f} {unit}  x {large / max(small, 0.05):.1f}", flush=True)
 
 
@@ -243,6 +249,9 @@ async def edits(url: str, name: str, scale: float) -> None:
             with LongestCallback() as longest:
                 took = await timed(work)
             figures[key] = took, longest.milliseconds
+        with LongestCallback() as longest:
+            took = await timed(lambda: _apply(store, operations))  # noqa: B023
+        figures["ended later, all"] = took, longest.milliseconds
         found.append(figures)
         await store.close()
     for key in found[0]:
@@ -250,14 +259,20 @@ async def edits(url: str, name: str, scale: float) -> None:
         say(f"{key}: longest callback, CPU", found[0][key][1], found[1][key][1])
 
 
+async def _apply(store: Store, operations: Operations) -> None:
+    applier = Applier(store, SystemClock(), operations.reconciler, "bench")
+    while (await store.list_records(RecordFilter(PREFIX), None, 1)).items:
+        await applier.step(NOW)
+
+
 # ---- planning ---------------------------------------------------------------------------------------------------
 
 
-def _planner(store: Store, lead: float = 0.5, telemetry: Telemetry | None = None) -> Planner:
+def _planner(store: Store, lead: float = 0.5, node: str | None = None) -> Planner:
     signal = LocalSignal()
     following = Following(store)
     reconciler = Reconciler(store, SystemClock(), signal, following)
-    return Planner(store, signal, reconciler, following, telemetry or Telemetry(), lead=lead)
+    return Planner(store, signal, reconciler, following, Telemetry(), lead=lead, node=node)
 
 
 async def downtime(url: str, name: str, scale: float) -> None:
@@ -313,8 +328,9 @@ async def planners(url: str, name: str, scale: float) -> None:
     )
 
     async def plan(number: int, lead: float) -> None:
-        await asyncio.sleep(number / 4)
-        planner = _planner(store, lead)
+        now, name = clock.now(), f"node-{number}"
+        await store.beat_node(Node(name=name, roles=("planner",), started_at=now, beat_at=now))
+        planner = _planner(store, lead, name)
         while clock.now() < start + 15 * SECOND:
             at = await planner.step(clock.now())
             await asyncio.sleep(1 if at is None else min(max((at - clock.now()) / SECOND, 0.0), 1.0))
@@ -323,7 +339,9 @@ async def planners(url: str, name: str, scale: float) -> None:
     await asyncio.sleep(5)
     store.plans = store.lost = 0
     await planning
-    print(f"  four planners: {store.plans:,} plans, {store.lost / max(store.plans, 1):.1%} lost", flush=True)
+    lost = store.lost / max(store.plans, 1)
+    print(f"  four planners: {store.plans:,} plans, {lost:.1%} lost", flush=True)
+    NOTED.note("share of plans lost", lost, lost)
     await store.close()
 
 
@@ -381,39 +399,19 @@ async def size_of_a_run(url: str, name: str, scale: float) -> None:
     store = await opened(url)
     number = round(200_000 * scale)
     jobs_ = [a_job(f"job-{n}") for n in range(200)]
-    done: dict[str, Any] = {
-        "state": State.COMPLETED,
-        "attempt": 1,
-        "token": 1,
-        "finished_at": NOW,
-        "prune_at": NOW + DAY,
-    }
+    ended = {"attempt": 1, "token": 1, "finished_at": NOW, "prune_at": NOW + DAY}
     await store.add_jobs(jobs_)
-    before = await _size(url)
-    await add_all(store.add_runs, lambda n: a_run(n, jobs_[n % 200], **done), number)
-    print(f"  bytes a finished run: {(await _size(url) - before) / number:.0f}", flush=True)
+    before = await disk.size(url)
+    await add_all(store.add_runs, lambda n: a_run(n, jobs_[n % 200], state=State.COMPLETED, **ended), number)
     await store.close()
-
-
-async def _size(url: str) -> int:
-    if url.startswith("sqlite"):
-        import apsw
-
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        connection.pragma("wal_checkpoint(TRUNCATE)")
-        pages, page, free = (connection.pragma(name) for name in ("page_count", "page_size", "freelist_count"))
-        connection.close()
-        return int((pages - free) * page)
-    import asyncpg
-
-    server = await asyncpg.connect(url)
-    size = await server.fetchval("SELECT pg_database_size(current_database())")
-    await server.close()
-    return int(size)
+    size = (await disk.size(url) - before) / number
+    print(f"  bytes a finished run: {size:.0f}", flush=True)
+    NOTED.note("bytes a finished run", size, size)
 
 
 async def listed(url: str, name: str, scale: float) -> None:
-    await lists.compare(url, round((1_000_000 if name in APART else 5_000_000) * scale) // BATCH * BATCH)
+    worst = await lists.compare(url, round((1_000_000 if name in APART else 5_000_000) * scale) // BATCH * BATCH)
+    NOTED.note("worst median of all lists", worst, worst)
 
 
 PARTS = {
@@ -427,6 +425,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--store", default="sqlite,postgres,redis,mongo", help="names, or a URL")
     parser.add_argument("--scale", type=float, default=1.0, help="1: the sizes above; 0.1: a tenth")
+    parser.add_argument("--bars", action="store_true", help="one line for each figure at the end, with its bar")
     given = parser.parse_args()
     if unknown := set(given.what) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; one of {', '.join(PARTS)}")
@@ -434,7 +433,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, a_store(name, Path(folder)) as url:
             for what in given.what or PARTS:
                 print(f"== {what} on {name}: small, large", flush=True)
+                NOTED.store, NOTED.part = name, what
                 asyncio.run(PARTS[what](url, name, given.scale))
+    if given.bars:
+        print(table(NOTED.figures))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import end_to_end, http_delivery, lists, storm
+from bench import __main__ as table
+from bench import callbacks, end_to_end, http_delivery, lists, storm
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,20 @@ def test_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     assert "due_jobs beside state=running" in capsys.readouterr().out
 
 
+def test_callbacks_of_every_scene_are_settled(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callbacks, "LEAD_SECONDS", 0.2)
+    shares = callbacks.main(["--runs", "20", "--rounds", "1"])
+    assert sorted(shares) == ["many", "one", "tls"]
+    assert capsys.readouterr().out.count("per CPU second") == 3
+
+
 def test_requests_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
     http_delivery.main(["--requests", "10", "--rounds", "1"])
     assert "share" in capsys.readouterr().out
+
+
+def test_the_table_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    table.main(["sqlite", "--runs", "100", "--rounds", "1", "--no-peers"])
+    assert {"SQLite", "huey", "horarium"} <= set(capsys.readouterr().out.split())

@@ -30,13 +30,13 @@ class Alone:
     """A process that has no siblings."""
 
     def hear(self, topic: str, answer: Hear) -> None:
-        """Nobody says anything."""
+        """There is no one to say anything."""
 
     def tell(self, topic: str, said: bytes) -> None:
-        """Nobody hears it."""
+        """No one hears it."""
 
     async def ask(self, topic: str, said: bytes = b"") -> list[bytes]:
-        """Nobody answers."""
+        """No one answers."""
         return []
 
 

@@ -111,6 +111,8 @@ API = [
     Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
     Case("POST /jobs/{name}/backfill", "job.backfill", "job/a",
          {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T00:02:00Z"}),
+    Case("POST /jobs/{name}/history", "job.history", "job/a", {"system": "cron", "runs": [
+        {"fire_at": "2027-01-14T00:00:00Z", "finished_at": "2027-01-14T00:00:01Z", "state": "completed"}]}),
     Case("POST /runs", "run.create", "run/{new}", RUN),
     Case("POST /runs/batch", "run.create", "run/{new}", {"runs": [RUN]}),
     Case("POST /runs/cancel", "run.cancel", "run/{run}", {"ids": ["{run}"]}, before=True),

@@ -121,7 +121,7 @@ async def test_every_example_is_accepted(api: Api) -> None:
     for example in examples.PATCHES:
         assert (await api.send("PATCH", "/jobs/job", example.value)).status == 200
     for path, several in {
-        "/jobs/job/backfill": examples.BACKFILLS, "/import": examples.IMPORTS,
+        "/jobs/job/backfill": examples.BACKFILLS, "/jobs/job/history": examples.HISTORIES, "/import": examples.IMPORTS,
         "/preview": examples.PREVIEWS, "/runs/settle": examples.SETTLEMENTS,
     }.items():  # fmt: skip
         for example in several:

@@ -28,7 +28,7 @@ API = {
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
-        "POST /import",
+        "POST /import", "POST /jobs/{name}/history",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",
@@ -63,6 +63,11 @@ PAGES = {
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test"),
     None: ("POST /sign-out",),
 }  # fmt: skip
+ALSO = {
+    "GET /": Scope.RUNS_READ, "GET /jobs": Scope.RUNS_READ, "GET /jobs/{name}": Scope.RUNS_READ,
+    "GET /calendar": Scope.JOBS_READ, "GET /jobs/{name}/edit": Scope.JOBS_READ,
+}  # fmt: skip
+"""Pages that show both jobs and runs, or a job that is to be changed."""
 OPEN = {
     "GET /sign-in", "POST /sign-in", "GET /dashboard/{stamp}/{file}", "GET /healthz", "GET /readyz", "GET /metrics",
     "GET /docs/openapi.json", "GET /docs/openapi.yml", "GET /swagger-ui", "GET /swagger-ui/{file}",
@@ -96,6 +101,7 @@ def flat(table: dict[Scope | None, tuple[str, ...]], prefix: str = "") -> dict[s
 def test_the_table_is_complete_and_says_what_is_promised(api: Api) -> None:
     guarded: dict[str, Scope | None] = {}
     pages: dict[str, Scope | None] = {}
+    also: dict[str, Scope] = {}
     others: set[str] = set()
     for route in api.app.routes:
         for handler in getattr(route, "route_handlers", ()):
@@ -105,11 +111,13 @@ def test_the_table_is_complete_and_says_what_is_promised(api: Api) -> None:
                     guarded[what] = handler.opt.get("scope")
                 elif page is not None and not page.open:
                     pages[what] = page.scope
+                    also |= {} if page.also is None else {what: page.also}
                 else:
                     others.add(what)
     assert guarded == flat(API, "/api/v1")
     assert pages == flat(PAGES)
     assert others == OPEN
+    assert also == ALSO
 
 
 def address(what: str) -> tuple[str, str]:
@@ -169,12 +177,13 @@ async def test_each_page_asks_for_its_scope_first(api: Api, caller: set[Scope]) 
         token = await sessions.begin("key", "0" * 64)
         reply = await asked(api, what, {"cookie": f"horarium_session={token}"})
         told = reply.body.decode()
-        if scope is None or scope in caller:
+        missing = [each for each in (scope, ALSO.get(what)) if each is not None and each not in caller]
+        if not missing:
             assert "it takes the scope" not in told, what
             # A form without its token is refused for that alone: its scope was there.
             assert (reply.status == 403) == what.startswith("POST"), (what, reply.status)
         else:
-            assert (reply.status, f"it takes the scope {scope}" in told) == (403, True), what
+            assert (reply.status, f"it takes the scope {', '.join(missing)}" in told) == (403, True), what
 
 
 async def test_without_a_key_only_what_is_open_is_answered(api: Api) -> None:

@@ -36,6 +36,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "resumeJob": lambda client: client.resume_job("N"),
     "triggerJob": lambda client: client.trigger_job("N"),
     "backfillJob": lambda client: client.backfill_job("N", MOMENT, MOMENT),
+    "addHistory": lambda client: client.add_history("N", "cron", [{}]),
     "explainJob": lambda client: client.explain("N"),
     "listFires": lambda client: client.fires("N"),
     "previewTrigger": lambda client: client.preview({}),

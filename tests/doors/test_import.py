@@ -15,10 +15,13 @@ from click.testing import CliRunner
 from pymongo import MongoClient
 
 from horarium.cli import cli
+from horarium.client import Client
 from horarium.clock import to_datetime
 from horarium.doors.scrape_jobs import job_id
+from horarium.errors import CallerError, NotFound
 from horarium.model import Cause
 from horarium.ports import RunFilter
+from horarium.wire.definitions import read_definition
 from tests.buses.conftest import redis_server as redis_server
 from tests.doors.conftest import House
 from tests.servers.mongo import Mongo
@@ -46,6 +49,12 @@ def before(mongo: Mongo) -> Iterator[Any]:
     client.drop_database("before")
     yield client["before"]
     client.close()
+
+
+def dump(before: Any) -> dict[str, Any]:
+    """All that is stored, and by which indexes."""
+    names = sorted(before.list_collection_names())
+    return {name: (list(before[name].find().sort("_id")), before[name].index_information()) for name in names}
 
 
 def url_of(mongo: Mongo) -> str:
@@ -95,7 +104,7 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     status = [{"status": "ready_queue", "message": "Event pre-queued for ready queue", "time": minute}]
     times = (minute + timedelta(hours=1), minute + timedelta(hours=9))
     before.events.insert_many([{"schedule_id": str(hourly), "run_time": at, "status": status} for at in times])
-    kept = [list(before[name].find()) for name in ("schedules", "events")]
+    kept = dump(before)
     done = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
     assert (done["created"], done["over"], done["runs"], done["failed"]) == (2, 1, 1, 0)
     runs = (await house.runtime.operations.store.list_runs(RunFilter(job=str(hourly)), None, 10)).items
@@ -104,7 +113,7 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     assert f"{first:%H%M%S}" == f"{plain.generation_time:%H%M%S}", "in the phase of its id"
     again = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
     assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 2, 0)
-    assert [list(before[name].find()) for name in ("schedules", "events")] == kept, "it is only read"
+    assert dump(before) == kept, "it is only read"
 
 
 async def test_jobs_of_a_bus_are_taken_over(house: House, mongo: Mongo, before: Any) -> None:
@@ -129,6 +138,7 @@ async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo
             {"_id": "off", "enabled": False, "nextRunAt": missed, "interval": 3_600_000},
         ]
     )
+    kept = dump(before)
     done = await command(house, "door", "import", "simple-scheduler", url_of(mongo))
     assert (done["created"], done["runs"], done["failed"]) == (3, 1, 0)
 
@@ -144,6 +154,119 @@ async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo
     assert (await house.runtime.operations.jobs.get_job("once")).next_fire_at in (once.next_fire_at, None)
     (run,) = [run for run in (await house.ask("GET", "/api/runs")).json if run["jobName"] == "late"]
     assert datetime.fromisoformat(run["createdTime"]) == missed, "it bears the instant at which it was due"
+    assert dump(before) == kept, "it is only read"
+
+
+# ---- history ----------------------------------------------------------------------------------------------------
+
+QUEUED = {"status": "ready_queue", "message": "Event pre-queued for ready queue"}
+HANDED = {"status": "worker_queue", "message": "Event dispatched to worker queue"}
+
+
+async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo: Mongo, before: Any) -> None:
+    from bson import ObjectId
+
+    house.token = house.sign()
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+    call = {"name": "n", "rrule": "FREQ=DAILY", "callback_url": "http://127.0.0.1:9/"}
+    before.schedules.insert_one({"_id": ObjectId(SCHEDULE_ID), **call})
+    failed = "Callback failed after max retries: Post http://127.0.0.1:9/: connection refused"
+    ends = [{"status": "completed", "message": "Event successfully processed"}, {"status": "error", "message": failed}]
+    for number in range(4):
+        at = hour + timedelta(hours=number)
+        steps = [
+            {**QUEUED, "time": at - timedelta(minutes=10)},
+            {**HANDED, "time": at + timedelta(seconds=1)},
+            {**ends[number % 2], "time": at + timedelta(seconds=2)},
+        ]
+        before.archived_events.insert_one({"schedule_id": SCHEDULE_ID, "run_time": at, "status": steps})
+    ancient = hour - timedelta(days=4_000)
+    before.archived_events.insert_many(
+        [
+            {"schedule_id": SCHEDULE_ID, "run_time": ancient, "status": [{**ends[0], "time": ancient}]},
+            {"schedule_id": SCHEDULE_ID, "run_time": hour - timedelta(hours=1), "status": [{**QUEUED, "time": hour}]},
+            {"schedule_id": str(ObjectId()), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+        ]
+    )
+    kept = dump(before)
+    source = "door", "import", "rrule-scheduler", url_of(mongo)
+    assert (await command(house, *source, "--history", "0"))["history"] == 0
+    assert (await command(house, *source, "--history", "2"))["history"] == 2, "the newest two"
+    assert (await command(house, *source))["history"] == 2, "and those that were not there yet"
+    assert (await command(house, *source))["history"] == 0
+    assert dump(before) == kept, "it is only read"
+    shown = (await house.ask("GET", f"/api/schedules/{SCHEDULE_ID}/events/history")).json["events"]
+    assert [event["run_time"] for event in shown] == [
+        f"{hour + timedelta(hours=number):%Y-%m-%dT%H:%M:%SZ}" for number in (3, 2, 1, 0)
+    ]
+    assert [(event["status"][-1]["status"], event["status"][-1]["message"]) for event in shown[:2]] == [
+        ("error", failed),
+        ("completed", "Event successfully processed"),
+    ]
+    assert [step["time"] for step in shown[0]["status"][1:]] == [
+        f"{hour + timedelta(hours=3, seconds=number):%Y-%m-%dT%H:%M:%SZ}" for number in (1, 2)
+    ]
+    runs = await command(house, "run", "list", "--job", SCHEDULE_ID)
+    assert {run["worker"] for run in runs} == {"rrule-scheduler"}
+    assert sorted(run["state"] for run in runs) == ["completed", "completed", "failed", "failed"]
+
+
+async def test_finished_runs_of_a_bus_are_its_history(house: House, mongo: Mongo, before: Any) -> None:
+    house.token = house.sign()
+    at = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
+    never = datetime(1, 1, 1, tzinfo=UTC)
+    job = {"_id": "my job", "enabled": True, "nextRunAt": datetime(2099, 1, 1, tzinfo=UTC), "interval": 60_000}
+    before.jobs.insert_one(job)
+    states = "completed", "failed", "cancelled", "pending", "running", "cancelling"
+    before.runs.insert_many(
+        {
+            "jobName": "my job",
+            "status": status,
+            "createdTime": at + timedelta(minutes=number),
+            "startTime": never if status == "cancelled" else at + timedelta(minutes=number, seconds=1),
+            "endTime": at + timedelta(minutes=number, seconds=5) if number < 3 else never,
+            "heartbeat": at,
+        }
+        for number, status in enumerate(states)
+    )
+    before.runs.insert_one({"jobName": "gone", "status": "completed", "createdTime": at, "endTime": at})
+    kept = dump(before)
+    source = "door", "import", "simple-scheduler", url_of(mongo)
+    assert (await command(house, *source))["history"] == 3
+    assert (await command(house, *source))["history"] == 0
+    assert dump(before) == kept, "it is only read"
+    shown = (await house.ask("GET", "/api/runs?JobName=my%20job")).json
+    assert [(run["status"], run["createdTime"], run["endTime"]) for run in shown] == [
+        (
+            status,
+            f"{at + timedelta(minutes=number):%Y-%m-%dT%H:%M:%SZ}",
+            f"{at + timedelta(minutes=number, seconds=5):%Y-%m-%dT%H:%M:%SZ}",
+        )
+        for number, status in enumerate(states[:3])
+    ]
+
+
+async def test_history_that_can_not_be_is_refused(house: House) -> None:
+    house.token = house.sign()
+    job = {"name": "j", "trigger": {"type": "interval", "every_seconds": 60}, "target": {"type": "bus"}}
+    await house.runtime.operations.jobs.create_job(read_definition(job))
+    now = datetime.now(UTC).replace(microsecond=0)
+    hour = timedelta(hours=1)
+    good = {"fire_at": now - hour, "started_at": now - hour, "finished_at": now - hour, "state": "completed"}
+    with Client(house.url, house.token) as client:
+        for wrong in (
+            {"finished_at": now + hour},
+            {"started_at": now},
+            {"fire_at": datetime(1960, 1, 1, tzinfo=UTC)},
+            {"state": "pending"},
+            {"state": "skipped"},
+        ):
+            with pytest.raises(CallerError):
+                await asyncio.to_thread(client.add_history, "j", "cron", [{**good, **wrong}])
+        with pytest.raises(NotFound):
+            await asyncio.to_thread(client.add_history, "k", "cron", [good])
+        done = await asyncio.to_thread(client.add_history, "j", "cron", [good, good])
+        assert done == {"added": 1, "known": 1, "too_old": 0}
 
 
 @pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])

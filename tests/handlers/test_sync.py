@@ -307,6 +307,40 @@ def test_a_fork_after_the_opening_is_told(tmp_path: Path) -> None:
     assert (out, error) == ("7 1\n", "")
 
 
+FORKED_IN_A_COROUTINE = """
+import asyncio, os, sys
+from horarium import Scheduler
+
+async def main():
+    async with Scheduler("sqlite:///own.db") as scheduler:
+        ran = asyncio.Event()
+
+        @scheduler.handler()
+        async def work(run):
+            ran.set()
+
+        await scheduler.start()
+        pid = os.fork()
+        if pid == 0:
+            sys.stderr = open("child", "w")
+            return
+        status = await asyncio.to_thread(os.waitpid, pid, 0)
+        await scheduler.enqueue("work")
+        await ran.wait()
+        print(os.waitstatus_to_exitcode(status[1]))
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_that_tidies_up_takes_nothing_from_its_parent(tmp_path: Path) -> None:
+    out, _ = program(FORKED_IN_A_COROUTINE, tmp_path).communicate(timeout=PATIENCE)
+    assert out == "1\nended\n"
+    assert "of which this one is a fork" in (tmp_path / "child").read_text()
+
+
 @pytest.mark.slow
 def test_it_works_line_by_line_in_an_interpreter(tmp_path: Path) -> None:
     lines = """

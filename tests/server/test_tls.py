@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from horarium.errors import InvalidSetting
-from horarium.server.http import tls_context
+from horarium.server.listening import tls_context
 from tests.cli.test_processes import horarium, line_with, process
 from tests.waiting import PATIENCE
 

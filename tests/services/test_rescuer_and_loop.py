@@ -18,9 +18,12 @@ from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Topic
 from horarium.services.pruner import CALM_SECONDS, SWEEP, Pruner
 from horarium.services.service import (
+    ANEW_SECONDS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
     POLL_SECONDS,
+    STEADY_SECONDS_MAX,
+    STEADY_SECONDS_MIN,
     Health,
     Loop,
     Service,
@@ -243,6 +246,42 @@ async def test_the_loop_backs_off_and_says_so_once(setting: Setting) -> None:
     assert health.problems() == {"scripted": "ValueError: a bug"}
     assert await loop._step() == POLL_SECONDS
     assert health.problems() == {}
+
+
+def test_a_part_that_fails_again_and_again_is_well_only_once_it_works_for_a_while() -> None:
+    now = [0.0]
+    health = Health(lambda: now[0])
+    assert health.ill("planner", "the disk is full")
+    assert health.well("planner"), "one outage ends with the first work that is done"
+    answers = []
+    for second in range(1, 40):
+        now[0] = float(second)
+        if second % 3:
+            health.well("planner")
+        else:
+            health.ill("planner", "the disk is full")
+        answers.append(not health.problems())
+    assert answers == [True, True] + [False] * 37
+    for second in range(40, 60):
+        now[0] = float(second)
+        health.well("planner")
+    assert health.problems() == {}
+    now[0] += ANEW_SECONDS + 1
+    assert health.ill("planner", "no connection")
+    assert health.well("planner"), "an outage much later is another one"
+
+
+def test_a_part_that_swings_has_to_work_longer_each_time() -> None:
+    now = [0.0]
+    health = Health(lambda: now[0])
+    took = []
+    for _ in range(6):
+        health.ill("planner", "the disk is full")
+        failed = now[0]
+        while not health.well("planner"):
+            now[0] += 1.0
+        took.append(now[0] - failed)
+    assert took == [0.0, STEADY_SECONDS_MIN, 2 * STEADY_SECONDS_MIN, STEADY_SECONDS_MAX, 20.0, 20.0]
 
 
 async def test_a_signal_wakes_the_loop(setting: Setting) -> None:

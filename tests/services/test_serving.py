@@ -7,9 +7,11 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import MINUTE, SECOND
+from horarium.clock import MINUTE, SECOND, Instant
 from horarium.model import RunChange, State
-from horarium.services.serving import Serving
+from horarium.ports import Stats
+from horarium.services.serving import LOOK_EVERY, Serving
+from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting
 
 
@@ -84,7 +86,7 @@ async def test_a_warning_names_the_queue_and_is_repeated_every_ten_minutes(
 ) -> None:
     caplog.set_level(logging.WARNING, "horarium")
     await setting.add_run(queue="handler/report")
-    service = Serving(setting.store)
+    service = Serving(setting.operations.stats)
     lines = []
     for _ in range(0, 25 * 60, 30):
         await service.step(setting.now)
@@ -99,9 +101,30 @@ async def test_what_only_one_look_shows_is_not_said(setting: Setting, caplog: py
     caplog.set_level(logging.WARNING, "horarium")
     await setting.add_run()
     setting.clock.advance(60)
-    service = Serving(setting.store)
+    service = Serving(setting.operations.stats)
     assert await service.step(setting.now) == setting.now + 30 * SECOND
     await claim(setting)
     setting.clock.advance(30)
     await service.step(setting.now)
     assert caplog.messages == []
+
+
+async def test_where_counting_takes_long_it_is_done_before_anyone_asks(setting: Setting) -> None:
+    counted = []
+
+    class Large(MemoryStore):
+        async def stats(self, now: Instant) -> Stats:
+            counted.append(now)
+            return Stats(jobs=1_000_000, jobs_enabled=1_000_000, queues=())
+
+    setting.store = Large()
+    service = Serving(setting.operations.stats)
+    await service.step(setting.now)
+    setting.clock.advance(5)
+    assert (await setting.operations.stats()).jobs == 1_000_000
+    assert counted == [START]
+    for _ in range(4):
+        setting.clock.advance(LOOK_EVERY / SECOND)
+        await service.step(setting.now)
+        assert (await setting.operations.stats()).jobs == 1_000_000
+        assert setting.now - counted[-1] < MINUTE, "an answer that old is not given, so someone would wait"

@@ -152,6 +152,44 @@ async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server
     await again.close()
 
 
+async def test_expired_leases_are_looked_for_only_where_runs_are_claimed(server: Redis) -> None:
+    namespace = secrets.token_hex(8)
+    store = RedisStore(server.url, namespace=namespace)
+    await store.open()
+    runs = [a_run(n, queue=f"queue-{n:04}", lease_seconds=1.0) for n in range(300)]
+    await store.add_runs(runs)
+    for run in runs[::100]:
+        await store.claim_runs([run.queue], 1, "w", NOW, NOW)
+    late = NOW + 5_000_000
+
+    async def overdue() -> set[str]:
+        return {run.id for run in (await store.overdue_runs(late, 100))[0]}
+
+    expected = {run.id for run in runs[::100]}
+    async with Client.from_url(server.url, protocol=2, decode_responses=True) as client:
+        before = (await client.info("commandstats"))["cmdstat_zrangebyscore"]["calls"]
+        assert await overdue() == expected
+        assert (await client.info("commandstats"))["cmdstat_zrangebyscore"]["calls"] - before <= 2 + 2 * len(expected)
+        known, marker = (f"horarium:{{{namespace}}}:{name}" for name in ("claimed_in", "claimed_known"))
+        # By code of the release before, beside this one: found in the next walk through the queues.
+        await client.delete(known)
+        for _ in range(2):
+            await store.prune_runs(NOW, 1)
+        assert await overdue() == expected
+        # And before this one: found when it opens the namespace.
+        await client.delete(known, marker)
+        again = RedisStore(server.url, namespace=namespace)
+        await again.open()
+        assert await overdue() == expected
+        claimed = [run for run in await store.get_runs(sorted(expected)) if run is not None]
+        await store.settle_runs([completed(run) for run in claimed], NOW)
+        for _ in range(2):
+            await store.prune_runs(NOW, 1)
+        assert await client.exists(known) == 0
+    await store.close()
+    await again.close()
+
+
 async def test_queues_in_which_nothing_is_left_are_forgotten_some_at_a_time(server: Redis) -> None:
     namespace = secrets.token_hex(8)
     store = RedisStore(server.url, namespace=namespace)

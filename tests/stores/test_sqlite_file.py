@@ -233,6 +233,12 @@ async def test_another_process_is_noticed(tmp_path: Path) -> None:
     await other.add_jobs([a_job()])
     assert await store.changed()
     assert not await store.changed()
+    await store.add_jobs([a_job("own")])
+    assert not await store.changed(), "what it wrote itself is no news: it would be woken ten times a second"
+    await other.add_jobs([a_job("theirs")])
+    await store.add_jobs([a_job("own-too")])
+    assert await store.changed()
+    assert not await store.changed()
     await store.close()
     await other.close()
 

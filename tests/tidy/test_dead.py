@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 FOR_OTHERS = {
     "error_seconds": "how sure a clock is, for what watches it",
     "new_secret": "documented: programs make their signing secrets with it",
+    "wait_closed": "uvicorn awaits it of what listens",
     "settings_table": "docs/settings.md holds it, and a test compares them",
     "capture_signals": "overrides uvicorn's",
     "on_response_complete": "overrides uvicorn's",
@@ -23,6 +24,7 @@ FOR_OTHERS = {
     "format_commands": "overrides click's",
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
+    "on_status": "called by httptools",
     "_unsupported_upgrade_warning": "overrides uvicorn's",
     "files_table": "docs/settings.md holds it, and a test compares them",
     "emit": "overrides logging's",

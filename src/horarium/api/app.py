@@ -40,6 +40,7 @@ from horarium.api.versions import JobVersions
 from horarium.api.work import Work
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
+from horarium.operations.reaching import Places
 from horarium.services.claims import Claims
 from horarium.services.news import News
 from horarium.siblings import ALONE, Siblings
@@ -103,8 +104,9 @@ def create_app(
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
     work = Work(operations, claims)
+    places = Places(operations.store, entropy)
     guarded = [
-        *Jobs(operations, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
+        *Jobs(operations, places, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
         *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
         *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
         *ChannelsApi(operations).endpoints(),

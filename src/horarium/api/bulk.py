@@ -1,4 +1,4 @@
-"""The endpoints under /runs that add one-off runs, and that retry or cancel many runs at once."""
+"""The endpoints that add one-off runs and runs of the past, and that retry or cancel many runs at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Fault, InvalidContent, problem_of
-from horarium.api.reading import BodyReader, idempotency_key, is_run_id, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, idempotency_key, is_run_id, job_name, read_cursor, write_cursor
 from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
-from horarium.api.schemas import AddedRun, BulkAnswer, BulkRequest, CancelManyRequest, RunsRequest
+from horarium.api.schemas import (
+    AddedRun,
+    BulkAnswer,
+    BulkRequest,
+    CancelManyRequest,
+    HistoryAnswer,
+    HistoryRequest,
+    RunsRequest,
+)
 from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
 from horarium.errors import CallerError, HorariumError
 from horarium.model import State
@@ -70,6 +78,11 @@ class BulkRuns:
         added = iter(await self._operations.one_offs.add_runs(definitions) if definitions else [])
         return answer([_added(next(added)) if each is None else each for each in answers])
 
+    async def remember(self, call: Call) -> Answer:
+        asked: HistoryRequest = call.body
+        done = await self._operations.history.add(job_name(call.request), asked.system, asked.runs)
+        return answer(HistoryAnswer(done.added, done.known, done.too_old))
+
     # ---- many at once
 
     async def retry(self, call: Call) -> Answer:
@@ -123,6 +136,16 @@ class BulkRuns:
                 body=RunsRequest, read=BodyReader(RunsRequest, nul=True), headers=examples.IDEMPOTENCY,
                 examples=examples.RUN_BATCHES,
                 answers={200: (list[AddedRun], "One answer for each run")}, problems=(),
+            ),
+            Endpoint(
+                method="POST", path="/jobs/{name}/history", name="addHistory", tag="jobs", handle=self.remember,
+                scope=Scope.JOBS_WRITE,
+                summary="Add runs that another system performed",
+                description="At most 1,000, all of them over. They are history, and nothing follows from them. What "
+                "the job has a run for, at the same fire time, stays as it is, so the request may be sent again. What "
+                "is older than the job keeps its runs is left out.",
+                body=HistoryRequest, read=BodyReader(HistoryRequest), examples=examples.HISTORIES,
+                answers={200: (HistoryAnswer, "What became of them")}, problems=("not_found",),
             ),
         ]  # fmt: skip
 

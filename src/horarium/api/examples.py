@@ -71,6 +71,22 @@ RETRIES = (
 CANCELS = (Example("a queue", {"queue": "images", "reason": "the wrong images"}),)
 REASONS = (Example("a reason", {"reason": "wrong customer"}),)
 BACKFILLS = (Example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),)
+HISTORIES = (
+    Example(
+        "one run",
+        {
+            "system": "cron",
+            "runs": [
+                {
+                    "fire_at": "2026-01-01T03:00:00Z",
+                    "started_at": "2026-01-01T03:00:01Z",
+                    "finished_at": "2026-01-01T03:00:09Z",
+                    "state": "completed",
+                }
+            ],
+        },
+    ),
+)
 PREVIEWS = (
     Example(
         "cron",

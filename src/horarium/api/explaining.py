@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from horarium.access.roles import Scope
+from horarium.access.roles import Principal, Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.looking_schemas import ExplainQuery, ExplanationAnswer, ExplanationView
 from horarium.api.problems import Fault, InvalidContent
@@ -29,14 +29,16 @@ class Explanations:
         name = job_name(call.request)
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
         if since is None and until is None:
-            return answer(_view(await self._explaining.at(name, bounded_instant(query.at, "at"))))
+            return answer(_view(await self._explaining.at(name, bounded_instant(query.at, "at")), call.principal))
         if since is None or until is None or query.at is not UNSET:
             raise InvalidContent([Fault("since", "give `at` alone, or `since` and `until` together")])
         after = read_cursor("explain", query.cursor, _is_instant)
         page = await self._explaining.between(name, since, until, query.limit, None if after is None else int(after))
         more = None if page.next_after is None else str(page.next_after)
         return answer(
-            ExplanationAnswer(items=[_view(item) for item in page.items], next_cursor=write_cursor("explain", more))
+            ExplanationAnswer(
+                items=[_view(item, call.principal) for item in page.items], next_cursor=write_cursor("explain", more)
+            )
         )
 
     def endpoints(self) -> list[Endpoint]:
@@ -59,7 +61,12 @@ def _is_instant(text: str) -> bool:
     return len(text) < CURSOR_DIGITS_MAX and text.isdecimal()
 
 
-def _view(told: Explanation) -> ExplanationView:
+def _view(told: Explanation, reader: Principal) -> ExplanationView:
+    run = told.run
+    if run is not None and (Scope.RUNS_READ not in reader.scopes or not reader.may_reach(run.queue)):
+        told = told._replace(
+            run=None, disposition=None, reason=f"there is a run of that instant, which {reader.name} may not see"
+        )
     return ExplanationView(
         at=to_datetime(told.at),
         fires=told.fires,

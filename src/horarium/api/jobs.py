@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -43,10 +44,13 @@ from horarium.api.schemas import (
 )
 from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
+from horarium.operations.evaluating import evaluate
 from horarium.operations.facade import Operations
 from horarium.operations.importing import Put
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import Places, is_sealed
 from horarium.ports import JobFilter
+from horarium.triggers.budget import PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
 from horarium.wire.patches import patch_definition
@@ -58,8 +62,9 @@ INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 class Jobs:
     """Handlers; what they do is in `Operations`."""
 
-    def __init__(self, operations: Operations, public_url: str | None = None) -> None:
+    def __init__(self, operations: Operations, places: Places, public_url: str | None = None) -> None:
         self._operations = operations
+        self._places = places
         self._shown = Shown(operations, public_url)
 
     async def create(self, call: Call) -> Answer:
@@ -80,7 +85,8 @@ class Jobs:
         except NotFound:
             raise refused from None
         try:
-            same = with_definition(job, definition, now=job.anchor_at, check_target=_unchecked) == job
+            kept = partial(with_definition, job, definition, now=job.anchor_at, check_target=_unchecked)
+            same = await evaluate(kept, PLAN_STEPS) == job
         except CallerError:
             same = False
         if not same:
@@ -99,9 +105,13 @@ class Jobs:
             name_prefix=None if query.prefix is UNSET else query.prefix or None,
             finished={"false": False, "true": True, "any": None}[query.finished],
         )
-        after = read_cursor("jobs", query.cursor, is_name)
-        page = await self._operations.jobs.list_jobs(where, after, query.limit)
-        seen = [await self._shown(call, job) for job in page.items if call.principal.may_reach(job.queue)]
+        if call.principal.queues is None:
+            after = read_cursor("jobs", query.cursor, is_name)
+            page = await self._operations.jobs.list_jobs(where, after, query.limit)
+        else:
+            after = read_cursor("jobs", query.cursor, _is_place)
+            page = await self._places.list_jobs(call.principal, where, after, query.limit)
+        seen = [await self._shown(call, job) for job in page.items]
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:
@@ -307,6 +317,11 @@ class Jobs:
                 answers={200: (Fires, "Fire times")}, problems=("invalid_trigger", "too_expensive"),
             ),
         ]  # fmt: skip
+
+
+def _is_place(text: str) -> bool:
+    """Whether a list for a caller that is bound may go on there."""
+    return is_name(text) or is_sealed(text)
 
 
 def _not_imported(name: Any, error: HorariumError) -> Imported:

@@ -18,6 +18,7 @@ from horarium.api.schemas import CancelRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model.targets import PLAIN_QUEUES
 from horarium.operations.facade import Operations
+from horarium.operations.reaching import list_runs
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
 
@@ -67,12 +68,11 @@ class Runs:
             since=_bound(query.since),
             until=_bound(query.until),
         )
-        caller = call.principal
         prefix = "" if query.id is UNSET else query.id.replace("-", "")[:32]
         after = read_cursor("runs", query.cursor, is_run_id) or (_beyond(prefix) if prefix else None)
-        page = await self._operations.runs.list_runs(where, after, query.limit)
+        page = await list_runs(self._operations.runs.list_runs, call.principal, where, after, query.limit)
         found = [run for run in page.items if run.id.replace("-", "").startswith(prefix)]
-        runs = [run_view(run) for run in found if caller.may_reach(run.queue)]
+        runs = [run_view(run) for run in found]
         more = page.next_after if len(found) == len(page.items) else None
         return answer(RunPage(runs, write_cursor("runs", more)))
 

@@ -26,6 +26,7 @@ from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 from horarium.wire.definitions import Moment
+from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.views import JobView, NodeView, RunView
 
 # ---- parts ------------------------------------------------------------------------------------------------------
@@ -170,6 +171,21 @@ class ImportRequest(Struct, forbid_unknown_fields=True):
 
     jobs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
     dry_run: bool = False
+
+
+class HistoryRequest(Struct, forbid_unknown_fields=True):
+    """Runs that are over, and the name of the system that performed them, which becomes their worker."""
+
+    system: Annotated[str, Meta(min_length=1, max_length=SYSTEM_CHARS_MAX, pattern=WITHOUT_NUL)]
+    runs: Annotated[list[PastRun], Meta(max_length=BATCH_MAX)]
+
+
+class HistoryAnswer(Struct):
+    """How many runs were added; for how many the job had one already; how many it would not keep any more."""
+
+    added: int
+    known: int
+    too_old: int
 
 
 class BackfillRequest(Struct, forbid_unknown_fields=True):
@@ -394,13 +410,13 @@ class QueueView(Struct):
 
 class StatsView(Struct):
     """Counts of what is not finished. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due
-    runs have waited longest."""
+    runs have waited longest. The numbers of jobs are left out for callers that are bound to queues."""
 
-    jobs: int
-    jobs_enabled: int
     queues: list[QueueView]
     workers_waiting: int
     queues_left_out: int = 0
+    jobs: int | UnsetType = UNSET
+    jobs_enabled: int | UnsetType = UNSET
 
 
 class Alive(Struct):

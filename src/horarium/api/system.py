@@ -89,12 +89,16 @@ class System:
         return answer(NodePage([node_view(node) for node in page], write_cursor("nodes", more)))
 
     async def stats(self, call: Call) -> Answer:
-        stats, waiting = await self._operations.stats(), await self._claims.waiting_everywhere()
+        stats, caller = await self._operations.stats(), call.principal
+        workers = (await self._claims.waiting_everywhere()).workers(caller.may_reach)
         queues = [
             QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
             for one in stats.queues
+            if caller.may_reach(one.queue)
         ]
-        return answer(StatsView(stats.jobs, stats.jobs_enabled, queues, waiting.workers, stats.queues_left_out))
+        if caller.queues is not None:
+            return answer(StatsView(queues, workers))
+        return answer(StatsView(queues, workers, stats.queues_left_out, stats.jobs, stats.jobs_enabled))
 
     async def upcoming(self, call: Call) -> Answer:
         query: UpcomingQuery = call.query
@@ -104,7 +108,7 @@ class System:
         until = since + DAY if until is None else until
         if until < since:
             raise InvalidContent([Fault("until", "must not be earlier than since")])
-        found = await upcoming(self._operations.store, since, until, query.limit)
+        found = await upcoming(self._operations.store, since, until, query.limit, reader=call.principal)
         items = [AheadView(one.job, to_datetime(one.fire_at)) for one in found.items]
         return answer(UpcomingView(items, found.truncated))
 
@@ -141,19 +145,20 @@ class System:
             ),
             Endpoint(
                 method="GET", path="/stats", name="getStats", tag="system", handle=self.stats,
-                scope=Scope.RUNS_READ,
+                scope=Scope.RUNS_READ, bound=True,
                 summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
+                description="A caller that is bound to queues gets the counts of these, and none of jobs.",
                 answers={200: (StatsView, "Counts")},
             ),
             Endpoint(
                 method="GET", path="/upcoming", name="listUpcoming", tag="system", handle=self.upcoming,
-                query=UpcomingQuery, scope=Scope.JOBS_READ,
+                query=UpcomingQuery, scope=Scope.JOBS_READ, bound=True,
                 summary="What fires next, of all jobs together",
                 answers={200: (UpcomingView, "Fire times, earliest first")},
             ),
             Endpoint(
                 method="GET", path="/events", name="listen", tag="system", handle=self.events,
-                scope=Scope.RUNS_READ, media_type=EVENT_STREAM,
+                scope=Scope.RUNS_READ, media_type=EVENT_STREAM, bound=True,
                 summary="A stream of server-sent events: `changed`, with what kind of thing has",
                 answers={200: (str, "The stream; it goes on until one side hangs up")}, problems=("too_many_waiters",),
             ),

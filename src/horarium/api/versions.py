@@ -13,6 +13,7 @@ from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
+from horarium.model import queue_of
 from horarium.operations.facade import Operations
 from horarium.operations.versions import VERSION_MAX, Version
 from horarium.wire.definitions import JobDefinition
@@ -55,7 +56,8 @@ class JobVersions:
         job = await self._operations.jobs.get_job(job_name(call.request))
         after = read_cursor("versions", query.cursor, _is_key)
         page = await self._operations.versions.page(job, after, query.limit)
-        return answer(VersionPage([_view(each) for each in page.items], write_cursor("versions", page.next_after)))
+        seen = [each for each in page.items if call.principal.may_reach(queue_of(each.definition.target))]
+        return answer(VersionPage([_view(each) for each in seen], write_cursor("versions", page.next_after)))
 
     async def revert(self, call: Call) -> Answer:
         asked: RevertRequest = call.body

@@ -33,7 +33,7 @@ from horarium.api.schemas import (
     Settled,
 )
 from horarium.clock import Instant, to_datetime
-from horarium.errors import HorariumError, InvalidRequest, NotFound
+from horarium.errors import Forbidden, HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
@@ -161,7 +161,10 @@ class Work:
         """A caller that is bound to queues may not touch runs of others."""
         if call.principal.queues is not None:
             runs = await self._operations.store.get_runs(ids)
-            require_queues(call.principal, sorted({run.queue.removeprefix(PULLED) for run in runs if run is not None}))
+            if not all(call.principal.may_reach(run.queue) for run in runs if run is not None):
+                raise Forbidden(
+                    f"{call.principal.name} is bound to queues, and this run is in none of them", [Scope.WORK]
+                )
 
     async def _settle_one(self, call: Call, token: int, outcome: Outcome) -> Answer:
         await self._refuse_others(call, [run_id(call.request)])

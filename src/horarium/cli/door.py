@@ -19,6 +19,7 @@ from horarium.cli.shell import FAILED, Lazy, connect, server_options
 
 if TYPE_CHECKING:
     from horarium.client import Client
+    from horarium.doors.past import Pasts
     from horarium.doors.scrape_jobs import Listed
     from horarium.doors.stored import Found
     from horarium.server.config import Settings
@@ -27,6 +28,10 @@ COLUMNS = (
     Column("id", whole=True), Column("url"), Column("interval_s", title="interval"),
     Column("next_fire_at", when=True, title="next"),
 )  # fmt: skip
+
+RUNS = ("runs", "history")
+"""What is counted in runs, not in jobs."""
+HISTORY_DEFAULT = 10_000
 
 door = Lazy(
     name="door",
@@ -64,8 +69,10 @@ scrape_job = Lazy(
 )
 
 
-def _import(url: str, api_key: str | None, found: Iterable[Found], as_json: bool) -> None:
-    """Put them all, and say what became of them."""
+def _import(
+    url: str, api_key: str | None, found: Iterable[Found], as_json: bool, system: str = "", pasts: Pasts | None = None
+) -> None:
+    """Put them all, with what `system` has performed of them, and say what became of them."""
     from horarium.doors.stored import as_json as written
 
     jobs = list(found)
@@ -90,7 +97,10 @@ def _import(url: str, api_key: str | None, found: Iterable[Found], as_json: bool
             counts[imported.outcome] += 1
             if imported.outcome == "created":
                 runs += _make_up(client, imported.name, owed[imported.name])
-    _say_imported({**counts, "runs": runs}, errors, as_json)
+        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - errors.keys()
+        known = {name: past for name, past in (pasts or {}).items() if name in taken}
+        history = sum(client.add_history(name, system, past)["added"] for name, past in known.items())
+    _say_imported({**counts, "runs": runs, "history": history}, errors, as_json)
 
 
 def _there(client: Client) -> dict[str, tuple[str, bool]]:
@@ -123,8 +133,9 @@ def _say_imported(counts: Mapping[str, int], errors: Mapping[str, str], as_json:
     else:
         for name, why in errors.items():
             say(f"Error: {name}: {why}", err=True)
-        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if outcome != "runs")
-        say(f"{said}, {len(errors)} failed; {counts['runs']} runs that were owed.")
+        said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if outcome not in RUNS)
+        past = f", {counts['history']} of history" if counts["history"] else ""
+        say(f"{said}, {len(errors)} failed; {counts['runs']} runs that were owed{past}.")
     if errors:
         sys.exit(FAILED)
 
@@ -146,8 +157,8 @@ def _definitions(listed: Iterable[Listed]) -> list[dict[str, Any]]:
 
 @click.command(
     "import",
-    help="""Take over the jobs that another scheduler has stored. A second import changes nothing. Stop the other one
-first, or its jobs run twice.
+    help="""Take over the jobs that another scheduler has stored, and their finished runs. A second import changes
+nothing. Stop the other one first, or its jobs run twice.
 
 \b
 SOURCE is the MongoDB of rrule-scheduler or simple-scheduler, the Redis of the scheduler for scrape jobs, or its
@@ -166,19 +177,32 @@ Examples:
 @click.option(
     "--bus", default="default", show_default=True, metavar="NAME", help="simple-scheduler: the bus of its jobs."
 )
+@click.option(
+    "--history",
+    type=click.IntRange(0),
+    default=HISTORY_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="How many finished runs to take over, the newest; 0: none.",
+)
 @server_options
-def import_stored(system: str, source: str, bus: str, url: str, api_key: str | None, as_json: bool) -> None:
-    from horarium.doors import stored
+def import_stored(
+    system: str, source: str, bus: str, history: int, url: str, api_key: str | None, as_json: bool
+) -> None:
+    from horarium.doors import past, stored
 
     now = time.time_ns() // 1000
+    pasts: Pasts = {}
     if system == "scrape-scheduler":
         found = _listed_jobs(source)
     elif system == "rrule-scheduler":
         found = asyncio.run(stored.rrule_schedules_of(source, now))
+        pasts = asyncio.run(past.rrule_events_of(source, history)) if history else {}
     else:
         enforce = _settings().simple_scheduler_enforce_concurrency
         found = asyncio.run(stored.simple_jobs_of(source, bus, enforce, now))
-    _import(url, api_key, found, as_json)
+        pasts = asyncio.run(past.simple_runs_of(source, history)) if history else {}
+    _import(url, api_key, found, as_json, system, pasts)
 
 
 def _listed_jobs(source: str) -> list[Found]:

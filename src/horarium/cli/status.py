@@ -62,7 +62,8 @@ def _print(found: dict[str, Any], now: datetime) -> None:
     for part, why in found["problems"].items():
         say(f"  {part}: {why}")
     stats = found["stats"]
-    say(f"jobs: {stats['jobs']:,}, {stats['jobs_enabled']:,} enabled; waiting workers: {stats['workers_waiting']}")
+    jobs = f"jobs: {stats['jobs']:,}, {stats['jobs_enabled']:,} enabled; " if "jobs" in stats else ""
+    say(f"{jobs}waiting workers: {stats['workers_waiting']}")
     if found["nodes"]:
         say("")
         columns = (Column("node", whole=True), Column("state"), Column("roles"), Column("seen", when=True))

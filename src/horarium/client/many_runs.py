@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from horarium.client.transport import Answer, Problem, error_from
 from horarium.errors import HorariumError, InvalidRequest
+from horarium.wire.history import PastRun
 from horarium.wire.one_offs import RunDefinition
 from horarium.wire.views import RunView
 
@@ -107,6 +110,15 @@ class ManyRuns:
                 error = None if line.problem is None else error_from(line.problem, 422)
                 yield AddedRun(line.id, line.outcome, error)
 
+    def add_history(self: Calls, job: str, system: str, runs: Iterable[PastRun | Mapping[str, Any]]) -> Counter[str]:
+        """Runs of this job that another system performed: how many were `added`, were `known`, or are `too_old` for the
+        job to keep. Adding them again changes nothing."""
+        done: Counter[str] = Counter(added=0, known=0, too_old=0)
+        for batch in _batches(runs):
+            path = f"/jobs/{quote(job, safe='')}/history"
+            done.update(msgspec.json.decode(self._call("POST", path, body={"system": system, "runs": batch}).body))
+        return done
+
     def retry_runs(self: Calls, progress: Progress = lambda bulk: None, **which: Unpack[Filter]) -> Bulk:
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each run is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
@@ -121,7 +133,7 @@ class ManyRuns:
         return _work_through(self, "/runs/cancel", body, progress)
 
 
-def _batches(runs: Iterable[RunDefinition | Mapping[str, Any]]) -> Iterator[list[msgspec.Raw]]:
+def _batches(runs: Iterable[Struct | Mapping[str, Any]]) -> Iterator[list[msgspec.Raw]]:
     batch: list[msgspec.Raw] = []
     size = 0
     for run in runs:

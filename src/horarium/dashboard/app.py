@@ -31,10 +31,11 @@ def pages_of(
     sessions: Sessions,
     people: People | None = None,
     public_url: str | None = None,
+    watching: Watching | None = None,
 ) -> list[Page]:
     """Every page there is."""
     operations = entrance.operations
-    watching, activity = Watching(operations), Activity(operations.store, tally)
+    watching, activity = watching or Watching(operations), Activity(operations.store, tally)
     return [
         *Overview(operations, watching, activity).pages(),
         *Jobs(operations, watching).pages(),
@@ -56,5 +57,6 @@ def dashboard(
 ) -> list[HTTPRouteHandler]:
     """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`."""
     sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy, entrance.siblings)
-    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, people)
-    return routes(site, pages_of(entrance, tally, sessions, people, public_url))
+    watching = Watching(entrance.operations)
+    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, watching, people)
+    return routes(site, pages_of(entrance, tally, sessions, people, public_url, watching))

@@ -70,6 +70,20 @@ class Attention(Struct, frozen=True):
         return found
 
 
+def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
+    """What stands beside the entries of the navigation: a text, and whether it is about something wrong."""
+    stats = attention.stats
+    running, unserved = sum(queue.running for queue in stats.queues), sum(queue.unserved for queue in stats.queues)
+    counts = {"jobs": (f"{stats.jobs:,}", False)}
+    if attention.troubles:
+        counts["overview"] = (f"{len(attention.troubles)}", True)
+    if running:
+        counts["runs"] = (f"{running:,} running", False)
+    if unserved:
+        counts["queues"] = (f"{unserved} unserved", True)
+    return counts
+
+
 class Watching:
     """Looks at most once a second, however many pages ask."""
 
@@ -79,11 +93,11 @@ class Watching:
         self._found_at = 0.0
         self._turn = asyncio.Lock()
 
-    async def look(self) -> Attention:
-        """What is wrong now. Raises StoreUnavailable."""
+    async def look(self, age_max: float = 1.0) -> Attention:
+        """What is wrong now, or was so many seconds ago. Raises StoreUnavailable."""
         async with self._turn:
             elapsed = self._operations.clock.monotonic()
-            if self._found is None or not 0 <= elapsed - self._found_at < 1.0:
+            if self._found is None or not 0 <= elapsed - self._found_at < age_max:
                 self._found = await self._look()
                 self._found_at = elapsed
             return self._found

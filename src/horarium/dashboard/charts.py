@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from horarium.clock import MINUTE, SECOND, Instant
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.dashboard.activity import Bar
 from horarium.dashboard.formats import MILLISECOND, day_text, duration, local, span
 from horarium.model import Run, State
@@ -19,6 +19,17 @@ LATE_TOP, LATE_HEIGHT = 8.0, 80.0
 LATE_LABELS = ((MILLISECOND, "1 ms"), (10 * MILLISECOND, "10 ms"), (100 * MILLISECOND, "100 ms"), (SECOND, "1 s"),
                (10 * SECOND, "10 s"))  # fmt: skip
 DOTS_TOP, DOTS_HEIGHT = 12.0, 88.5
+_STEPS = tuple(
+    count * unit
+    for unit, counts in (
+        (SECOND, (1, 2, 5, 10, 15, 20, 30)),
+        (MINUTE, (1, 2, 5, 10, 15, 20, 30)),
+        (HOUR, (1, 2, 3, 6, 12)),
+        (DAY, (1, 2, 7)),
+    )
+    for count in counts
+)
+"""How far apart the times below a run's life may stand."""
 
 
 class Rect(Struct, frozen=True):
@@ -216,6 +227,14 @@ class Life(Struct, frozen=True):
     words: str
 
 
+def _round_steps(whole: int) -> list[int]:
+    """Round times within a span, five at most."""
+    if whole < SECOND:
+        return []
+    step = next((one for one in _STEPS if 5 * one >= whole), -(-whole // (5 * DAY)) * DAY)
+    return list(range(step, whole + 1, step))
+
+
 def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now: Instant, zone: str) -> Life:
     """`attempts`: number, begin, end, and how it ended (`running` for one that goes on)."""
     begin = min([run.due_at_first, *(start for _, start, _, _ in attempts)])
@@ -243,10 +262,8 @@ def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now
         before = stop
     if lease is not None and lease > now and run.state in (State.RUNNING, State.CANCELLING):
         pieces.append(Piece("lease", place(now), place(lease) - place(now), below=f"lease ends in {span(lease - now)}"))
-    ticks = tuple(
-        Label(
-            1 + 98 * share, 102, f"{local(begin, zone):%H:%M:%S}" if not share else f"+{duration(int(whole * share))}"
-        )
-        for share in (0, 0.25, 0.5, 0.75, 1)
+    ticks = (
+        Label(1, 102, f"{local(begin, zone):%H:%M:%S}"),
+        *(Label(place(begin + after), 102, f"+{span(after)}") for after in _round_steps(whole)),
     )
     return Life(tuple(pieces), ticks, place(now) if begin <= now < end else None, ", ".join(story))

@@ -27,7 +27,14 @@ ZONED = frozenset({"phrase", "cron", "rrule"})
 FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at"}
 TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"), ("external", "Elsewhere"))
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
-OVERLAPS = tuple((overlap.value, overlap.value.replace("_", " ").capitalize()) for overlap in Overlap)
+OVERLAPS = (
+    (Overlap.ALLOW.value, "Let both run"),
+    (Overlap.SKIP.value, "Skip the new one"),
+    (Overlap.BUFFER_ONE.value, "One waits for it"),
+    (Overlap.BUFFER_ALL.value, "All wait for it"),
+    (Overlap.CANCEL_OTHER.value, "Ask the earlier one to stop"),
+    (Overlap.TERMINATE_OTHER.value, "End the earlier one"),
+)
 CATCH_UPS = (
     (CatchUpPolicy.LATEST.value, "Run once, for the newest"),
     (CatchUpPolicy.ALL.value, "Run all of them"),
@@ -47,6 +54,14 @@ PLACES = {
     "catch_up": "catch_up", "target": "target",
 }  # fmt: skip
 """Where a fault of the definition is shown in the form."""
+
+SAID_BY_FLAGS: dict[str, frozenset[str]] = {
+    "name": frozenset(), "trigger": frozenset(), "labels": frozenset(), "overlap": frozenset(),
+    "target": frozenset({"type", "url", "method", "headers", "name", "queue", "bus", "body", "args", "payload"}),
+    "retry": frozenset({"attempts_max", "backoff_seconds"}), "timeouts": frozenset({"execution_seconds"}),
+    "catch_up": frozenset({"policy"}), "title": frozenset(),
+}  # fmt: skip
+"""What `as_command` writes as flags; of an object, which of its fields."""
 
 NEW = {
     "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
@@ -214,7 +229,12 @@ def place_of(field: str | None) -> str:
 
 
 def as_command(definition: Mapping[str, Any]) -> str:
-    """The same job as a command line."""
+    """The same job as a command line: with flags, or where it has more than these say, as a file."""
+    definition = {name: value for name, value in definition.items() if value or (name == "enabled" and value is False)}
+    if definition.get("enabled"):
+        del definition["enabled"]
+    if not _is_said_by_flags(definition):
+        return f"horarium job add --file - <<'END'\n{json.dumps(definition, indent=2, ensure_ascii=False)}\nEND"
     trigger, target = definition.get("trigger", {}), definition.get("target", {})
     kind = trigger.get("type", "")
     lines = ["horarium job add " + shlex.quote(definition.get("name") or "NAME")]
@@ -231,16 +251,28 @@ def as_command(definition: Mapping[str, Any]) -> str:
     if target.get("type") == "external":
         lines.append("--external")
     _target_flags(target, flag)
+    if definition.get("title"):
+        flag("--title", definition["title"])
     for name, value in definition.get("labels", {}).items():
         flag("--label", f"{name}={value}")
     if definition.get("overlap", "allow") != "allow":
         flag("--overlap", definition["overlap"])
-    if definition.get("retry", {}).get("attempts_max", 3) != 3:
-        flag("--attempts", definition["retry"]["attempts_max"])
-        flag("--backoff", f"{definition['retry'].get('backoff_seconds', 5):g}s")
+    retry, limit = definition.get("retry", {}), definition.get("timeouts", {}).get("execution_seconds")
+    if retry.get("attempts_max", 3) != 3:
+        flag("--attempts", retry["attempts_max"])
+    if retry.get("backoff_seconds", 5) != 5:
+        flag("--backoff", f"{retry['backoff_seconds']:g}s")
+    if limit is not None:
+        flag("--execution-timeout", f"{limit:g}s")
     if definition.get("catch_up", {}).get("policy", "latest") != "latest":
         flag("--catch-up", definition["catch_up"]["policy"])
     return " \\\n  ".join(lines)
+
+
+def _is_said_by_flags(definition: Mapping[str, Any]) -> bool:
+    if not SAID_BY_FLAGS.keys() >= definition.keys():
+        return False
+    return all(not names or set(definition.get(field, ())) <= names for field, names in SAID_BY_FLAGS.items())
 
 
 def _target_flags(target: Mapping[str, Any], flag: Any) -> None:

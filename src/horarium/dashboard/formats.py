@@ -53,7 +53,7 @@ def duration(micros: int | None) -> str:
     if micros is None:
         return "\N{EN DASH}"
     if micros < MILLISECOND:
-        return "under 1 ms"
+        return "<1 ms"
     if micros < SECOND:
         return f"{micros // MILLISECOND} ms"
     if micros < 10 * SECOND:
@@ -74,6 +74,12 @@ def clock_text(instant: Instant, zone: str, now: Instant) -> str:
     return f"{then.day} {then:%b}{year}, {time}"
 
 
+def hour_text(instant: Instant, zone: str) -> str:
+    """The time of day, with seconds where it has some: `14:35`, `14:35:20`."""
+    then = local(instant, zone)
+    return f"{then:%H:%M:%S}" if then.second else f"{then:%H:%M}"
+
+
 def day_text(instant: Instant, zone: str) -> str:
     """`Thu 25 Mar, 02:30`."""
     then = local(instant, zone)
@@ -87,10 +93,23 @@ def second_text(instant: Instant, zone: str) -> str:
 
 def written(instant: Instant, zone: str, style: str = "minute") -> Markup:
     """A date and time on a zone's clocks, which a browser writes again in its own language."""
-    text = second_text(instant, zone) if style == "second" else day_text(instant, zone)
-    return Markup('<time class="abs" datetime="{}" data-zone="{}" data-style="{}">{}</time>').format(
-        utc_text(instant), zone, style, text
-    )
+    return _written(instant, zone, style, second_text(instant, zone) if style == "second" else day_text(instant, zone))
+
+
+def clock(instant: Instant, zone: str, now: Instant) -> Markup:
+    """As `clock_text`, which a browser writes again in its own language."""
+    return _written(instant, zone, "clock", clock_text(instant, zone, now))
+
+
+def _written(instant: Instant, zone: str, style: str, text: str) -> Markup:
+    return Markup(
+        '<time class="abs" datetime="{0}" data-zone="{1}" data-style="{2}" title="{3} UTC">{4}</time>'
+    ).format(utc_text(instant), zone, style, second_text(instant, "UTC"), text)
+
+
+def day_of(instant: Instant, zone: str) -> str:
+    """The day on that zone's clocks, `2027-03-25`."""
+    return local(instant, zone).date().isoformat()
 
 
 def precise(instant: Instant, zone: str) -> str:
@@ -125,9 +144,10 @@ def middle(text: str, most: int = 40) -> str:
     return f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
 
 
-def brief(words: str) -> str:
-    """A rule in words without the instant that it is counted from, which fire times beside it show."""
-    return words.partition(", counted from ")[0]
+def brief(words: str, zone: str = "") -> str:
+    """A rule in words without the instant that it is counted from, which fire times beside it show, and without this
+    zone, in which they are written."""
+    return words.partition(", counted from ")[0].removesuffix(f", {zone}").replace(" (Monday to Friday)", "")
 
 
 def queue_name(queue: str) -> str:

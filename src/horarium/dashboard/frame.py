@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 from litestar.response.base import ASGIResponse
 from markupsafe import Markup
 
@@ -17,6 +16,9 @@ from horarium.api.docs import ASSETS
 from horarium.clock import Instant
 from horarium.dashboard import formats
 from horarium.dashboard.marks import Mark
+
+if TYPE_CHECKING:
+    import jinja2
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -48,6 +50,8 @@ def mark(which: Mark, title: str | None = None) -> Markup:
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2
+
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("horarium.dashboard"),
         autoescape=True,
@@ -70,6 +74,9 @@ def _environment() -> jinja2.Environment:
         "middle",
         "brief",
         "written",
+        "clock",
+        "day_of",
+        "hour_text",
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)

@@ -28,6 +28,7 @@ from horarium.access.sessions import Session, Sessions
 from horarium.api.guards import Keys
 from horarium.api.problems import MalformedRequest
 from horarium.clock import Instant
+from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import page_answer, render, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
@@ -42,6 +43,7 @@ VISIT = "horarium_visit"
 ZONE = "horarium_zone"
 SAID = "horarium_said"
 SAID_SECONDS = 60
+COUNTS_AGE_MAX = 10.0
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
@@ -103,16 +105,18 @@ class Went(Struct):
 
 
 Answer = Shown | Went | ASGIResponse
+Counts = dict[str, tuple[str, bool]]
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """One address. `scope`: what the visitor must be allowed; `open`: answered to everyone. `place`: which entry of the
-    navigation it belongs to."""
+    """One address. `scope`: what the visitor must be allowed, and `also` that; `open`: answered to everyone. `place`:
+    which entry of the navigation it belongs to."""
 
     path: str
     name: str
     handle: Callable[[Visit], Awaitable[Answer]]
     scope: Scope | None = Scope.JOBS_READ
+    also: Scope | None = None
     method: Method = "GET"
     place: str = ""
     open: bool = False
@@ -127,13 +131,20 @@ class Site:
     """Serves a table of pages."""
 
     def __init__(
-        self, operations: Operations, keys: Keys, sessions: Sessions, entropy: Entropy, people: People | None = None
+        self,
+        operations: Operations,
+        keys: Keys,
+        sessions: Sessions,
+        entropy: Entropy,
+        watching: Watching,
+        people: People | None = None,
     ) -> None:
         self._operations = operations
         self._keys = keys
         self._sessions = sessions
         self._entropy = entropy
         self._people = people
+        self._watching = watching
 
     def handler(self, page: Page) -> HTTPRouteHandler:
         """The route of a page."""
@@ -203,11 +214,7 @@ class Site:
             return self._to_sign_in(request)
         request.scope["user"] = visit.principal
         try:
-            missing = visit.principal.missing(page.scope) if page.scope else []
-            if missing:
-                raise Forbidden(f"{visit.principal.name} may not do this; it takes the scope {missing[0]}", missing)
-            if visit.principal.queues is not None and page.scope is not None:
-                raise Forbidden(f"{visit.principal.name} is bound to queues, and these pages tell of all", [])
+            _admit(visit.principal, page)
             if page.method == "POST":
                 await self._read_form(visit)
             with acting(self._origin(visit) if page.method == "POST" else None):
@@ -215,15 +222,26 @@ class Site:
         except HorariumError as error:
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):
-            return self._page(visit, page.place, answer)
+            return self._page(visit, page.place, answer, await self._counts(page))
         if isinstance(answer, Went):
             return self._going(visit, answer)
         return answer
 
-    def _page(self, visit: Visit, place: str, shown: Shown) -> ASGIResponse:
+    async def _counts(self, page: Page) -> Counts:
+        """What stands beside the navigation: a page waits for nothing of it, and does not fail with it."""
+        if page.open or page.method == "POST":
+            return {}
+        try:
+            return counts_of(await self._watching.look(COUNTS_AGE_MAX))
+        except Outage:
+            return {}
+
+    def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> ASGIResponse:
         said = _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
-        body = render(shown.template, {**self.frame(visit, place), "said": said, **shown.values})
+        body = render(
+            shown.template, {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}
+        )
         headers = tuple(("set-cookie", cookie) for cookie in cookies)
         return page_answer(body, gzipped=takes_gzip(visit.request), status=shown.status, headers=headers)
 
@@ -264,7 +282,7 @@ class Site:
         if visit is None:
             body = render("down.html", values)
         else:
-            body = render("broken.html", {**self.frame(visit, ""), "said": None, **values})
+            body = render("broken.html", {**self.frame(visit, ""), "counts": {}, "said": None, **values})
         return page_answer(body, gzipped=takes_gzip(request), status=status)
 
     # ---- forms
@@ -275,6 +293,18 @@ class Site:
             raise Forbidden(
                 "this form was not made for you, or is too old; go back, load the page again and repeat", []
             )
+
+
+def _admit(visitor: Principal, page: Page) -> None:
+    """Raises Forbidden."""
+    missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
+    if missing:
+        raise Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
+    if visitor.queues is not None and page.scope is not None:
+        raise Forbidden(
+            f"{visitor.name} is bound to queues, and these pages tell of all; use it at the API and the command line, "
+            "or sign out and in again with a key that is bound to none"
+        )
 
 
 async def read_form(request: AnyRequest) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant
 from horarium.dashboard.formats import day_text, local, relative
@@ -14,14 +15,15 @@ from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, wh
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
 from horarium.rules.planning import fires_in_window, job_fires
-from horarium.triggers.budget import FIRE_STEPS, limited
+from horarium.triggers.budget import FIRE_STEPS, FIRST_STEPS, limited
 
 AHEAD_SMALL = 4
 PITCH = 13
 
 
 class Place(Struct, frozen=True):
-    """One mark of a strip. `note`: the tip's sentence. `date`: written below. `seam`: the clocks change before it."""
+    """One mark of a strip. `note`: the tip's sentence. `date`: written below. `seam`: the clocks change before
+    it. `at`: its fire time."""
 
     mark: Mark
     title: str
@@ -30,6 +32,7 @@ class Place(Struct, frozen=True):
     far: bool = False
     date: str = ""
     seam: str = ""
+    at: Instant = 0
 
 
 class Small(Struct, frozen=True):
@@ -49,12 +52,21 @@ class Large(Struct, frozen=True):
     ahead: tuple[Place, ...]
 
 
-def ahead_of(job: Job, now: Instant, count: int) -> list[Instant]:
+def ahead_of(job: Job, now: Instant, count: int, steps: int = FIRE_STEPS) -> list[Instant]:
     """The next fire times; none where the rule takes too long to evaluate here."""
     left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
     try:
-        with limited(FIRE_STEPS):
+        with limited(steps):
             return job_fires(job, max(now, 0), left)
+    except TooExpensive:
+        return []
+
+
+def within(job: Job, after: Instant, until: Instant, count: int) -> list[Instant]:
+    """Fire times in (after, until], so many at most; none where the rule takes too long to evaluate here."""
+    try:
+        with limited(FIRE_STEPS):
+            return fires_in_window(job, max(after, 0), until, count)
     except TooExpensive:
         return []
 
@@ -65,7 +77,7 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
     if job is None:
         ahead = []
     elif job.enabled:
-        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL))
+        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL, FIRST_STEPS))
     else:
         ahead = [WONT] * AHEAD_SMALL
     blank = (10 - len(past)) * PITCH
@@ -83,13 +95,13 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
 def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 14) -> Large:
     """For a job's page. `runs`: newest first."""
     past = [_past(run, now, zone, place) for place, run in enumerate(runs)]
-    fires = ahead_of(job, now, ahead) if job.enabled else _paused_fires(job, now, ahead)
+    fires = ahead_of(job, now, ahead) if job.enabled else within(job, now, INSTANT_MAX - 1, ahead)
     after = [_next(job, fire, now, zone, place) for place, fire in enumerate(fires)]
     seams = [_seam(first, second, zone) for first, second in itertools.pairwise(fires)]
     for place, seam in enumerate(seams):
         if seam:
             one = after[place + 1]
-            after[place + 1] = Place(one.mark, one.title, one.note, one.link, one.far, one.date, seam)
+            after[place + 1] = replace(one, seam=seam)
     return Large(tuple(reversed(past)), tuple(after))
 
 
@@ -97,28 +109,22 @@ def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
     mark = mark_of(run, now)
     then = local(run.fire_at, zone)
     date = _date(then, run.fire_at, now) if place % 7 == 3 else ""
-    return Place(mark, day_text(run.fire_at, zone), why(run, now), f"/runs/{run.id}", place >= 9, date)
+    title = day_text(run.fire_at, zone)
+    return Place(mark, title, why(run, now), f"/runs/{run.id}", place >= 9, date, at=run.fire_at)
 
 
 def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place:
     then = local(fire, zone)
     date = _date(then, fire, now) if place % 7 == 3 else ""
     if job.enabled:
-        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date)
-    return Place(WONT, day_text(fire, zone), "Will not run: the job is paused.", "", place >= 4, date)
+        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date, at=fire)
+    note = "Will not run: the job is paused."
+    return Place(WONT, day_text(fire, zone), note, "", place >= 4, date, at=fire)
 
 
 def _date(then: datetime, instant: Instant, now: Instant) -> str:
     """What is written below a mark: the time for what is near, else the day."""
     return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
-
-
-def _paused_fires(job: Job, now: Instant, count: int) -> list[Instant]:
-    try:
-        with limited(FIRE_STEPS):
-            return fires_in_window(job, max(now, 0), INSTANT_MAX - 1, count)
-    except TooExpensive:
-        return []
 
 
 def _seam(first: Instant, second: Instant, zone: str) -> str:

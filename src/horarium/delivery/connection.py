@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes, *, headless: bool = False) -> Answer:
-        """Send a request and wait for its answer. Whatever else happens, a cancel too, ends the connection. Raises
+        """Send a request and wait for its answer. Anything else that happens, a cancel too, ends the connection. Raises
         NoAnswer."""
         transport = self._transport
         if transport is None:
@@ -81,7 +81,8 @@ class Connection(asyncio.Protocol):
         asked = self._asked = self._loop.create_future()
         transport.write(request)
         try:
-            return await asked
+            answer: Answer = await asked
+            return answer
         finally:
             self._asked = None
             if not self._whole or transport.get_write_buffer_size():

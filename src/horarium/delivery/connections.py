@@ -31,6 +31,11 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
+async def trusted() -> ssl.SSLContext:
+    """The same. The certificates are read for the first request that needs them, which holds up no other."""
+    return tls_context() if tls_context.cache_info().currsize else await asyncio.to_thread(tls_context)
+
+
 class Connections:
     """Asks endpoints, over connections that `guard` allows."""
 
@@ -156,10 +161,11 @@ class Connections:
         )
         tls = endpoint.scheme == "https"
         try:
+            context = await trusted() if tls else None
             _, connection = await loop.create_connection(
                 lambda: Connection(endpoint.authority, loop),
                 sock=opened,
-                ssl=tls_context() if tls else None,
+                ssl=context,
                 server_hostname=endpoint.host if tls else None,
             )
         except BaseException:

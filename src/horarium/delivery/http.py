@@ -3,8 +3,8 @@
 This module turns all that happens to a request into an outcome. It must never follow a redirect, use a proxy from the
 environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put a URL's path or
 query into an error. What is sent is in `message`, what an answer means in `answers`, where a request may go in
-`addresses`, how it goes there in `connections`. The hard thing is ending a request: by its own limit, by a cancel, or by
-the dispatcher, each with its own consequence and none with a connection left behind.
+`addresses`, how it goes there in `connections`. The hard thing is ending a request: by its own limit, by a cancel, or
+by the dispatcher, each with its own consequence and none with a connection left behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, check_url, parse_url, refusal
 from horarium.delivery.answers import Answer, outcome
 from horarium.delivery.connection import NoAnswer
-from horarium.delivery.connections import Connections, tls_context
+from horarium.delivery.connections import Connections
 from horarium.delivery.message import (
     Reporting,
     Request,
@@ -56,11 +56,6 @@ def check_target(target: HttpTarget, allow_private: bool) -> None:
     check_headers(target.headers)
     if target.signing_secret is not None:
         check_secret(target.signing_secret, field="target.signing_secret", error=InvalidJob)
-
-
-def load_client() -> None:
-    """Read the certificates that are trusted now, so that the first delivery does not wait for it."""
-    tls_context()
 
 
 class HttpDelivery:

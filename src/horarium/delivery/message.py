@@ -203,6 +203,9 @@ def _encode(value: Any, target: HttpTarget, run: Run, values: _Values) -> tuple[
         return msgspec.json.encode(envelope), JSON_TYPE
     if isinstance(value, str):
         return render_text(value, values).encode("utf-8", "replace"), TEXT_TYPE
+    encoded = msgspec.json.encode(value)
+    if b"{{" not in encoded:
+        return encoded, JSON_TYPE
     return msgspec.json.encode(render(value, values)), JSON_TYPE
 
 

@@ -22,7 +22,7 @@ class _Places:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
-        """Take a place, if one is free and nobody waits."""
+        """Take a place, if one is free (then no caller waits)."""
         if self.free <= 0:
             return False
         self.free -= 1

@@ -8,6 +8,7 @@ import asyncio
 import os
 
 from horarium.errors import Conflict
+from horarium.library.forks import keep_apart
 
 
 class Home:
@@ -32,6 +33,7 @@ class Home:
     def enter(self) -> None:
         """It was opened here."""
         self.loop = asyncio.get_running_loop()
+        keep_apart(self.loop)
         self._process = os.getpid()
 
     def leave(self) -> None:

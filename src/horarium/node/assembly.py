@@ -160,6 +160,7 @@ class Assembly:
                 jobs_max=options.jobs_max,
                 lead=0.25 + fraction(options.name, "planner") / 2,
                 tracing=Tracing(shared.telemetry.spans is not None),
+                node=options.name,
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
@@ -167,7 +168,12 @@ class Assembly:
             rescuer = Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here)
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)
-            services += [applier, Sweeper(shared.store, reconciler), Serving(shared.store), *self._watching()]
+            services += [
+                applier,
+                Sweeper(shared.store, reconciler),
+                Serving(shared.operations.stats),
+                *self._watching(),
+            ]
         if "pruner" in options.roles:
             logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
             services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
@@ -219,9 +225,8 @@ class Assembly:
         )
 
     def _http(self) -> HttpDelivery:
-        from horarium.delivery.http import HttpDelivery, load_client
+        from horarium.delivery.http import HttpDelivery
 
-        load_client()
         options, secret = self._options, self._options.report_secret
         delivery = HttpDelivery(
             clock=self._shared.clock,

@@ -91,9 +91,10 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             return Backend(MemoryStore(namespace=namespace), local, LocalSignal())
         case "sqlite":
             from horarium.stores.sqlite import SqliteStore
+            from horarium.stores.sqlite.touched import Touched
 
             store = SqliteStore(url, namespace=namespace)
-            polled = PolledSignal(store.changed)
+            polled = PolledSignal(Touched(str(store.location.path), store.changed).changed)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
             from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore
@@ -141,14 +142,17 @@ def make_store(url: str, namespace: str = "default") -> Store:
     return make_backend(url, namespace).store
 
 
-async def read_collection(url: str, collection: str, database: str) -> list[dict[str, Any]]:
-    """What another system keeps in a collection of a MongoDB. Raises InvalidSetting or StoreUnavailable."""
+async def read_collection(
+    url: str, collection: str, database: str, newest: tuple[str, int] | None = None
+) -> list[dict[str, Any]]:
+    """What another system keeps in a collection of a MongoDB; `newest`: only this number, with the greatest of a field.
+    Raises InvalidSetting or StoreUnavailable."""
     if urlsplit(url).scheme not in ("mongodb", "mongodb+srv"):
         raise InvalidSetting(f"{url!r} is no MongoDB; give mongodb://HOST/DATABASE", field="url")
     need_driver("mongodb", STORE_DRIVERS, "url")
     from horarium.stores.mongo.elsewhere import read_collection as read
 
-    return await read(url, collection, database)
+    return await read(url, collection, database, newest)
 
 
 async def read_hash(url: str, key: str) -> list[bytes]:

@@ -16,8 +16,10 @@ END_SECONDS = 5.0
 class Loops:
     """One loop for each service."""
 
-    def __init__(self, services: Sequence[Service], clock: Clock, signal: Signal, health: Health) -> None:
-        self._loops = {service.name: Loop(service, clock, signal, health) for service in services}
+    def __init__(
+        self, services: Sequence[Service], clock: Clock, signal: Signal, health: Health, looks_at: float = 0.0
+    ) -> None:
+        self._loops = {service.name: Loop(service, clock, signal, health, looks_at) for service in services}
         self._tasks = {
             name: asyncio.create_task(loop.run(), name=f"horarium-{name}") for name, loop in self._loops.items()
         }

@@ -15,7 +15,7 @@ from horarium.delivery.bus import check_bus
 from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
-from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target
+from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target, fraction
 from horarium.node.assembly import Assembly, Shared, version
 from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
@@ -61,7 +61,7 @@ class Runtime:
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
         self.telemetry = Telemetry(options.metrics_jobs_max, version())
-        self.health = Health()
+        self.health = Health(self.clock.monotonic)
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
         self._buses: dict[str, Bus] = {
@@ -166,7 +166,9 @@ class Runtime:
                 self._assembly = assembly = Assembly(self._shared, self.options, self.handlers, self._buses)
                 for name, bus in assembly.buses.items():
                     bus.open(assembly.reports[name].wake.set)  # a broker that is down delays nothing
-                self._loops = Loops(assembly.services, self.clock, self.signal, self.health)
+                self._loops = Loops(
+                    assembly.services, self.clock, self.signal, self.health, fraction(self.options.name, "looks")
+                )
 
     async def stop(self, grace_seconds: float | None = None) -> None:
         """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are answered."""

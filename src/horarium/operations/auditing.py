@@ -111,5 +111,6 @@ def out_of_reach(origin: Origin | None, *touched: Job | Run) -> Forbidden | None
     """Why this caller may not touch all of these."""
     if origin is None or origin.principal.queues is None:
         return None
-    others = sorted({each.queue for each in touched if not origin.principal.may_reach(each.queue)})
-    return Forbidden(f"{origin.principal.name} is bound to other queues than {', '.join(others)}") if others else None
+    if all(origin.principal.may_reach(each.queue) for each in touched):
+        return None
+    return Forbidden(f"{origin.principal.name} is bound to queues, and this is in none of them")

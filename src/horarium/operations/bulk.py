@@ -24,7 +24,7 @@ from horarium.errors import Forbidden, NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import told_asked, told_cancel, told_runs, within_reach
-from horarium.operations.changes import Changes, Reach, Seen
+from horarium.operations.changes import Changes, Reach, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, pause_after
 from horarium.operations.runs import RETRIED, fresh_run
 from horarium.operations.settling import Settling
@@ -206,7 +206,7 @@ class Bulk:
 
         if wanted:
             try:
-                await self._changes.change(name, decide, lambda job: Reach.ALL)
+                await self._changes.change(name, decide, always(Reach.ALL))
             except (NotFound, Forbidden) as error:
                 left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(wanted)
                 return 0

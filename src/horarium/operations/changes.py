@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -21,6 +22,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
@@ -29,6 +31,7 @@ from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.applying import owed_by
 from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import look_from, reconciled
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS_MAX
 
 LOOKED_AT = 200
 """Unfinished runs that a change reads in one go; where there are more, they are left for later."""
@@ -61,7 +64,16 @@ class Seen(NamedTuple):
 
 Decide = Callable[[Seen], Awaitable[Plan | None]]
 """The plan of a change; None: there is nothing to change."""
-ReachOf = Callable[[Job], Reach]
+ReachOf = Callable[[Job], Awaitable[Reach]]
+
+
+def always(reach: Reach) -> ReachOf:
+    """This reach, whatever the job."""
+
+    async def of(job: Job) -> Reach:
+        return reach
+
+    return of
 
 
 async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
@@ -119,7 +131,7 @@ class Changes:
             if job is None:
                 continue
             require_reach(job)
-            unfinished, more = await self._unfinished(job, reach(job), now)
+            unfinished, more = await self._unfinished(job, await reach(job), now)
             seen = Seen(job, unfinished, now, await self._ran(job, now))
             planned = await decide(seen)
             if planned is None:
@@ -141,7 +153,9 @@ class Changes:
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished, _ = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
-            owed = await self._following.plan(plan(job, unfinished, now, last=last), now)
+            asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last)
+            planned = await evaluate(asked, PLAN_STEPS_MAX)
+            owed = await self._following.plan(planned, now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
             announce(self._signal, [owed])
@@ -199,7 +213,10 @@ class Changes:
             return []
         ran: list[Instant] = []
         after, count = job.planned_until, PROBED_FIRES
-        while after < now and (fires := fires_in_window(job, after, now, count)):
+        while after < now:
+            fires = await evaluate(partial(fires_in_window, job, after, now, count), LIST_STEPS)
+            if not fires:
+                break
             runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in fires])
             found = [fire for fire, run in zip(fires, runs, strict=True) if run is not None]
             ran += found

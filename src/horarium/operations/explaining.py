@@ -8,6 +8,7 @@ that is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -18,11 +19,12 @@ from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.changes import last_runs
+from horarium.operations.evaluating import evaluate
 from horarium.operations.jobs import JobOperations
 from horarium.operations.versions import Version, Versions
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.compiled import after_end
-from horarium.rules.explaining import Explanation, candidates, explain
+from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
 
 VERSIONS_LOOKED_AT = 1_000
@@ -70,7 +72,8 @@ class Explaining:
         if after_end(job) is not None:
             return await self._between_ends(job, start, until, now, limit)
         then, _ = await self._as_it_was(job, start + 1)
-        fires = candidates(then, start, until - 1, limit + 1) if start < until - 1 else []
+        asked = partial(candidates, then, start, until - 1, limit + 1)
+        fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
         page, more = fires[:limit], len(fires) > limit
         runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in page]) if page else []
         skipped = await self._skipped(job, page[0], page[-1] + 1) if page else []
@@ -82,7 +85,7 @@ class Explaining:
 
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
-        told = explain(then, at, now, run)
+        told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
         if known or run is not None:
             return told
         changed = to_text(job.updated_at)

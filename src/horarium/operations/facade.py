@@ -20,6 +20,7 @@ from horarium.operations.contention import Entropy
 from horarium.operations.counting import Counting
 from horarium.operations.explaining import Explaining
 from horarium.operations.following import Following
+from horarium.operations.history import History
 from horarium.operations.importing import Importing
 from horarium.operations.jobs import JobOperations
 from horarium.operations.logs import Logs
@@ -91,6 +92,11 @@ class Operations:
     def explaining(self) -> Explaining:
         """Why jobs ran, or did not."""
         return Explaining(self.store, self.clock, self.jobs, self.versions)
+
+    @property
+    def history(self) -> History:
+        """What other systems performed."""
+        return History(self.store, self.clock, self.jobs)
 
     @cached_property
     def _counting(self) -> Counting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,9 +13,11 @@ from horarium.clock import Clock, Instant
 from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
 from horarium.model import Job, Plan
 from horarium.operations.auditing import require_reach
+from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
-from horarium.operations.jobs import JobOperations
+from horarium.operations.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import require_followed
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions, along_created
@@ -23,6 +26,7 @@ from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
+from horarium.triggers.budget import PLAN_STEPS_MAX, limited
 from horarium.wire.definitions import JobDefinition
 
 
@@ -68,9 +72,11 @@ class Importing:
         self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
     ) -> list[Put | HorariumError]:
         """Put many jobs, at most `BATCH_MAX`, each for itself: what became of it, or why nothing did. Jobs of an
-        interval that are new, or get a new trigger, begin spread over it. `dry_run`: says so, and writes nothing."""
+        interval that are new, or get a new trigger, begin spread over it. Rules that are expensive to evaluate are
+        refused once all of them together took too much. `dry_run`: says so, and writes nothing."""
         now = self._clock.now()
-        todo = await self._sort(definitions, now)
+        with limited(PLAN_STEPS_MAX):
+            todo = await self._sort(definitions, now)
         answers: list[Put | HorariumError] = [Put.UNCHANGED] * len(definitions)
         for index, error in todo.refused.items():
             answers[index] = error
@@ -91,13 +97,15 @@ class Importing:
                     raise InvalidJob(f"name: {definition.name!r} is here twice", field="name")
                 names.add(definition.name)
                 if job is None:
-                    new = self._jobs.job_from(definition, now)
+                    new = await self._jobs.job_from(definition, now)
                     require_reach(new)
+                    await require_followed(self._store, new)
                     todo.new[index] = new
                     continue
                 require_reach(job)
-                wanted = self._jobs.wanted(job, definition, now)
+                wanted = await self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
+                await require_followed(self._store, wanted, job)
                 if wanted != job:
                     todo.changed[index] = job, wanted
             except CallerError as error:
@@ -142,7 +150,7 @@ class Importing:
         plans, slices = dict[int, Plan](), Slices()
         for index, (job, wanted) in jobs.items():
             await slices.give_way()
-            plans[index] = edit(job, wanted, unfinished[job.id], now)
+            plans[index] = await evaluate(partial(edit, job, wanted, unfinished[job.id], now), EDIT_STEPS)
         retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)

@@ -19,10 +19,11 @@ from horarium.errors import AlreadyExists, InvalidRequest, NotFound
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
-from horarium.operations.changes import Changes, Reach, Seen
+from horarium.operations.changes import Changes, Reach, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
+from horarium.operations.evaluating import evaluate
 from horarium.operations.limits import check_size
-from horarium.operations.listing import Listing
+from horarium.operations.reaching import require_followed
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
@@ -31,9 +32,15 @@ from horarium.rules.compiled import after_end
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
-from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
 from horarium.wire.patches import patched_definition
+
+EDIT_STEPS = 2 * PLAN_STEPS
+"""For what follows from another rule: the fire times that it takes back, and the next one."""
+
+COUNT_STEPS = 4 * LIST_STEPS
+"""For how many fire times are left."""
 
 
 class Backfill(Struct, frozen=True):
@@ -67,7 +74,6 @@ class JobOperations:
         self._changes = changes
         self._triggering = triggering
         self.versions = versions
-        self._listing = Listing()
 
     # ---- defined
 
@@ -82,8 +88,10 @@ class JobOperations:
     async def create_jobs(self, definitions: Sequence[JobDefinition]) -> list[Job | None]:
         """Define many new jobs, all checked before any is written. None where the name is taken."""
         now = self._clock.now()
-        jobs = [self.job_from(definition, now) for definition in definitions]
+        jobs = [await self.job_from(definition, now) for definition in definitions]
         require_reach(*jobs)
+        for job in jobs:
+            await require_followed(self._store, job)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
@@ -91,10 +99,10 @@ class JobOperations:
         self._signal.publish(JOBS)
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
-    def job_from(self, definition: JobDefinition, now: Instant) -> Job:
+    async def job_from(self, definition: JobDefinition, now: Instant) -> Job:
         """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        return job_from(definition, id=id, now=now, check_target=self._check_target)
+        return await evaluate(lambda: job_from(definition, id=id, now=now, check_target=self._check_target), PLAN_STEPS)
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
         """Define the job, or bring the existing one to this content. The second value: whether it is new. Unchanged
@@ -131,21 +139,26 @@ class JobOperations:
         """Bring the job to this content."""
 
         async def decide(seen: Seen) -> Plan | None:
-            wanted = self.wanted(seen.job, content(seen.job), seen.now)
+            wanted = await self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)
-            return None if wanted == seen.job else edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran)
+            await require_followed(self._store, wanted, seen.job)
+            if wanted == seen.job:
+                return None
+            return await evaluate(lambda: edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran), EDIT_STEPS)
 
-        def reach(job: Job) -> Reach:
-            wanted = self.wanted(job, content(job), self._clock.now())
+        async def reach(job: Job) -> Reach:
+            wanted = await self.wanted(job, content(job), self._clock.now())
             if wanted == job:
                 return Reach.NONE
             return Reach.AHEAD if wanted.queue == job.queue else Reach.SOME
 
         return await self._changes.change(name, decide, reach, action)
 
-    def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
+    async def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        return with_definition(job, definition, now=now, check_target=self._check_target)
+        return await evaluate(
+            lambda: with_definition(job, definition, now=now, check_target=self._check_target), PLAN_STEPS
+        )
 
     # ---- looked at
 
@@ -165,9 +178,8 @@ class JobOperations:
         job = await self.get_job(name)
         _check_count(count)
         left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
-        found = await self._listing.fires(
-            lambda after, limit: job_fires(job, after, limit), max(self._clock.now(), 0), left
-        )
+        now = max(self._clock.now(), 0)
+        found = await evaluate(lambda: job_fires(job, now, left), LIST_STEPS)
         return [to_datetime(fire) for fire in found], trigger_words(job)
 
     async def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
@@ -176,12 +188,9 @@ class JobOperations:
         start = self._clock.now() if after is None else to_instant(after)
         if not 0 <= start <= INSTANT_MAX:
             raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
-        with limited(PLAN_STEPS):
-            trigger: Trigger = parse_trigger(dict(spec)).anchored(start)
+        trigger: Trigger = await evaluate(lambda: parse_trigger(dict(spec)).anchored(start), PLAN_STEPS)
         _check_count(count)
-        found = await self._listing.fires(
-            lambda after, limit: trigger.list_fires(after, INSTANT_MAX, limit), start, count
-        )
+        found = await evaluate(lambda: trigger.list_fires(start, INSTANT_MAX, count), LIST_STEPS)
         return [to_datetime(fire) for fire in found], trigger.words()
 
     # ---- paused and ended
@@ -192,7 +201,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan:
             return delete(seen.job, seen.now)
 
-        await self._changes.change(name, decide, lambda job: Reach.SOME, "job.delete", plan_owed=False)
+        await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False)
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed. A paused job stays as it is."""
@@ -200,16 +209,20 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan | None:
             return pause(seen.job, seen.unfinished, seen.now, reason) if seen.job.enabled else None
 
-        reach = {True: Reach.AHEAD, False: Reach.NONE}
-        return await self._changes.change(name, decide, lambda job: reach[job.enabled], "job.pause")
+        async def reach(job: Job) -> Reach:
+            return Reach.AHEAD if job.enabled else Reach.NONE
+
+        return await self._changes.change(name, decide, reach, "job.pause")
 
     async def resume_job(self, name: str) -> Job:
         """Go on with the fire times from now on. A job that is not paused stays as it is."""
 
         async def decide(seen: Seen) -> Plan | None:
-            return None if seen.job.enabled else resume(seen.job, seen.now, seen.ran)
+            if seen.job.enabled:
+                return None
+            return await evaluate(lambda: resume(seen.job, seen.now, seen.ran), EDIT_STEPS)
 
-        return await self._changes.change(name, decide, lambda job: Reach.NONE, "job.resume")
+        return await self._changes.change(name, decide, always(Reach.NONE), "job.resume")
 
     # ---- runs by hand
 
@@ -249,7 +262,7 @@ class JobOperations:
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
-        await self._changes.change(name, decide, lambda job: Reach.COUNTED)
+        await self._changes.change(name, decide, always(Reach.COUNTED))
         (stored,) = await self._store.get_runs([made[0].id])
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)
@@ -280,11 +293,13 @@ class JobOperations:
             if after_end(seen.job) is not None:
                 raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
             end = min(last, seen.now)
-            asked[:] = backfill_fires(seen.job, first, end)
+            asked[:] = await evaluate(lambda: backfill_fires(seen.job, first, end), LIST_STEPS)
             job_id = seen.job.id
             there = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
             taken = {fire for fire, run in zip(asked, there, strict=True) if run is not None}
-            planned = plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran)
+            planned = await evaluate(
+                lambda: plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran), LIST_STEPS
+            )
             planned = replace(planned, records=(*planned.records, *told_backfill(planned, start, last_asked, seen.now)))
             changes_it = needs_unfinished(seen.job) or not seen.job.enabled
             if changes_it:
@@ -292,10 +307,14 @@ class JobOperations:
             await self._triggering.add_planned(planned)
             return None
 
-        job = await self._changes.change(name, decide, lambda job: Reach.ALL if needs_unfinished(job) else Reach.NONE)
+        async def reach(job: Job) -> Reach:
+            return Reach.ALL if needs_unfinished(job) else Reach.NONE
+
+        job = await self._changes.change(name, decide, reach)
         stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
         made = [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
-        left = fires_beyond(job, asked, min(last, self._clock.now()))
+        now = min(last, self._clock.now())
+        left = await evaluate(lambda: fires_beyond(job, asked, now), COUNT_STEPS)
         return Backfill(made, left, to_datetime(asked[-1] + 1) if left else None)
 
 

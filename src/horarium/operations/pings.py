@@ -15,7 +15,7 @@ from horarium.errors import NotFound
 from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run
 from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange
-from horarium.operations.changes import Changes, Reach, Seen
+from horarium.operations.changes import Changes, Reach, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.logs import LINES_MAX, Logs
 from horarium.operations.settling import Settling
@@ -81,7 +81,7 @@ class Pings:
 
     async def heard(self, job: Job, ping: Ping) -> Run:
         """Carry out a ping. The run that it was about, as it then is. What is owed by now is planned first."""
-        job = await self._changes.change(job.name, _nothing, lambda job: Reach.NONE)
+        job = await self._changes.change(job.name, _nothing, always(Reach.NONE))
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)

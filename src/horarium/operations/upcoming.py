@@ -7,14 +7,17 @@ those of the first `limit` jobs, and no more of them are looked at, however many
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Struct
 
+from horarium.access.roles import LOCAL, Principal
 from horarium.clock import Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
+from horarium.operations.evaluating import evaluate
 from horarium.operations.listing import Slices
+from horarium.operations.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.planning import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, limited
@@ -41,15 +44,25 @@ class Upcoming(Struct, frozen=True):
 
 
 async def upcoming(
-    store: Store, since: Instant, until: Instant, limit: int, per_job: int | None = None, jobs_max: int = UPCOMING_MAX
+    store: Store,
+    since: Instant,
+    until: Instant,
+    limit: int,
+    per_job: int | None = None,
+    jobs_max: int = UPCOMING_MAX,
+    reader: Principal | None = None,
 ) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
     beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
-    looked at. Rules that take too long to evaluate are left out."""
+    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out."""
     limit = min(limit, UPCOMING_MAX)
-    jobs_max = min(jobs_max, limit)
-    planned = await _planned(store, since, until, limit + 1)
+    bound = reader is not None and reader.queues is not None
+    jobs_max = min(jobs_max, UPCOMING_MAX if bound else limit)
+    planned = await _planned(store, since, until, limit + 1, reader)
     jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
+    more = len(jobs) > jobs_max
+    if reader is not None:
+        jobs = [job for job in jobs if reader.may_reach(job.queue)]
     slices = Slices()
     found: list[Ahead] = list(planned)
     crowded: list[str] = []
@@ -58,23 +71,27 @@ async def upcoming(
         await slices.give_way()
         if len(enough) > limit and job.next_fire_at is not None and job.next_fire_at > enough[limit].fire_at:
             break
-        fires = list(_fires(job, since, until, limit + 1 if per_job is None else per_job + 1))
+        fires = await evaluate(
+            partial(_fires, job, since, until, limit + 1 if per_job is None else per_job + 1), FIRE_STEPS
+        )
         if per_job is not None and len(fires) > per_job:
             crowded.append(job.name)
             continue
         found += fires
         enough = heapq.nsmallest(limit + 1, found)
     ordered = sorted({one for one in found if one.job not in crowded})
-    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or len(jobs) > jobs_max, tuple(crowded))
+    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or more, tuple(crowded))
 
 
-async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Ahead]:
+async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Ahead]:
     """Runs of jobs that are planned, and whose fire time has not come."""
-    page = await store.list_runs(RunFilter(states=PENDING, since=since, until=until), None, min(limit, PAGE_MAX))
+    where = RunFilter(states=PENDING, since=since, until=until)
+    page = await list_runs(store.list_runs, reader or LOCAL, where, None, min(limit, PAGE_MAX))
     return [Ahead(run.fire_at, run.job) for run in page.items if run.job is not None]
 
 
-def _fires(job: Job, since: Instant, until: Instant, count: int) -> Iterator[Ahead]:
+def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Ahead]:
+    found: list[Ahead] = []
     after = max(job.planned_until, since - 1)
     left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)
     while left > 0:
@@ -82,9 +99,10 @@ def _fires(job: Job, since: Instant, until: Instant, count: int) -> Iterator[Ahe
             with limited(FIRE_STEPS):
                 fires = fires_in_window(job, after, until - 1, min(left, FIRES_AT_ONCE))
         except TooExpensive:
-            return
-        yield from (Ahead(fire, job.name) for fire in fires)
+            break
+        found += (Ahead(fire, job.name) for fire in fires)
         left -= len(fires)
         if len(fires) < FIRES_AT_ONCE:
-            return
+            break
         after = fires[-1]
+    return found

@@ -23,6 +23,8 @@ from horarium.triggers.compose import Except, zone_of
 from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Zone, get_zone
 
+EXPLAIN_STEPS = 2 * PLAN_STEPS
+"""For one explanation, or the list of what is to be explained."""
 DAYS_LOOKED_AT = 40
 """On how many of its days a rule is looked at, to say what they have in common."""
 FEW_DAYS = 5
@@ -44,7 +46,7 @@ class Explanation(NamedTuple):
 
 def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
     """`job`: as it was at the instant. `run`: the one for this instant, or the skipped one that covers it."""
-    with limited(2 * PLAN_STEPS):
+    with limited(EXPLAIN_STEPS):
         before, after = _around(job, at)
         told = from_run(run, now) if run is not None else _from_rule(job, at, now)
     return told._replace(at=at, run=run, previous=before, next=after)
@@ -55,7 +57,7 @@ def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Ins
     trigger = trigger_of(job)
     while isinstance(trigger, Except):
         trigger = trigger.trigger
-    with limited(2 * PLAN_STEPS):
+    with limited(EXPLAIN_STEPS):
         return trigger.list_fires(after, until, limit)
 
 

@@ -18,8 +18,8 @@ import msgspec
 from horarium.errors import CallerError, HorariumError
 from horarium.server.config import Settings
 from horarium.server.line import Failure, Line, Message, open_line, receive_first, send_last
+from horarium.server.listening import tls_context
 from horarium.server.logs import configure_logging
-from horarium.server.process import Stopping, allow_open_files, loop_factory, serve
 from horarium.siblings import Hear
 
 ASK_SECONDS = 2.0
@@ -37,8 +37,11 @@ def main(arguments: list[str]) -> int:
         return 0
     settings = msgspec.json.decode(first.said[0], type=Settings)
     configure_logging(settings.log_format, settings.log_level, node=name)
-    allow_open_files()
     try:
+        tls_context(settings.tls_cert, settings.tls_key)
+        from horarium.server.process import allow_open_files, loop_factory
+
+        allow_open_files()
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings, line.dup(), rest[0] if rest else None))
     except HorariumError as error:
@@ -52,6 +55,8 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(settings: Settings, sock: socket.socket, listener: socket.socket | None) -> None:
+    from horarium.server.process import Stopping, serve
+
     family = Family()
     stopping = Stopping()
 

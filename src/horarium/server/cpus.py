@@ -12,8 +12,12 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 
 def usable_cpus() -> int:
     """Whole processors, at least one."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(min([count, *(int(quota) for quota in _quotas(CGROUPS, OWN_CGROUPS))]), 1)
+    return max(min([allowed_cpus(), *(int(quota) for quota in _quotas(CGROUPS, OWN_CGROUPS))]), 1)
+
+
+def allowed_cpus() -> int:
+    """Those on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quotas(root: Path, own: Path) -> Iterable[float]:

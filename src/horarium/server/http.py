@@ -9,17 +9,18 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from email.utils import formatdate
 from typing import Any
 
 import uvicorn
 
-from horarium.errors import InvalidSetting, Outage
+from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
 from horarium.server.intake import Intake, connections_max
 
 HTTP_GRACE_SECONDS = 5
-SWEEP_TICKS = 5
-"""Ticks of 0.1 s between two looks at the deadlines."""
+SWEEP_SECONDS = 0.5
+"""Between two looks at the deadlines."""
 FILES_WITHOUT_LIMIT = 1_000_000
 ACCEPT_AGAIN_SECONDS = 1.0
 
@@ -77,6 +78,8 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, shared: bool
     ) -> None:
+        self._stopped = asyncio.Event()
+        self._connected = asyncio.Event()
         super().__init__(config)
         self._intake = intake
         self._limits = limits
@@ -86,6 +89,10 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def _renew_date(self) -> None:
+        date = (b"date", formatdate(usegmt=True).encode())
+        self.server_state.default_headers = [date, *self.config.encoded_headers]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections on these sockets."""
@@ -119,6 +126,9 @@ class HttpServer(uvicorn.Server):
             each.close()
 
     def _connection(self) -> Connection:
+        if not self._connected.is_set():
+            self._connected.set()
+            self._renew_date()
         return Connection(
             self._intake,
             self._limits,
@@ -127,14 +137,32 @@ class HttpServer(uvicorn.Server):
             app_state=self.lifespan.state,
         )
 
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        if counter % SWEEP_TICKS == 0:
+    @property
+    def should_exit(self) -> bool:
+        """Whether it stops. Setting it is how it is told to."""
+        return self._stopped.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        if value:
+            self._stopped.set()
+            self._connected.set()
+
+    async def main_loop(self) -> None:
+        """Look at the deadlines of connections, and renew the date that answers carry, until told to stop. Without a
+        connection there is nothing to look at."""
+        while not self.should_exit:
+            await self.on_tick(0)
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
-        return await super().on_tick(counter)
+            with contextlib.suppress(TimeoutError):
+                if self.server_state.connections:
+                    await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
+                else:
+                    self._connected.clear()
+                    await self._connected.wait()
 
 
 def make_server(
@@ -173,20 +201,3 @@ def open_files() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_WITHOUT_LIMIT if soft == resource.RLIM_INFINITY else soft
-
-
-def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """TLS with this certificate, None without one. Raises InvalidSetting where the files can't be used."""
-    if cert is None or key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key, password=lambda: "")
-    except (OSError, ValueError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        message = (
-            f"tls_cert, tls_key: {cert} and {key} can't be used: {why}; expected a PEM chain and its key, not encrypted"
-        )
-        raise InvalidSetting(message, field="tls_cert") from None
-    return context

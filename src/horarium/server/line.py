@@ -1,6 +1,6 @@
 """The line between the supervisor and one of its processes: a pair of sockets that carries messages both ways.
 
-Its end is the sign that the other side has died, whatever it died of: the system closes it.
+Its end is the sign that the other side has died, also if it was killed: the system closes it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
-from horarium.errors import Outage
+from horarium.errors import InvalidSetting, Outage
 from horarium.server.config import Settings
 
 BACKLOG = 2048
@@ -39,3 +40,20 @@ def greeting(settings: Settings, url: str) -> str:
     """What is said at the start."""
     roles = ", ".join(settings.roles)
     return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
+
+
+def tls_context(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """TLS with this certificate, None without one. Raises InvalidSetting where the files can't be used."""
+    if cert is None or key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        message = (
+            f"tls_cert, tls_key: {cert} and {key} can't be used: {why}; expected a PEM chain and its key, not encrypted"
+        )
+        raise InvalidSetting(message, field="tls_cert") from None
+    return context

@@ -3,42 +3,60 @@ other libraries get the same one."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 DUMB = ("aiormq",)
 """These log an error for each try to connect; the bus says it once, and when it works again."""
 QUIET = ("aiohttp", "asyncio", "uvicorn.access", "uvicorn.error", "litestar")
+NOT_EXTRA = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+"""What every record has; all else was given to the line by its author."""
+EVENT_CHARS = 30
+LEVEL_CHARS = 8
+COLORS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+DIM, BOLD, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+
+
+class Lines(logging.Formatter):
+    """One line an event. `node`: which of several processes that share one stderr says it."""
+
+    def __init__(self, *, as_json: bool, colors: bool, node: str = "") -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._colors = colors
+        self._node = {"node": node} if node else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and in text what was raised below it."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        extra = {name: value for name, value in vars(record).items() if name not in NOT_EXTRA} | self._node
+        raised = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else None
+        if self._as_json:
+            fields = {"event": record.getMessage(), **extra, "level": record.levelname.lower(), "timestamp": at}
+            return json.dumps(fields | ({"exception": raised} if raised else {}), default=repr)
+        return self._text(record, at, extra) + (f"\n{raised}" if raised else "")
+
+    def _text(self, record: logging.LogRecord, at: str, extra: dict[str, Any]) -> str:
+        level, event = record.levelname.lower(), record.getMessage()
+        words = [f"{name}={value}" for name, value in sorted(extra.items())]
+        if words:
+            event = event.ljust(EVENT_CHARS)
+        if self._colors:
+            color = COLORS.get(level, "")
+            return " ".join(
+                [f"{DIM}{at}{PLAIN} [{color}{level.ljust(LEVEL_CHARS)}{PLAIN}] {BOLD}{event}{PLAIN}", *words]
+            )
+        return " ".join([f"{at} [{level.ljust(LEVEL_CHARS)}] {event}", *words])
 
 
 def configure_logging(format: str = "text", level: str = "info", node: str = "") -> None:
     """Log to stderr, one line an event: `text` for people, `json` for machines. `node`: which of several processes
     that share one stderr says it."""
-    import structlog
-
-    def add_node(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-        return {**event, "node": node} if node else event
-
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        add_node,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-    )
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
+    handler.setFormatter(Lines(as_json=format == "json", colors=format == "text" and sys.stderr.isatty(), node=node))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

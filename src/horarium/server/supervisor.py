@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from horarium.errors import CallerError, HorariumError
 from horarium.server.config import Settings
 from horarium.server.line import Failure, Message, open_line
-from horarium.server.listening import greeting, listen, own_url
+from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
 from horarium.server.processes import Process, how, interpreter
 from horarium.server.relay import Relay
 
 STARTS_MAX = 5
-"""A process that fails to start so many times in a row ends the server."""
+"""A process that fails to start this often in a row ends the server."""
 OVERTIME_SECONDS = 30.0
 """So long after its grace a process that does not end is killed."""
 KILLING_SIGNAL = 3
@@ -42,8 +42,8 @@ log = logging.getLogger("horarium")
 
 
 def run_processes(settings: Settings, count: int) -> int:
-    """Serve with so many processes until SIGINT or SIGTERM. The exit status: 0 once all of them stopped in order, else
-    that of the one that could not start, or 1."""
+    """Serve with this number of processes until SIGINT or SIGTERM. The exit status: 0 once all of them stopped in
+    order, else that of the one that could not start, or 1."""
     configure_logging(settings.log_format, settings.log_level)
     try:
         return asyncio.run(Supervisor(settings, count).run())
@@ -68,8 +68,9 @@ class Supervisor:
         self._connecting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Until all have ended. The exit status. Raises Outage where the port can't be had."""
+        """Until all have ended. The exit status. Raises Outage where the port can't be had, InvalidSetting."""
         loop = asyncio.get_running_loop()
+        tls_context(self._settings.tls_cert, self._settings.tls_key)
         if "api" in self._settings.roles:
             self._listener = listen(self._settings.host, self._settings.port)
         for number in STOPS:

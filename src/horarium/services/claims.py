@@ -73,16 +73,22 @@ class Line:
 
 
 class Waiting(Struct):
-    """How many workers wait: in all, and for each queue."""
+    """How many workers wait, by the queues that they wait for."""
 
-    workers: int
-    queues: dict[str, int]
+    lines: list[tuple[tuple[str, ...], int]]
 
-    def add(self, other: Waiting) -> None:
-        """Those of another process, too."""
-        self.workers += other.workers
-        for queue, count in other.queues.items():
-            self.queues[queue] = self.queues.get(queue, 0) + count
+    @property
+    def queues(self) -> dict[str, int]:
+        """For each queue."""
+        counts: dict[str, int] = {}
+        for queues, count in self.lines:
+            for queue in queues:
+                counts[queue] = counts.get(queue, 0) + count
+        return counts
+
+    def workers(self, counts: Callable[[str], bool]) -> int:
+        """Those that wait for any of the queues that count."""
+        return sum(count for queues, count in self.lines if any(map(counts, queues)))
 
 
 class Claims(Service):
@@ -110,26 +116,20 @@ class Claims(Service):
         self.wake = Wake()
         self._left = LeftClaims(claiming, self.wake)
 
-    @property
-    def waiters(self) -> dict[str, int]:
-        """How many workers wait at present, for each queue."""
-        counts: dict[str, int] = {}
-        for line in self._lines.values():
-            for queue in line.queues if line.waiters else ():
-                counts[queue] = counts.get(queue, 0) + len(line.waiters)
-        return counts
-
     def join(self, siblings: Siblings) -> None:
         """Count the workers that wait at other processes of this server, too."""
         self._siblings = siblings
-        siblings.hear(WAITING, lambda said: msgspec.json.encode(Waiting(self.waiting, self.waiters)))
+        siblings.hear(WAITING, lambda said: msgspec.json.encode(self._waiting_here()))
+
+    def _waiting_here(self) -> Waiting:
+        return Waiting([(line.queues, len(line.waiters)) for line in self._lines.values() if line.waiters])
 
     async def waiting_everywhere(self) -> Waiting:
         """The workers that wait at this server."""
-        whole = Waiting(self.waiting, self.waiters)
+        whole = self._waiting_here()
         for answer in await self._siblings.ask(WAITING):
             if answer:
-                whole.add(msgspec.json.decode(answer, type=Waiting))
+                whole.lines += msgspec.json.decode(answer, type=Waiting).lines
         return whole
 
     @property

@@ -1,4 +1,4 @@
-"""Jobs whose rule costs more than the event loop may spend on one job: planned one at a time, in a thread.
+"""Jobs whose rule costs more than the event loop may spend on one job: planned one at a time, in a thread that rests.
 
 The planner hands such a job over and goes on with the others, so a rule delays no job but its own. One that is too
 expensive even here, or that fails, is tried ever more rarely and reported each time. A job that was edited is looked at
@@ -7,9 +7,9 @@ as a new one. What is set aside is bounded; beyond that the job that was set asi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -17,15 +17,19 @@ from horarium.clock import Instant, to_micros
 from horarium.errors import TooExpensive
 from horarium.model import Job, Plan, Run
 from horarium.operations.changes import last_runs
+from horarium.operations.evaluating import Evaluator
 from horarium.ports import Store, Topic
 from horarium.rules.planning import needs_unfinished, plan
 from horarium.services.service import Service, Wake
-from horarium.triggers.budget import PLAN_STEPS_MAX
+from horarium.triggers.budget import PLAN_STEPS, PLAN_STEPS_MAX, limited
 
 ASIDE_MAX = 10_000
 """Jobs that are remembered as costly."""
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 60.0, 3_600.0
 """When a job that could not be planned is tried again; the pause doubles."""
+
+_evaluate = Evaluator()
+"""Not the one of requests: however many there are, no plan waits for them."""
 
 Commit = Callable[[Plan, Instant], Awaitable[None]]
 
@@ -98,7 +102,7 @@ class CostlyJobs(Service):
         unfinished = (await self._store.unfinished_runs([job.id]))[job.id] if needs_unfinished(job) else []
         last = (await last_runs(self._store, [job])).get(job.id)
         try:
-            planned = await asyncio.to_thread(self._planned, job, unfinished, now, last)
+            planned, spent = await _evaluate(partial(self._planned, job, unfinished, now, last), PLAN_STEPS_MAX)
         except TooExpensive as error:
             self.put_off(job, now, error.message)
             return
@@ -107,8 +111,13 @@ class CostlyJobs(Service):
             self.put_off(job, now, f"{type(error).__name__}: {error}")
             return
         await self._commit(planned, now)
-        if (aside := self._aside.get(job.id)) is not None:
+        if spent <= PLAN_STEPS // 2:
+            # It was dear this once, as after an absence.
+            self._aside.pop(job.id, None)
+        elif (aside := self._aside.get(job.id)) is not None:
             aside.retry_at, aside.pause_seconds = now, RETRY_SECONDS_MIN
 
-    def _planned(self, job: Job, unfinished: list[Run], now: Instant, last: Run | None) -> Plan:
-        return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last)
+    def _planned(self, job: Job, unfinished: list[Run], now: Instant, last: Run | None) -> tuple[Plan, int]:
+        """The plan, and what it cost."""
+        with limited(PLAN_STEPS_MAX) as budget:
+            return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last), budget.spent

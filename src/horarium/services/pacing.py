@@ -24,10 +24,13 @@ class Pacing:
         self._pace = pace
         self._first_at: Instant = 0
         self._rest_at: Instant = 0
+        self._last: Instant = 0
 
-    def back_to(self, now: Instant) -> None:
-        """The clock went back."""
-        self._first_at, self._rest_at = min(self._first_at, now), min(self._rest_at, now)
+    def look(self, now: Instant) -> None:
+        """Notice a clock that went back."""
+        if now < self._last:
+            self._first_at, self._rest_at = min(self._first_at, now), min(self._rest_at, now)
+        self._last = now
 
     def paced(self, plans: list[Plan], now: Instant) -> list[Plan]:
         """With what is caught up at the measured pace: one run of each job in turn, so that a job which missed one fire

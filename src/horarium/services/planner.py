@@ -28,7 +28,9 @@ from horarium.services.clock_steps import ClockSteps
 from horarium.services.costly import CostlyJobs
 from horarium.services.pacing import Pacing
 from horarium.services.service import Service, Wake
+from horarium.services.shares import BEHIND_SECONDS, Shares
 from horarium.services.telemetry import Telemetry
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 
 JOBS_MAX = 500
 """Jobs planned in one step, where nothing else is said."""
@@ -36,15 +38,15 @@ RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
 SLICE_SECONDS = 0.005
 """How long planning goes on without giving way to other tasks."""
-BEHIND_SECONDS = 0.1
-"""How long a planner leaves the jobs to another one that was quicker with every job of a step."""
+COMPOSED = frozenset({"any_of", "except", "between", "phrase"})
+"""Types of triggers that are made of triggers."""
 
 log = logging.getLogger("horarium")
 
 
 class Planner(Service):
     """Plans what is due, and what falls due within `ahead_seconds`. `lead`: which part of that it looks at a job before
-    it falls due. Each planner has another, so that one of them comes first, and the others find nothing left to do."""
+    it falls due. `node`: its name among those that plan, which share out the jobs; None: it plans all."""
 
     name = "planner"
     topics: tuple[Topic, ...] = (JOBS,)
@@ -62,6 +64,7 @@ class Planner(Service):
         jobs_max: int = JOBS_MAX,
         lead: float = 0.5,
         tracing: Tracing | None = None,
+        node: str | None = None,
     ) -> None:
         self._tracing = tracing or Tracing()
         self.wake = Wake()
@@ -73,21 +76,20 @@ class Planner(Service):
         self._jobs_max = jobs_max
         self._ahead = to_micros(ahead_seconds)
         self._lead = round(self._ahead * lead)
+        self._shares = Shares(store, node, self._ahead)
         self._pacing = Pacing(round(SECOND / catch_up_per_second))
         self._passed: Instant | None = None
-        self._last: Instant = 0
         self._clock_steps = ClockSteps(store, self._ahead)
         self.costly = CostlyJobs(store, self._commit_one, self._ahead)
         """The service that plans what costs too much here; to be run beside this one."""
 
     async def step(self, now: Instant) -> Instant | None:
-        if now < self._last:
-            self._pacing.back_to(now)
-        self._last = now
+        self._pacing.look(now)
         wakes = [await self._clock_steps.step(now), await self._plan_due(now)]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:
+        await self._shares.look(now)
         until = now + self._ahead
         if self._passed is None:
             jobs, next_at = await self._store.due_jobs(until, self._jobs_max)
@@ -98,8 +100,13 @@ class Planner(Service):
         if full and _fire(jobs[-1]) <= punctual:
             # More is late than a step takes. What is on time does not wait for it.
             on_time, _ = await self._store.due_jobs(until, self._jobs_max, punctual)
-            await self._plan_jobs(on_time, now)
-        wakes, planned, carried_out = await self._plan_jobs(jobs, now)
+            await self._plan_jobs(self._shares.share(on_time, now, more=False)[0], now)
+        share, others_at = self._shares.share(jobs, now, more=full)
+        if full and not share:
+            return others_at
+        wakes, planned, carried_out = await self._plan_jobs(share, now)
+        if others_at is not None:
+            wakes.append(others_at)
         if full and planned:
             # Two planners in step would each plan everything, and half of it for nothing.
             return now if carried_out else now + to_micros(BEHIND_SECONDS)
@@ -144,7 +151,7 @@ class Planner(Service):
         if self.costly.holds(job, now):
             return None
         try:
-            return plan(job, unfinished, now, self._ahead, last=last)
+            return plan(job, unfinished, now, self._ahead, steps=_steps(job), last=last)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:
@@ -186,6 +193,11 @@ class Planner(Service):
         for planned in done:
             await self._reconciler.after_change(planned.job, planned.job, planned)
         return len(done)
+
+
+def _steps(job: Job) -> int:
+    """What a plan may cost here. A rule made of rules takes up to a hundred times as long as a plain one."""
+    return PLAN_STEPS if job.trigger.get("type") in COMPOSED else LIST_STEPS
 
 
 def _fire(job: Job) -> Instant:

@@ -1,4 +1,4 @@
-"""The figures of several processes as those of one: whichever of them Prometheus reaches, it is told of all.
+"""The figures of several processes as those of one: whichever of them Prometheus reaches, it answers for all.
 
 Counters and histograms are added up, those of processes that have ended too, so that none ever goes back. What each
 process reads from the store for itself is taken from the one that was asked.

@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
+
+from msgspec import Struct
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import Outage
 from horarium.ports import Signal, Topic
 
 POLL_SECONDS = 1.0
+EARLY_SECONDS = 0.02
+"""A timer may go off this much before its time."""
 BACKOFF_SECONDS_MIN = 0.1
 BACKOFF_SECONDS_MAX = 2.0
 """Firing goes on within this of the end of an outage, however long it was."""
+
+ANEW_SECONDS = 60.0
+"""A part that worked for longer than this fails anew; one that worked for less still fails."""
+STEADY_SECONDS_MIN, STEADY_SECONDS_MAX = 5.0, 20.0
+"""For how long such a part must work before it counts as well."""
 
 log = logging.getLogger("horarium")
 
@@ -66,32 +76,70 @@ class Service(Protocol):
         """Do what is due at `now`. The latest time for the next call (None: on a signal, or after `POLL_SECONDS`)."""
 
 
-class Health:
-    """What keeps this node from working, by part; empty when all is well."""
+class _Ill(Struct):
+    """A part that does not work. `steady_seconds`: for how long it must work again before it counts as well."""
 
-    def __init__(self) -> None:
-        self._problems: dict[str, str] = {}
+    reason: str
+    steady_seconds: float = 0.0
+    works_since: float | None = None
+
+
+class _Well(Struct, frozen=True):
+    """A part that works again, and how long it had to prove that."""
+
+    since: float
+    steady_seconds: float
+
+
+class Health:
+    """What keeps this node from working, by part; empty when all is well.
+
+    A part that fails again soon after it worked again has to work without a failure for a while, longer each time: as
+    with a full disk, where small writes succeed now and then."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ill: dict[str, _Ill] = {}
+        self._well: dict[str, _Well] = {}
 
     def problems(self) -> dict[str, str]:
         """Part and reason, for /readyz."""
-        return dict(self._problems)
+        return {part: ill.reason for part, ill in self._ill.items()}
 
     def well(self, part: str) -> bool:
-        """Note that a part works. Whether it did not before."""
-        return self._problems.pop(part, None) is not None
+        """Note that a part works. Whether it is well from now on, and was not before."""
+        ill = self._ill.get(part)
+        if ill is None:
+            return False
+        now = self._monotonic()
+        if ill.works_since is None:
+            ill.works_since = now
+        if now - ill.works_since < ill.steady_seconds:
+            return False
+        del self._ill[part]
+        self._well[part] = _Well(now, ill.steady_seconds)
+        return True
 
     def ill(self, part: str, reason: str) -> bool:
         """Note why a part does not work. Whether this is news."""
-        news = part not in self._problems
-        self._problems[part] = reason
-        return news
+        if (ill := self._ill.get(part)) is not None:
+            ill.reason, ill.works_since = reason, None
+            return False
+        self._ill[part] = _Ill(reason, self._steady_seconds(self._well.pop(part, None)))
+        return True
+
+    def _steady_seconds(self, before: _Well | None) -> float:
+        if before is None or self._monotonic() - before.since > ANEW_SECONDS:
+            return 0.0
+        return min(max(STEADY_SECONDS_MIN, 2 * before.steady_seconds), STEADY_SECONDS_MAX)
 
 
 class Loop:
-    """Calls one service until `stop`."""
+    """Calls one service until `stop`. `looks_at`: at which part of a second it looks without a reason."""
 
-    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health) -> None:
+    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health, looks_at: float = 0.0) -> None:
         self.service = service
+        self._looks_at = looks_at
         self._clock = clock
         self._signal = signal
         self._health = health
@@ -135,9 +183,14 @@ class Loop:
         self._failures = 0
         if self._health.well(self.service.name):
             log.info("%s works again", self.service.name)
-        if due_at is None:
-            return POLL_SECONDS
-        return min(max((due_at - self._clock.now()) / SECOND, 0.0), POLL_SECONDS)
+        pause = POLL_SECONDS if due_at is None else max((due_at - self._clock.now()) / SECOND, 0.0)
+        return min(pause, self._until_look()) if pause >= POLL_SECONDS else pause
+
+    def _until_look(self) -> float:
+        """Seconds until all loops of this node look again: together, so that an idle process wakes up once a second,
+        and not once for each of them."""
+        pause = POLL_SECONDS - (asyncio.get_running_loop().time() - self._looks_at) % POLL_SECONDS
+        return pause if pause > EARLY_SECONDS else pause + POLL_SECONDS
 
     def _ill(self, reason: str, *, expected: bool) -> float:
         if self._health.ill(self.service.name, reason):

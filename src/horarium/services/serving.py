@@ -1,16 +1,17 @@
 """Says in the log which queues no worker serves: runs are due there, and none is claimed.
 
 A look is taken now and then, and only what two looks in a row show is said: between the end of one run and the claim of
-the next there may be none claimed.
+the next there may be none claimed. It takes the counts that are shared with those who ask for them: so where counting
+takes long, it is done once, before anyone asks, and is never too old to be given.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from horarium.clock import MINUTE, SECOND, Instant
-from horarium.operations.serving import with_unserved
-from horarium.ports import QueueStats, Store, Topic
+from horarium.ports import QueueStats, Stats, Topic
 from horarium.services.service import Service, Wake
 
 LOOK_EVERY = 30 * SECOND
@@ -25,9 +26,9 @@ class Serving(Service):
     name = "serving"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
-        self._store = store
+        self._count = count
         self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._said: dict[str, Instant] = {}
@@ -35,7 +36,7 @@ class Serving(Service):
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
             return self._looked_at + LOOK_EVERY
-        stats = await with_unserved(self._store, await self._store.stats(now), now)
+        stats = await self._count()
         unserved = [queue for queue in stats.queues if queue.unserved]
         for queue in unserved:
             if queue.queue in self._seen:

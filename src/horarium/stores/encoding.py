@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import attrgetter
 
 import msgspec
@@ -75,7 +76,17 @@ class Details(Struct, frozen=True, omit_defaults=True):
 NO_DETAILS = Details()
 
 encode_json = msgspec.json.encode
-decode_details = msgspec.json.Decoder(Details).decode
+DETAILS_KEPT_BYTES = 2_048
+
+_details = msgspec.json.Decoder(Details).decode
+_kept_details = lru_cache(maxsize=256)(_details)
+
+
+def decode_details(encoded: bytes) -> Details:
+    """Short ones are kept: the runs of a batch that belong to no job mostly have the same policy."""
+    return _kept_details(encoded) if len(encoded) <= DETAILS_KEPT_BYTES else _details(encoded)
+
+
 decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
 
 

@@ -13,31 +13,34 @@ out once and keeps (the days of a `CronSet`) is paid when it is worked out, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
 from horarium.errors import TooExpensive
 
+FIRST_STEPS: Final = 300
+"""For whatever is asked, on the event loop: about a millisecond. What needs more is evaluated elsewhere."""
 FIRE_STEPS: Final = 2_000
-"""For one fire time, or a piece of a list: up to about 5 ms on the event loop."""
+"""For one fire time."""
 PLAN_STEPS: Final = 5_000
-"""For the definition or the plan of one job, on the event loop."""
+"""For the definition of one job; or its plan, on the event loop."""
 LIST_STEPS: Final = 50_000
-"""For a whole list of fire times, made in pieces."""
+"""For a whole list of fire times."""
 PLAN_STEPS_MAX: Final = 500_000
 """For the plan of one job, in a thread: a hundred times what a definition may cost. Halving asks for 40 fire times."""
 
 
 class Budget:
-    """Steps that are left. Not for several threads at once."""
+    """Steps that are left. Not for several threads at once. `pace` is called whenever some are spent."""
 
-    __slots__ = ("given", "left")
+    __slots__ = ("given", "left", "pace")
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, pace: Callable[[], None] | None = None) -> None:
         self.given = steps
         self.left = steps
+        self.pace = pace
 
     @property
     def spent(self) -> int:
@@ -46,6 +49,8 @@ class Budget:
     def spend(self, steps: int) -> None:
         """Raises TooExpensive where fewer than `steps` are left."""
         self.left -= steps
+        if self.pace is not None:
+            self.pace()
         if self.left < 0:
             raise TooExpensive(
                 "the rule is too expensive to evaluate: too many of its fire times are excluded or coincide;"
@@ -58,10 +63,11 @@ _current: ContextVar[Budget | None] = ContextVar("horarium_trigger_budget", defa
 
 
 @contextmanager
-def limited(steps: int) -> Iterator[Budget]:
-    """Evaluations within raise TooExpensive once they have spent `steps`, or what is left of an outer budget."""
+def limited(steps: int, pace: Callable[[], None] | None = None) -> Iterator[Budget]:
+    """Evaluations within raise TooExpensive once they have spent `steps`, or what is left of an outer budget, whose
+    pace they keep."""
     outer = _current.get()
-    budget = Budget(steps if outer is None else max(0, min(steps, outer.left)))
+    budget = Budget(steps, pace) if outer is None else Budget(max(0, min(steps, outer.left)), pace or outer.pace)
     token = _current.set(budget)
     try:
         yield budget
@@ -88,4 +94,21 @@ def spend(steps: int = 1) -> None:
         budget.spend(steps)
 
 
-__all__ = ["FIRE_STEPS", "LIST_STEPS", "PLAN_STEPS", "PLAN_STEPS_MAX", "Budget", "bounded", "limited", "spend"]
+def spend_first(steps: int) -> None:
+    """Count steps where only what costs next to nothing is wanted: of what there are few, however long they take."""
+    budget = _current.get()
+    if budget is not None and budget.given <= FIRST_STEPS:
+        budget.spend(steps)
+
+
+__all__ = [
+    "FIRE_STEPS",
+    "FIRST_STEPS",
+    "LIST_STEPS",
+    "PLAN_STEPS",
+    "PLAN_STEPS_MAX",
+    "Budget",
+    "bounded",
+    "limited",
+    "spend",
+]

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.base import Trigger
+from horarium.triggers.budget import spend, spend_first
 from horarium.triggers.spec import DEPTH_MAX, Spec, within
 from horarium.triggers.words import nearest, quote
 
@@ -31,6 +32,10 @@ _OURS = {
     "except": ("compose", "Except"),
     "between": ("compose", "Between"),
 }
+
+
+READ_STEPS = 20
+"""What it takes to read a trigger that is a part of another, in steps."""
 
 
 class Readable(Protocol):
@@ -63,6 +68,9 @@ def parse_at(given: object, depth: int, *, stored: bool = False) -> Trigger:
     """As `parse_trigger`, for a trigger that is at some depth of another; errors name the field from there."""
     if depth > DEPTH_MAX:
         raise InvalidTrigger(f"triggers nest deeper than {DEPTH_MAX}: flatten them")
+    if depth > 1:
+        spend()
+        spend_first(READ_STEPS)
     if not isinstance(given, Mapping):
         raise InvalidTrigger(f"expected an object such as {{'type': 'cron', ...}}, not {quote(given)}")
     name = given.get("type")

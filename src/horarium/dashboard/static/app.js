@@ -36,27 +36,66 @@ function relative(then) {
   return away > 0 ? "in " + span(away) : span(-away) + " ago";
 }
 
-const clockFormat = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const clockFormat = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
+const utcFormat = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23", timeZone: "UTC" });
 
 function tick() {
-  for (const time of document.querySelectorAll("time[datetime][title]")) {
+  for (const time of document.querySelectorAll("time[datetime][title]:not(.abs)")) {
     if (time.closest(".history")) continue;
     const text = relative(Date.parse(time.dateTime));
     if (time.textContent !== text) time.textContent = text;
   }
   const clock = document.getElementById("clock");
   if (clock) clock.textContent = clockFormat.format(now());
+  const utc = document.getElementById("clock-utc");
+  if (utc) utc.textContent = utcFormat.format(now()) + " UTC";
 }
 
 setInterval(tick, 1000);
 
-const styles = { minute: {}, second: { second: "2-digit" } };
+const daily = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const dated = { weekday: "short", day: "numeric", month: "short", ...daily };
+const styles = { minute: dated, second: { ...dated, second: "2-digit" } };
+const days = { day: { weekday: "short", day: "numeric", month: "short", year: "numeric" }, weekday: { weekday: "short", day: "numeric" }, long: { weekday: "long", day: "numeric", month: "long", year: "numeric" }, month: { month: "long", year: "numeric" } };
+const formats = new Map();
+
+function inZone(fields, timeZone) {
+  const key = timeZone + JSON.stringify(fields);
+  if (!formats.has(key)) formats.set(key, new Intl.DateTimeFormat(undefined, { ...fields, timeZone }));
+  return formats.get(key);
+}
+
+// As much of a date as tells it from now: the time for today, the weekday within a week, else the day and the month.
+function asFar(instant, timeZone) {
+  const day = (at) => Math.round(Date.parse(new Date(at).toLocaleDateString("en-CA", { timeZone })) / 86400000);
+  const away = Math.abs(day(instant) - day(now()));
+  const time = Math.abs(instant - now()) < 120000 ? { ...daily, second: "2-digit" } : daily;
+  if (away === 0) return time;
+  if (away < 7) return { weekday: "short", ...time };
+  const year = new Date(instant).getFullYear() === new Date(now()).getFullYear() ? {} : { year: "numeric" };
+  return { day: "numeric", month: "short", ...year, ...time };
+}
 
 function write() {
   for (const time of document.querySelectorAll("time.abs:not([data-done])")) {
     time.dataset.done = "";
-    const fields = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...styles[time.dataset.style] };
-    try { time.textContent = new Intl.DateTimeFormat(undefined, { ...fields, timeZone: time.dataset.zone }).format(Date.parse(time.dateTime)); } catch { /* a zone that this browser does not know */ }
+    const instant = Date.parse(time.dateTime);
+    try {
+      const near = Math.abs(instant - now()) < 86400000 ? daily : { day: "numeric", month: "short" };
+      const fields = time.dataset.style === "near" ? near : styles[time.dataset.style] || asFar(instant, time.dataset.zone);
+      time.textContent = inZone(fields, time.dataset.zone).format(instant);
+      time.title = inZone(styles.second, "UTC").format(instant) + " UTC";
+    } catch { /* a zone that this browser does not know */ }
+  }
+  for (const time of document.querySelectorAll("time[datetime][title]:not(.abs, [data-done])")) {
+    time.dataset.done = "";
+    const instant = Date.parse(time.dateTime);
+    time.title = inZone(styles.second, zone).format(instant) + " " + zone + ", " + inZone(styles.second, "UTC").format(instant) + " UTC";
+  }
+  for (const one of document.querySelectorAll("[data-day]:not([data-done])")) {
+    one.dataset.done = "";
+    const format = inZone(one.dataset.until ? { ...days.long, weekday: undefined } : days[one.dataset.style], "UTC");
+    one.textContent = one.dataset.until ? format.formatRange(Date.parse(one.dataset.day), Date.parse(one.dataset.until)) : format.format(Date.parse(one.dataset.day));
   }
 }
 
@@ -76,21 +115,48 @@ function busy(region) {
   return region.querySelector("input:checked") !== null || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
 }
 
-async function look() {
+// A list whose reader is at work in it, or has scrolled down, is left as it is: how many rows are new is said above it.
+const news = document.getElementById("news");
+let held = false;
+const reading = () => news !== null && (scrollY > 120 || regions().some(busy));
+
+function sayNews(page) {
+  const there = new Set([...document.querySelectorAll("tr[data-row] [data-open]")].map((link) => link.pathname));
+  const fresh = [...page.querySelectorAll("tr[data-row] [data-open]")].filter((link) => !there.has(link.getAttribute("href"))).length;
+  news.hidden = fresh === 0;
+  news.textContent = fresh + " new";
+  held = true;
+}
+
+if (news) news.addEventListener("click", () => {
+  for (const box of document.querySelectorAll("input[name=chosen]:checked")) box.checked = false;
+  news.blur();
+  scrollTo(0, 0);
+  look(true);
+});
+
+async function look(asked) {
   if (looking || document.hidden || !regions().length) return;
-  if (regions().some(busy)) { stale = true; return; }
+  const leave = !asked && reading();
+  if (!asked && !leave && regions().some(busy)) { stale = true; return; }
   looking = true;
   stale = false;
   try {
     const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
     if (answer.ok) {
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const places = document.getElementById("places");
+      const counted = page.getElementById("places");
+      if (counted && !places.contains(document.activeElement)) places.replaceChildren(...counted.childNodes);
+      if (leave) { sayNews(page); return; }
+      held = false;
+      if (news) news.hidden = true;
       for (const region of regions()) {
         const fresh = page.getElementById(region.id);
         const log = region.querySelector("[data-log]");
         const newer = fresh && log && fresh.querySelector("#log");
         if (newer) newer.replaceWith(log);
-        if (fresh && fresh.innerHTML !== region.innerHTML && !busy(region)) {
+        if (fresh && fresh.innerHTML !== region.innerHTML && (asked === true || !busy(region))) {
           const open = [...region.querySelectorAll("details")].map((one) => one.open);
           region.replaceChildren(...fresh.childNodes);
           [...region.querySelectorAll("details")].forEach((one, place) => { if (place in open) one.open = open[place]; });
@@ -124,7 +190,7 @@ function listen() {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
-setInterval(() => { if (stale) soon(); }, 3000);
+setInterval(() => { if (stale || held && !reading()) soon(); }, 3000);
 
 // ---- the log of a run that goes on: lines as they are written, in view unless one has scrolled up
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
 from msgspec import Struct
@@ -13,15 +15,18 @@ from horarium.dashboard.attention import last_runs_of
 from horarium.dashboard.formats import counted, local, zone_of
 from horarium.dashboard.marks import LEGEND, PLANNED, Mark, mark_of, summed_up, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
-from horarium.dashboard.strips import ahead_of
+from horarium.dashboard.strips import within
 from horarium.model import Run
 from horarium.operations.facade import Operations
 from horarium.operations.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 
 PAST_MAX = 600
+FAR_TOO_MANY = 4
 JOBS_MAX = 120
-RUNS_MAX = 2_400
+RUNS_MAX = 1_200
+FEW_JOBS = 60
+"""Up to so many jobs, twice as many runs are read: few of them have that many."""
 SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
@@ -77,7 +82,8 @@ class Calendar:
 
     def pages(self) -> list[Page]:
         """The table."""
-        return [Page(path="/calendar", name="calendar", handle=self.show, scope=Scope.RUNS_READ, place="calendar")]
+        shows, also = Scope.RUNS_READ, Scope.JOBS_READ
+        return [Page(path="/calendar", name="calendar", handle=self.show, scope=shows, also=also, place="calendar")]
 
     async def show(self, visit: Visit) -> Answer:
         span = visit.text("span") if visit.text("span") in SPANS else "week"
@@ -140,7 +146,8 @@ class Calendar:
         often: list[str] = []
         if cut:
             seldom, often, cut = await self._by_how_often(now)
-            each = min(OFTEN * days, PAGE_MAX, max(RUNS_MAX // max(len(seldom), 1), 1))
+            room = RUNS_MAX if len(seldom) > FEW_JOBS else 2 * RUNS_MAX
+            each = min(OFTEN * days, PAGE_MAX, max(room // max(len(seldom), 1), 1))
             found = await last_runs_of(self._operations, seldom, each, since, until)
             runs = [run for of_job in found.values() for run in of_job]
             cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in found.values()))
@@ -157,7 +164,7 @@ class Calendar:
             page = await self._operations.store.list_runs(RunFilter(since=since, until=until), after, PAGE_MAX)
             found += page.items
             after = page.next_after
-            if after is None or len(found) >= PAST_MAX:
+            if after is None or len(found) >= PAST_MAX or _far_too_many(page.items, since, until):
                 break
         return found, after is not None
 
@@ -170,12 +177,17 @@ class Calendar:
         for job in jobs:
             if job.next_fire_at is None or job.next_fire_at - now > SOON:
                 continue
-            fires = ahead_of(job, now, OFTEN)
-            if len(fires) == OFTEN and fires[-1] - now <= DAY:
+            if len(within(job, now, now + DAY, OFTEN)) == OFTEN:
                 often.append(job.name)
         names = [job.name for job in (*jobs, *paused.items)]
         seldom = [name for name in dict.fromkeys(names) if name not in often]
         return seldom, often, beyond is not None or paused.next_after is not None
+
+
+def _far_too_many(newest: Sequence[Run], since: Instant, until: Instant) -> bool:
+    """Whether at this pace the span holds many times as much as is read, so that reading on would be for nothing."""
+    covered = until - newest[-1].fire_at if newest else until - since
+    return covered * FAR_TOO_MANY * PAST_MAX < (until - since) * len(newest)
 
 
 def first_day(day: date, span: str) -> date:
@@ -203,24 +215,29 @@ def _midnight(day: date, zone: str) -> Instant:
 
 
 def _cells(days: list[date], fires: list[Fire], visit: Visit) -> list[list[Cell]]:
-    """By hour, then by day."""
-    by_hour: dict[tuple[date, int], list[Fire]] = defaultdict(list)
-    for fire in fires:
-        then = local(fire.at, visit.zone)
-        by_hour[then.date(), then.hour].append(fire)
+    """By hour, then by day. An hour that the clocks repeat is one cell, one that they leave out is empty."""
+    zone = zone_of(visit.zone)
     here = local(visit.now, visit.zone)
     rows = []
+    begins: list[tuple[Instant, Cell]] = []
     for hour in range(24):
         row = []
         for day in days:
-            at = datetime(day.year, day.month, day.day, hour, tzinfo=zone_of(visit.zone))
+            at = datetime(day.year, day.month, day.day, hour, tzinfo=zone)
             instant = to_instant(at)
             gap = local(instant, visit.zone).hour != hour
             is_now = (day, hour) == (here.date(), here.hour)
-            row.append(
-                Cell(at, sorted(by_hour[day, hour], key=lambda one: one.at), gap, is_now, instant > visit.now - HOUR)
-            )
+            cell = Cell(at, [], gap, is_now, instant > visit.now - HOUR)
+            row.append(cell)
+            if not gap:
+                begins.append((instant, cell))
         rows.append(row)
+    begins.sort(key=lambda pair: pair[0])
+    instants = [instant for instant, _ in begins]
+    for fire in sorted(fires, key=lambda one: one.at):
+        place = bisect_right(instants, fire.at) - 1
+        if place >= 0:
+            begins[place][1].fires.append(fire)
     return rows
 
 

@@ -78,7 +78,10 @@ class Editing:
             Page(path="/new-job", name="new-job", handle=self.new, scope=write, place=place),
             Page(path="/new-job", name="new-job-done", handle=self.create, method="POST", scope=write, place=place),
             Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write),
-            Page(path="/jobs/{name}/edit", name="edit-job", handle=self.edit, scope=write, place=place),
+            Page(
+                path="/jobs/{name}/edit", name="edit-job", handle=self.edit,
+                scope=write, also=Scope.JOBS_READ, place=place,
+            ),
             Page(
                 path="/jobs/{name}/edit", name="edit-job-done", handle=self.save, method="POST", scope=write,
                 place=place,
@@ -96,7 +99,7 @@ class Editing:
 
     async def create(self, visit: Visit) -> Answer:
         form, problems = _form(visit), Problems()
-        definition = self._definition(typed(form), problems)
+        definition = await self._definition(typed(form), problems)
         if definition is not None:
             if visit.text("paused"):
                 definition = msgspec.structs.replace(definition, enabled=False)
@@ -113,7 +116,7 @@ class Editing:
     async def save(self, visit: Visit) -> Answer:
         job = await self._operations.jobs.get_job(visit.path_name)
         form, problems = {**_form(visit), "name": job.name}, Problems()
-        definition = self._definition(typed(form, _base(job)), problems)
+        definition = await self._definition(typed(form, _base(job)), problems)
         if definition is not None:
             try:
                 await self._operations.jobs.put_job(definition)
@@ -130,18 +133,18 @@ class Editing:
             job = await self._operations.jobs.get_job(visit.text("editing"))
             form["name"] = job.name
         shown = await self._preview(form, job, visit, problems)
-        self._definition(typed(form, _base(job) if job else None), problems)
+        await self._definition(typed(form, _base(job) if job else None), problems)
         return Shown("preview.html", {**shown, "problems": problems, "form": form})
 
     # ---- what is shown
 
-    def _definition(self, made: Typed, problems: Problems) -> JobDefinition | None:
+    async def _definition(self, made: Typed, problems: Problems) -> JobDefinition | None:
         """The definition, checked as far as that goes without the store; None: something is wrong."""
         for fault in made.faults:
             problems.add(fault.field, fault.message)
         try:
             definition = to_definition(made.definition)
-            self._operations.jobs.job_from(definition, self._operations.clock.now())
+            await self._operations.jobs.job_from(definition, self._operations.clock.now())
         except CallerError as error:
             problems.take(error)
             return None

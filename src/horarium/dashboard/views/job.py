@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from horarium.access.roles import Scope
 from horarium.api.reading import decode_any
-from horarium.clock import Instant
+from horarium.clock import Instant, to_micros
 from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
-from horarium.dashboard.marks import mark_of, why
+from horarium.dashboard.fields import as_command
+from horarium.dashboard.formats import duration
+from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, encode_payload
 from horarium.operations.facade import Operations
+from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import words_of
 from horarium.rules.explaining import Explanation
+from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
 
 STRIP_PAST = 34
@@ -29,6 +35,19 @@ RUNS_SHOWN = 15
 NEXT_SHOWN = 5
 VERSIONS_SHOWN = 10
 VERSION_DIGITS_MAX = 10
+_CATCH_UPS = {
+    CatchUpPolicy.LATEST: "one run for the newest of the fire times that were missed",
+    CatchUpPolicy.ALL: "a run for each fire time that was missed",
+    CatchUpPolicy.NONE: "no run for fire times that were missed",
+}
+_OVERLAPS = {
+    Overlap.ALLOW: "runs may go on at the same time",
+    Overlap.SKIP: "skip while an earlier run goes on",
+    Overlap.BUFFER_ONE: "one waits while an earlier run goes on",
+    Overlap.BUFFER_ALL: "all wait while an earlier run goes on",
+    Overlap.CANCEL_OTHER: "ask the earlier run to stop, then run",
+    Overlap.TERMINATE_OTHER: "end the earlier run, then run",
+}
 NEXT_ALL = 50
 
 
@@ -42,7 +61,7 @@ class JobPages:
         """The table."""
         place = "jobs"
         return [
-            Page(path="/jobs/{name}", name="job", handle=self.show, place=place),
+            Page(path="/jobs/{name}", name="job", handle=self.show, also=Scope.RUNS_READ, place=place),
             Page(
                 path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
             ),
@@ -88,6 +107,8 @@ class JobPages:
                 "asked_at": visit.text("at"),
                 "changes": changes(list(versions.items)),
                 "definition": msgspec.json.format(msgspec.json.encode(view), indent=2).decode(),
+                "command": as_command(json.loads(msgspec.json.encode(definition_of(job)))),
+                "legend": _legend(runs[:STRIP_PAST], visit.now),
             },
         )
 
@@ -129,6 +150,11 @@ class JobPages:
         return Went("/jobs", f"{name} was deleted. Its runs stay until their retention is over.")
 
 
+def _legend(runs: Sequence[Run], now: Instant) -> list[Mark]:
+    """The marks that its strip shows, the worst first."""
+    return sorted({mark_of(run, now) for run in runs}, key=lambda mark: (worst_first(mark), mark.word))
+
+
 def zone_of_job(job: Job) -> str | None:
     """The zone of its rule, if it has one."""
     pending: list[Any] = [job.trigger]
@@ -162,20 +188,24 @@ def policies_in_words(job: Job) -> list[tuple[str, str]]:
     facts = [
         ("Target", target_in_words(job)),
         ("Queue", job.queue),
-        ("Catch-up", f"{job.catch_up.policy}" + (f", up to {window:g} s late" if window is not None else "")),
-        ("Overlap", job.overlap.value.replace("_", " ")),
-        ("Attempts", f"{job.retry.attempts_max}, the second after {job.retry.backoff_seconds:g} s"),
-        ("Lease", f"{job.timeouts.heartbeat_seconds:g} s"),
+        ("Catch-up", _CATCH_UPS[job.catch_up.policy] + (f", up to {_took(window)} late" if window is not None else "")),
+        ("Overlap", _OVERLAPS[job.overlap]),
+        ("Attempts", f"{job.retry.attempts_max}, the second after {_took(job.retry.backoff_seconds)}"),
+        ("Lease", _took(job.timeouts.heartbeat_seconds)),
     ]
     if job.timeouts.execution_seconds is not None:
-        facts.append(("Time limit", f"{job.timeouts.execution_seconds:g} s"))
+        facts.append(("Time limit", f"{_took(job.timeouts.execution_seconds)} for an attempt"))
     if job.jitter_seconds:
-        facts.append(("Jitter", f"up to {job.jitter_seconds:g} s"))
+        facts.append(("Jitter", f"up to {_took(job.jitter_seconds)}"))
     if job.priority:
         facts.append(("Priority", str(job.priority)))
     kept = job.retention.finished_seconds
-    facts.append(("Kept", "for good" if kept is None else f"{kept / 86_400:g} days"))
+    facts.append(("Runs kept", "for good" if kept is None else f"for {_took(kept)} after their end"))
     return facts
+
+
+def _took(seconds: float) -> str:
+    return duration(to_micros(seconds))
 
 
 def target_in_words(job: Job) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
@@ -22,9 +25,21 @@ from horarium.rules.compiled import words_of
 SHOWN = 50
 CHOSEN_MAX = 200
 SORTED_MAX = 950
+LOOKED_MAX = 4_000
+"""How many jobs are looked at for a part of a name that is not its beginning."""
 SORTS = ("name", "next")
 SHOW = ("failing", "late", "running", "paused")
 DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
+
+
+class Found(Struct, frozen=True):
+    """A page of jobs. `more`: where the next one begins; `within`: that one looks for the search anywhere in a name;
+    `looked`: so many were looked at for that, and there are more."""
+
+    jobs: list[Job]
+    more: str | None = None
+    within: bool = False
+    looked: int = 0
 
 
 class Jobs:
@@ -37,16 +52,16 @@ class Jobs:
     def pages(self) -> list[Page]:
         """The table."""
         return [
-            Page(path="/jobs", name="jobs", handle=self.show, place="jobs"),
+            Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs"),
             Page(path="/jobs", name="jobs-bulk", handle=self.bulk, method="POST", scope=Scope.RUNS_WRITE, place="jobs"),
         ]
 
     async def show(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
         search, only = visit.text("q").strip(), visit.text("show")
-        jobs, more = await self._found(visit, search, only, attention)
-        runs = await last_runs_of(self._operations, [job.name for job in jobs], LAST_RUNS)
-        rows = [_row(job, runs[job.name], attention, visit) for job in jobs]
+        found = await self._found(visit, search, only, attention)
+        runs = await last_runs_of(self._operations, [job.name for job in found.jobs], LAST_RUNS)
+        rows = [_row(job, runs[job.name], attention, visit) for job in found.jobs]
         return Shown(
             "jobs.html",
             {
@@ -57,16 +72,20 @@ class Jobs:
                 "stats": attention.stats,
                 "summary": _summary(attention),
                 "sort": visit.text("sort") if visit.text("sort") in SORTS and not search and not only else "",
-                "more": _link(visit, search, only, more) if more else None,
+                "more": _link(visit, search, only, found) if found.more else None,
+                "looked": found.looked,
+                "part": read_search(search)[1],
             },
         )
 
-    async def _found(self, visit: Visit, search: str, only: str, attention: Attention) -> tuple[list[Job], str | None]:
+    async def _found(self, visit: Visit, search: str, only: str, attention: Attention) -> Found:
         """The jobs to show, and where the next page begins."""
         if only in SHOW and only != "paused":
             names = await self._names(only, attention)
             jobs = await self._operations.store.get_jobs(names[:PAGE_MAX])
-            return [job for job in jobs if job is not None and search in job.name], None
+            labels, part = read_search(search)
+            shown = [job for job in jobs if job is not None and labels.items() <= job.labels.items()]
+            return Found([job for job in shown if part.lower() in job.name.lower()])
         if visit.text("sort") == "next" and not search and not only:
             return await self._by_next_fire(visit)
         labels, prefix = read_search(search)
@@ -78,22 +97,44 @@ class Jobs:
             finished=False if paused else None,
         )
         after = read_cursor("jobs", visit.text("cursor"), is_name) if visit.text("cursor") else None
+        if visit.text("within"):
+            return await self._holding(prefix, where, after, SHOWN)
         page = await self._operations.jobs.list_jobs(where, after, SHOWN)
+        if prefix and page.next_after is None:
+            others = await self._holding(prefix, where, None, SHOWN - len(page.items))
+            return replace(others, jobs=[*page.items, *others.jobs])
         first: list[Job] = []
         if after is None and not search and not only and visit.text("sort") != "name":
             ill = await self._operations.store.get_jobs(list(attention.by_job)[:SHOWN])
             first = [job for job in ill if job is not None]
         names_first = {job.name for job in first}
         rest = [job for job in page.items if job.name not in names_first]
-        return [*first, *rest], write_cursor("jobs", page.next_after)
+        return Found([*first, *rest], write_cursor("jobs", page.next_after))
 
-    async def _by_next_fire(self, visit: Visit) -> tuple[list[Job], str | None]:
+    async def _holding(self, part: str, where: JobFilter, after: str | None, wanted: int) -> Found:
+        """Jobs with this anywhere in their name but at its beginning, capitals or not. No index knows them: a bounded
+        number of jobs is looked at, by name, and the next page goes on after the last of them."""
+        every, found, looked = replace(where, name_prefix=None), list[Job](), 0
+        while looked < LOOKED_MAX and len(found) < wanted:
+            page = await self._operations.store.list_jobs(every, after, PAGE_MAX)
+            for job in page.items:
+                looked, after = looked + 1, job.name
+                if part.lower() in job.name.lower() and not job.name.startswith(part):
+                    found.append(job)
+                    if len(found) == wanted:
+                        break
+            else:
+                if page.next_after is None:
+                    return Found(found)
+        return Found(found, write_cursor("jobs", after), within=True, looked=looked)
+
+    async def _by_next_fire(self, visit: Visit) -> Found:
         """Those that fire next first. A store has no cursor for that: as far as one may turn the pages."""
         given = visit.text("cursor")
         start = min(int(given), SORTED_MAX) if given.isdigit() and len(given) <= 4 else 0
         jobs, beyond = await self._operations.store.due_jobs(INSTANT_MAX, start + SHOWN)
         more = beyond is not None and start + SHOWN <= SORTED_MAX
-        return jobs[start:], str(start + SHOWN) if more else None
+        return Found(jobs[start:], str(start + SHOWN) if more else None)
 
     async def _names(self, only: str, attention: Attention) -> list[str]:
         if only == "running":
@@ -151,8 +192,9 @@ class Jobs:
             await jobs.trigger_job(name)
 
 
-def _link(visit: Visit, search: str, only: str, cursor: str) -> str:
-    pairs = {"q": search, "show": only, "sort": visit.text("sort"), "cursor": cursor}
+def _link(visit: Visit, search: str, only: str, found: Found) -> str:
+    within = "1" if found.within else ""
+    pairs = {"q": search, "show": only, "sort": visit.text("sort"), "cursor": found.more, "within": within}
     return "/jobs?" + urlencode({name: value for name, value in pairs.items() if value})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
@@ -29,7 +30,7 @@ class Overview:
 
     def pages(self) -> list[Page]:
         """The table."""
-        return [Page(path="/", name="overview", handle=self.show, place="overview")]
+        return [Page(path="/", name="overview", handle=self.show, also=Scope.RUNS_READ, place="overview")]
 
     async def show(self, visit: Visit) -> Answer:
         attention = await self._watching.look()

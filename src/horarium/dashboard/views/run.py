@@ -16,7 +16,7 @@ from horarium.api.reading import is_run_id
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import precise
-from horarium.dashboard.marks import Mark, first_line, mark_of, why
+from horarium.dashboard.marks import FAILED, LOST, Mark, first_line, mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
@@ -36,6 +36,14 @@ SIGNATURE = "webhook-signature"
 RETRY_KEY = "retry/"
 FOLLOWS_MAX = 40
 BODY_CHARS_MAX = 10_000
+_AGAIN = {
+    "failed": FAILED,
+    "timed_out": Mark("failed", "Timed out"),
+    "lost": LOST,
+    "deferred": Mark("retrying", "Deferred"),
+    "released": Mark("retrying", "Released"),
+}
+_WRONG = frozenset({"failed", "timed_out", "lost"})
 
 
 class RunPages:
@@ -69,7 +77,7 @@ class RunPages:
                 "sentence": why(run, visit.now),
                 "life": life_of(run, attempts, visit.now, visit.zone),
                 "history": history_rows(run, events),
-                "errors": [event for event in reversed(run.history) if event.detail or event.kind == "failed"],
+                "errors": errors_of(events),
                 "payload": _shown(run_view(run).payload),
                 "result": _shown(run_view(run).result),
                 "progress": _shown(run_view(run).progress),
@@ -82,6 +90,7 @@ class RunPages:
                 "sent": sent_of(run, job, visit.now),
                 "follows": await self._follows(run, job),
                 "origin": _origin_of(run),
+                "late": None if run.started_at is None else max(run.started_at - run.due_at, 0),
             },
         )
 
@@ -194,6 +203,11 @@ def _run_id(visit: Visit) -> str:
     return given
 
 
+def errors_of(events: Sequence[Event]) -> list[Event]:
+    """What went wrong, the last first."""
+    return [event for event in reversed(events) if event.detail or event.kind in _WRONG or event.state is State.FAILED]
+
+
 def attempts_of(run: Run, events: Sequence[Event], now: Instant) -> list[tuple[int, Instant, Instant, str]]:
     """Number, begin, end, and how it ended, of each attempt that the history knows."""
     found: list[tuple[int, Instant, Instant, str]] = []
@@ -221,19 +235,28 @@ def history_rows(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     before: Instant | None = None
     for event in events:
-        symbol = {"pending": "retrying" if before is not None else "planned", "skipped": "missed"}.get(
-            event.state.value, event.state.value
-        )
+        planned = before is None and event.state is State.PENDING
+        text = f"Cause: {run.cause.value.replace('_', ' ')}" if planned else first_line(event.message, 400)
         rows.append(
             {
                 "at": event.at,
                 "plus": None if before is None else max(event.at - before, 0),
-                "mark": Mark(symbol, event.state.value.capitalize()),
-                "text": first_line(event.message, 400),
+                "mark": _happened(event, first=planned),
+                "text": text[:1].upper() + text[1:],
             }
         )
         before = event.at
     return rows
+
+
+def _happened(event: Event, *, first: bool) -> Mark:
+    """What an entry of the history was, as a mark and its word."""
+    if event.state is State.PENDING:
+        if first:
+            return Mark("planned", "Planned")
+        return _AGAIN.get(event.kind.value if event.kind else "", Mark("retrying", "To run again"))
+    symbol = "missed" if event.state is State.SKIPPED else event.state.value
+    return Mark(symbol, event.state.value.capitalize())
 
 
 def _shown(value: Any) -> str | None:

@@ -42,6 +42,7 @@ class SqliteStore:
         self._lister = Lane("horarium-sqlite-lister", path, "BEGIN", 1, self._open_lister)
 
     def _open_writer(self) -> Session:
+        self._version_written = -1
         session = Session(connect(self.location), self.namespace)
         try:
             migrate(session.connection, known_migrations(PACKAGE))
@@ -52,7 +53,7 @@ class SqliteStore:
         return session
 
     def _open_reader(self) -> Session:
-        self._data_version = -1
+        self._version_read = -1
         return self._open_lister()
 
     def _open_lister(self) -> Session:
@@ -76,13 +77,17 @@ class SqliteStore:
         await self._writer.call(_check)
 
     async def changed(self) -> bool:
-        """Whether anything was committed since this was last asked, by this process or another. Not in the port: what
-        other stores learn from their signals, a file has to be asked for."""
-        return await self._reader.call(self._changed)
+        """Whether another process (or another store of this one) committed anything since this was last asked. Not in
+        the port: what other stores learn from their signals, a file has to be asked for.
 
-    def _changed(self, session: Session) -> bool:
-        version: int = session.connection.pragma("data_version")
-        changed, self._data_version = version != self._data_version, version
+        A connection sees no change in what it committed itself, so the one that writes is asked; but only if the one
+        that reads saw any change, since asking the first takes the lock that others may want."""
+        version = await self._reader.call(_data_version)
+        if version == self._version_read:
+            return False
+        written = await self._writer.call(_data_version)
+        self._version_read = version
+        changed, self._version_written = written != self._version_written, written
         return changed
 
     # -- jobs
@@ -175,6 +180,11 @@ class SqliteStore:
 
     async def stats(self, now: Instant) -> Stats:
         return await self._lister.call(lambda session: stats.count(session, now))
+
+
+def _data_version(session: Session) -> int:
+    version: int = session.connection.pragma("data_version")
+    return version
 
 
 def _check(session: Session) -> None:

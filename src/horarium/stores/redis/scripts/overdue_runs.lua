@@ -13,7 +13,7 @@ local function look_into(key)
 end
 
 look_into(P .. 'start_by')
-for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do look_into(P .. 'claimed:' .. queue) end
+for _, queue in ipairs(call('ZRANGE', P .. 'claimed_in', 0, -1)) do look_into(P .. 'claimed:' .. queue) end
 table.sort(overdue, function(one, other)
   if one.at ~= other.at then return one.at < other.at end
   return one.id < other.id

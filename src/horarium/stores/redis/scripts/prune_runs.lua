@@ -27,6 +27,12 @@ for _, queue in ipairs(names) do
     keys[#keys + 1] = level_key('lane', priority, queue)
     keys[#keys + 1] = level_key('gated', priority, queue)
   end
+  if call('EXISTS', keys[1]) == 0 then
+    call('ZREM', P .. 'claimed_in', queue)
+  else
+    -- Code of the release before claims without saying in which queue.
+    call('ZADD', P .. 'claimed_in', 0, queue)
+  end
   if call('EXISTS', unpack(keys)) == 0 then
     call('DEL', P .. 'levels:' .. queue)
     call('ZREM', QUEUES, queue)

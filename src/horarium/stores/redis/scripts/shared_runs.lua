@@ -17,6 +17,7 @@
 --   queued        up to which id the runs of before `in:Q` are in it ('': all)
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
 --   claimed:Q     claimed runs of a queue, by end of lease
+--   claimed_in    queues in which runs may be claimed; `prune_runs` forgets those in which none are, some at a time
 --   start_by      pending runs that must start by then
 --   prunable      finished runs, by when they may be forgotten
 --
@@ -229,7 +230,10 @@ local function leave_lane(id, run)
 end
 
 local function enter_claimed(id, m, f)
-  if add(P .. 'claimed:' .. f[QUEUE], m[LEASE_EXPIRES_AT] or NEVER, id) then enter_queue(f[QUEUE]) end
+  if add(P .. 'claimed:' .. f[QUEUE], m[LEASE_EXPIRES_AT] or NEVER, id) then
+    enter_queue(f[QUEUE])
+    add(P .. 'claimed_in', 0, f[QUEUE])
+  end
   if f[KEY] then
     add(P .. 'held:' .. f[KEY], 0, id)
     touch_gate(f)

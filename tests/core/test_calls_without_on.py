@@ -1,94 +1,74 @@
-"""What the end of a run costs the store where nothing follows from it: the same calls as if nothing could."""
+"""What the end of a run costs the store where nothing follows from it: one call for a batch."""
 
 from __future__ import annotations
 
-import asyncio
+import os
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import pytest
 
-from horarium import RunContext, Scheduler, every
-from horarium.model import Job, RunChange
-from horarium.operations.following import Following
+from horarium.model import Failed, Outcome, RunChange, State, Succeeded
+from horarium.operations.facade import Operations
+from horarium.rules.settling import settle
 from horarium.stores.memory import MemoryStore
-from tests.waiting import until
+from horarium.stores.wakeups import LocalSignal
+from horarium.testing import ManualClock
+from horarium.testing.values import NOW, a_job, a_run
+from horarium.wire.definitions import read_definition
 
-OF_A_RUN = ("add_runs", "get_runs", "list_runs", "get_jobs_by_id", "get_records", "put_records", "settle_runs")
-"""Calls that a run might make; claims, plans and signs of life come and go with time."""
 RUNS = 20
 
 
 class Counting(MemoryStore):
-    """Counts calls."""
+    """Counts calls, and what is written beside the ends of runs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
-        self.follow_ups = 0
+        self.beside = 0
 
     def __getattribute__(self, name: str) -> Any:
-        if name in OF_A_RUN:
+        found = super().__getattribute__(name)
+        if not name.startswith("_") and callable(found) and name != "calls":
             self.calls[name] += 1
-        return super().__getattribute__(name)
+        return found
 
     async def settle_runs(self, changes: Any, now: int) -> list[bool]:
-        self.follow_ups += sum(len(change.follow_ups) + len(change.records) for change in changes)
+        self.beside += sum(len(change.follow_ups) + len(change.records) for change in changes)
         return await super().settle_runs(changes, now)
 
 
-def is_over(store: Counting, run_id: str) -> bool:
-    return store._space.runs[run_id].finished
-
-
-async def calls_of_runs(on: Mapping[str, Any], fails: bool) -> tuple[Counter[str], int]:
-    """The calls that runs make, one after the other, and what was written beside their ends."""
+async def settled(on: dict[str, Any], outcome: Outcome) -> Counting:
+    """A store, after a collector has had runs of a job end, all in one batch."""
+    definition = {"name": "job", "trigger": {"type": "interval", "every_seconds": 60}, "on": on,
+                  "target": {"type": "queue", "queue": "q"}}  # fmt: skip
+    job = a_job("job", on=read_definition(definition).on)
     store = Counting()
-    scheduler = Scheduler(store)
-    done = 0
-
-    @scheduler.handler()
-    async def work(run: RunContext) -> None:
-        nonlocal done
-        done += 1
-        if fails:
-            raise RuntimeError("no paper")
-
-    async with scheduler:
-        await scheduler.add_job("job", every("1000h"), handler="work", on=on, retry={"attempts_max": 1})
-        await scheduler.start()
-        before, totals = Counter[str](), Counter[str]()
-        for number in range(RUNS):
-            run = await scheduler.trigger_job("job")
-            before = Counter(store.calls)
-
-            await until(partial(is_over, store, run.id))
-            await asyncio.sleep(0)
-            totals += Counter(store.calls) - before
-            assert done == number + 1
-    return totals, store.follow_ups
+    operations = Operations(store, ManualClock(NOW), LocalSignal(), os.urandom, lambda target: None)
+    begun = {"state": State.RUNNING, "token": 1, "attempt": 1, "worker": "w", "lease_expires_at": NOW + 10**9}
+    runs = [a_run(number, of=job, started_at=NOW, **begun) for number in range(RUNS)]
+    await store.add_jobs([job])
+    await store.add_runs(runs)
+    store.calls.clear()
+    changes = [RunChange(settle(run, None, outcome, NOW), run.token, run.state) for run in runs]
+    assert all(await operations.settling.write(changes, {job.id: job}, NOW))
+    return store
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_the_end_of_a_run_without_on_is_one_call(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, beside = await calls_of_runs({}, fails)
-    assert calls == {"settle_runs": RUNS}
-    assert beside == 0
-
-    async def as_they_are(
-        self: Following, changes: Mapping[int, RunChange], jobs: Mapping[str, Job], now: int
-    ) -> dict[int, RunChange]:
-        return dict(changes)
-
-    monkeypatch.setattr(Following, "ready", as_they_are)
-    assert (await calls_of_runs({}, fails))[0] == calls, "as many as if nothing could follow"
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("no paper", retryable=False)])
+async def test_ends_without_on_are_one_call(outcome: Outcome) -> None:
+    store = await settled({}, outcome)
+    assert (store.calls, store.beside) == ({"settle_runs": 1}, 0)
 
 
-async def test_what_follows_costs_calls_where_it_is_asked_for() -> None:
-    """Or the other test would count nothing."""
-    calls, beside = await calls_of_runs({"failed": [{"notify": "ops", "after": 3}]}, True)
-    assert calls["settle_runs"] >= RUNS
-    assert calls["list_runs"] > RUNS // 2
-    assert beside == RUNS - 2
+async def test_what_follows_without_looking_back_is_written_in_the_same_call() -> None:
+    store = await settled({"failed": [{"notify": "ops"}]}, Failed("no paper", retryable=False))
+    assert (store.calls, store.beside) == ({"settle_runs": 1}, RUNS)
+
+
+async def test_what_counts_in_a_row_costs_calls() -> None:
+    """Or the others would count nothing."""
+    store = await settled({"failed": [{"notify": "ops", "after": 3}]}, Failed("no paper", retryable=False))
+    assert store.calls["list_runs"] >= RUNS
+    assert store.beside == RUNS - 2

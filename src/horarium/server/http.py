@@ -9,7 +9,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from email.utils import formatdate
 from typing import Any
 
 import uvicorn
@@ -80,9 +79,8 @@ class HttpServer(uvicorn.Server):
         self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, shared: bool
     ) -> None:
         self._stopped = asyncio.Event()
-        self._connected = asyncio.Event()
-        super().__init__(config)
         self._intake = intake
+        super().__init__(config)
         self._limits = limits
         self._tls = tls
         self._shared = shared
@@ -91,10 +89,6 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    def _renew_date(self) -> None:
-        date = (b"date", formatdate(usegmt=True).encode())
-        self.server_state.default_headers = [date, *self.config.encoded_headers]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections on these sockets."""
@@ -128,9 +122,6 @@ class HttpServer(uvicorn.Server):
             each.close()
 
     def _connection(self) -> Connection:
-        if not self._connected.is_set():
-            self._connected.set()
-            self._renew_date()
         return Connection(
             self._intake,
             self._limits,
@@ -148,7 +139,7 @@ class HttpServer(uvicorn.Server):
     def should_exit(self, value: bool) -> None:
         if value:
             self._stopped.set()
-            self._connected.set()
+            self._intake.connected.set()
 
     async def main_loop(self) -> None:
         """Look at the deadlines of connections, and renew the date that answers carry, until told to stop. Without a
@@ -164,8 +155,8 @@ class HttpServer(uvicorn.Server):
                 if self.server_state.connections:
                     await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
                 else:
-                    self._connected.clear()
-                    await self._connected.wait()
+                    self._intake.connected.clear()
+                    await self._intake.connected.wait()
 
 
 def make_server(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horarium.api.problems import TooManyFailures
-from horarium.api.refused import AGAIN_SECONDS, ALL_MAX, Refused
+from horarium.api.refused import AGAIN_SECONDS, ALL_MAX, CALLER_MAX, Refused, change_of
 from horarium.api.sign_ins import (
     ADDRESSES_MAX,
     FREE_FAILURES,
@@ -168,11 +168,11 @@ async def test_failed_sign_ins_are_in_the_audit_and_bounded(locked_api: Api) -> 
     assert "wrong-key-secret" not in str(line)
     api.clock.advance(AGAIN_SECONDS)
     await api.get("/jobs", headers={"authorization": "Bearer wrong"})
-    await until(lambda: _has_two(told))
+    await until(lambda: _has(told, 2))
 
 
-async def _has_two(told: Callable[[], Awaitable[list[Any]]]) -> bool:
-    return len(await told()) == 2
+async def _has(told: Callable[[], Awaitable[list[Any]]], count: int) -> bool:
+    return len(await told()) == count
 
 
 async def test_a_change_that_was_refused_is_in_the_audit(locked_api: Api) -> None:
@@ -181,14 +181,63 @@ async def test_a_change_that_was_refused_is_in_the_audit(locked_api: Api) -> Non
     key = (await api.post("/keys", {"name": "low", "roles": ["viewer"]}, headers=admin)).json["key"]
     for method in ("GET", "DELETE", "DELETE"):
         await api.send(method, "/keys/x", headers={"authorization": f"Bearer {key}"})
+    for number in range(20):
+        await api.post(f"/jobs/nightly-{number}/pause", headers={"authorization": f"Bearer {key}"})
 
     async def told() -> list[Any]:
         return list((await api.get("/audit?actor=low", headers=admin)).json["items"])
 
+    await until(lambda: _has(told, CALLER_MAX))
+    *pauses, line = sorted(await told(), key=lambda line: str(line["action"]))
+    assert (line["action"], line["object"], line["outcome"]) == ("key.revoke", "key/x", "refused")
+    assert line["after"] == {"request": "DELETE /api/v1/keys/x", "missing_scopes": ["admin"]}
+    assert {len(line["request_id"])} == {32}
+    assert {(each["action"], each["outcome"]) for each in pauses} == {("job.pause", "refused")}
+    assert {each["object"] for each in pauses} == {f"job/nightly-{number}" for number in range(CALLER_MAX - 1)}
+
+
+async def test_what_is_refused_to_a_bound_caller_is_in_the_audit(locked_api: Api) -> None:
+    api = locked_api
+    admin = {"authorization": "Bearer first-key-1234"}
+    asked = {"name": "bound", "roles": ["editor"], "queues": ["mine"]}
+    key = (await api.post("/keys", asked, headers=admin)).json["key"]
+    target = {"type": "queue", "queue": "theirs"}
+    job = {"trigger": {"type": "interval", "every_seconds": 60}, "target": target}
+    reply = await api.send("PUT", "/jobs/nightly", job, headers={"authorization": f"Bearer {key}"})
+    assert reply.code == "forbidden"
+
+    async def told() -> list[Any]:
+        return list((await api.get("/audit?object=job/nightly", headers=admin)).json["items"])
+
     await until(told)
     (line,) = await told()
-    assert (line["action"], line["object"], line["outcome"]) == ("access", "DELETE /api/v1/keys/x", "refused")
-    assert line["after"] == {"missing_scopes": ["admin"]}
+    assert (line["actor"], line["action"], line["outcome"]) == ("bound", "job.update", "refused")
+    assert "bound to queues" in line["after"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "change"),
+    [
+        ("POST /api/v1/jobs", ("job.create", "POST /api/v1/jobs")),
+        ("POST /api/v1/jobs/a/revert", ("job.revert", "job/a")),
+        ("POST /jobs/a/run", ("job.trigger", "job/a")),
+        ("POST /jobs/a/edit", ("job.update", "job/a")),
+        ("POST /jobs", ("access", "POST /jobs")),
+        ("PATCH /api/v1/jobs/pause", ("job.update", "job/pause")),
+        ("DELETE /api/v1/jobs/a", ("job.delete", "job/a")),
+        ("POST /api/v1/runs/1/cancel", ("run.cancel", "run/1")),
+        ("POST /api/v1/runs/cancel", ("run.cancel", "POST /api/v1/runs/cancel")),
+        ("POST /api/v1/runs/batch", ("run.create", "POST /api/v1/runs/batch")),
+        ("POST /api/v1/runs/claim", ("access", "POST /api/v1/runs/claim")),
+        ("POST /api/v1/runs/1/heartbeat", ("access", "POST /api/v1/runs/1/heartbeat")),
+        ("POST /api/v1/import", ("access", "POST /api/v1/import")),
+        ("PUT /api/v1/channels/c", ("channel.update", "channel/c")),
+        ("POST /channels/c/test", ("channel.test", "channel/c")),
+    ],
+)
+def test_what_was_refused_is_called_what_it_would_have_been(request_line: str, change: tuple[str, str]) -> None:
+    method, _, path = request_line.partition(" ")
+    assert change_of(method, path) == change
 
 
 async def test_an_outage_costs_no_refusal(locked_api: Api) -> None:
@@ -199,6 +248,6 @@ async def test_an_outage_costs_no_refusal(locked_api: Api) -> None:
 def test_all_addresses_together_are_bounded() -> None:
     clock = ManualClock(NOW)
     refused = Refused(MemoryStore(), clock)
-    assert sum(refused._may_tell(f"address/{number}") for number in range(2 * ALL_MAX)) == ALL_MAX
+    assert sum(refused._may_tell(f"address/{number}", "x") for number in range(2 * ALL_MAX)) == ALL_MAX
     clock.advance(AGAIN_SECONDS)
-    assert refused._may_tell("address/0")
+    assert refused._may_tell("address/0", "x")

@@ -22,6 +22,7 @@ from horarium.access.sessions import Sessions
 from horarium.api.refused import Refused
 from horarium.api.sign_ins import FREE_FAILURES, SignIns
 from horarium.clock import to_instant
+from horarium.errors import Forbidden
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.ports import Stats
@@ -158,10 +159,10 @@ async def test_one_refusal_is_one_entry_for_all_processes() -> None:
     async with linked() as group:
         refused = [Refused(store, clock, family) for family in group.families]
         origin = Origin(principal=LOCAL, request_id="", address="")
-        refused[0].change(origin, "DELETE /x", ["admin"])
+        refused[0].change(origin, "DELETE", "/x", Forbidden("no", missing_scopes=["admin"]))
         await until(lambda: all(each._told for each in refused))
         for each in refused:
-            each.change(origin, "DELETE /x", ["admin"])
+            each.change(origin, "DELETE", "/x", Forbidden("no", missing_scopes=["admin"]))
             await asyncio.gather(*each._writing)
         assert len((await store.list_records(RecordFilter("audit/"), None, 10)).items) == 1
 

@@ -22,7 +22,7 @@ from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
-from horarium.api.endpoints import Check, Endpoint, options, route
+from horarium.api.endpoints import Check, Endpoint, Note, options, route
 from horarium.api.explaining import Explanations
 from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
 from horarium.api.hosts import Hosts
@@ -122,8 +122,8 @@ def create_app(
 
     others = list(pages(Entrance(operations, claims, keys, heard, entropy, siblings))) if pages is not None else []
     check = Reach(operations).check
-    api = Own(PREFIX, route_handlers=_routes(guarded, check), guards=[keys.guard()])
-    others += [*_routes(unguarded, check), *Docs(document).handlers(home=pages is None)]
+    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard()])
+    others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
     return Litestar(
         [api, Own("/", route_handlers=others)],
         guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
@@ -137,10 +137,10 @@ def create_app(
     )
 
 
-def _routes(endpoints: Sequence[Endpoint], check: Check) -> list[HTTPRouteHandler]:
+def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:
     """The handlers. The one for OPTIONS comes first: without it, the framework adds one that knows one method."""
     paths = list(dict.fromkeys(endpoint.path for endpoint in endpoints))
-    return [options(paths), *(route(endpoint, check) for endpoint in endpoints)]
+    return [options(paths), *(route(endpoint, check, refused) for endpoint in endpoints)]
 
 
 def _version() -> str:

@@ -25,6 +25,7 @@ from horarium.access.roles import Principal, Scope
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, read_body, read_query
+from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
 
 Answer = ASGIResponse
@@ -138,6 +139,7 @@ def no_content() -> Answer:
 
 
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
+Note = Callable[[AnyRequest, Forbidden], None]
 
 
 class Route(HTTPRouteHandler):
@@ -159,20 +161,25 @@ class Route(HTTPRouteHandler):
         return data
 
 
-def route(endpoint: Endpoint, check: Check) -> HTTPRouteHandler:
-    """The handler of an endpoint. `check`: whether this caller may ask for this, beyond its scope."""
+def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
+    """The handler of an endpoint. `check`: whether this caller may ask for this, beyond its scope. `refused`: is told
+    what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
-        await check(endpoint, request)
-        query = None if endpoint.query is None else read_query(request, endpoint.query)
-        body = None if endpoint.read is None else await _body(request, endpoint.read, endpoint)
-        call = Call(request, query, body)
-        trace = header(request.scope, b"traceparent")
-        if trace is None and not changes:
-            return await endpoint.handle(call)
-        with acting(call.origin if changes else None), asked_under(trace):
-            return await endpoint.handle(call)
+        try:
+            await check(endpoint, request)
+            query = None if endpoint.query is None else read_query(request, endpoint.query)
+            body = None if endpoint.read is None else await _body(request, endpoint.read, endpoint)
+            call = Call(request, query, body)
+            trace = header(request.scope, b"traceparent")
+            if trace is None and not changes:
+                return await endpoint.handle(call)
+            with acting(call.origin if changes else None), asked_under(trace):
+                return await endpoint.handle(call)
+        except Forbidden as refusal:
+            refused(request, refusal)
+            raise
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}
     return Route(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
 from hmac import compare_digest
+from os import urandom
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,10 +103,16 @@ class Keys:
             require_scope(caller, handler)
         except Forbidden as refusal:
             self._count("forbidden")
-            if connection.scope.get("method") not in SAFE_METHODS:
-                origin = Origin(principal=caller, request_id="", address=address)
-                self._refused.change(origin, _request(connection), refusal.missing_scopes)
+            self.refuse(connection, refusal)
             raise
+
+    def refuse(self, connection: Connection, refusal: Forbidden) -> None:
+        """A caller who is known asked for what it may not do: audited, where that would have changed something."""
+        method = str(connection.scope.get("method"))
+        caller: Principal | None = connection.scope.get("user")
+        if method not in SAFE_METHODS and caller is not None:
+            origin = Origin(principal=caller, request_id=urandom(16).hex(), address=_address(connection))
+            self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal)
 
     # ---- people in a browser
 

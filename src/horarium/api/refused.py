@@ -1,30 +1,42 @@
 """What was refused, in the audit: sign-ins that failed, and changes that a caller may not make.
 
-An entry costs a write, and an attacker must not choose how many there are: there is at most one in a minute for one
-address or caller, and a hundred in a minute for all of them. Nothing waits for it, and an outage costs the entry.
+What was refused has the name that the change would have had, so it is found beside what was done.
+
+An entry costs a write, and an attacker must not choose how many there are: in a minute there is at most one for one
+address, ten for one caller (each of another thing), and a hundred for all of them. Nothing waits for it, and an outage
+costs the entry.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from horarium.access import audit
 from horarium.access.audit import Origin
 from horarium.access.roles import principal
 from horarium.clock import Clock
-from horarium.errors import StoreUnavailable
+from horarium.errors import Forbidden, StoreUnavailable
 from horarium.model.records import Record, RecordChange
 from horarium.ports import Store
 from horarium.siblings import ALONE, Siblings
 
 AGAIN_SECONDS = 60.0
 ALL_MAX = 100
+CALLER_MAX = 10
 REMEMBERED_MAX = 10_000
 TOLD = "refusal-told"
 """What siblings hear of an entry that was written."""
+PREFIX = "/api/v1"
+KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel"}
+BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
+BY_WORD = {"run": "trigger", "edit": "update", "batch": "create"}
+"""Words at the end of an address that are not the name of what is done."""
+WORDS = frozenset({"pause", "resume", "trigger", "backfill", "revert", "delete", "cancel", "retry", "test", *BY_WORD})
 UNKNOWN = principal("unknown", "unknown", "key", [])
 
 
@@ -35,7 +47,7 @@ class Refused:
         self._store, self._clock, self._siblings = store, clock, siblings
         self._told: OrderedDict[str, float] = OrderedDict()
         self._since = 0.0
-        self._count = 0
+        self._counts: Counter[str] = Counter()
         self._writing: set[asyncio.Task[None]] = set()
         siblings.hear(TOLD, self._told_elsewhere)
 
@@ -44,42 +56,60 @@ class Refused:
         origin = Origin(principal=UNKNOWN, request_id="", address=address)
         self._tell(f"address/{address}", origin, "sign-in", f"address/{address}", {"request": request, "why": why})
 
-    def change(self, origin: Origin, request: str, missing: list[str]) -> None:
+    def change(self, origin: Origin, method: str, path: str, why: Forbidden) -> None:
         """A caller who is known asked for what it may not do."""
-        after = {"missing_scopes": missing}
-        self._tell(f"caller/{origin.principal.subject}", origin, "access", request, after)
+        action, object = change_of(method, path)
+        lacks = {"missing_scopes": list(why.missing_scopes)} if why.missing_scopes else {"why": str(why)}
+        after = {"request": f"{method} {path}", **lacks}
+        self._tell(f"caller/{origin.principal.subject}", origin, action, object, after)
 
     def _tell(self, whose: str, origin: Origin, action: str, object: str, after: dict[str, Any]) -> None:
-        if not self._may_tell(whose):
+        if not self._may_tell(whose, f"{action} {object}"):
             return
         line = audit.entry(origin, action, object, self._clock.now(), outcome="refused", after=after)
         task = asyncio.get_running_loop().create_task(self._write(line))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    def _may_tell(self, whose: str) -> bool:
+    def _may_tell(self, whose: str, what: str) -> bool:
         now = self._clock.monotonic()
         if now - self._since >= AGAIN_SECONDS:
-            self._since, self._count = now, 0
-        last = self._told.get(whose)
-        if self._count >= ALL_MAX or (last is not None and now - last < AGAIN_SECONDS):
+            self._since = now
+            self._counts.clear()
+        last = self._told.get(f"{whose} {what}")
+        if self._counts.total() >= ALL_MAX or self._counts[whose] >= CALLER_MAX:
             return False
-        self._note(whose, now)
-        self._siblings.tell(TOLD, whose.encode("utf-8", "replace"))
+        if last is not None and now - last < AGAIN_SECONDS:
+            return False
+        self._note(whose, what, now)
+        self._siblings.tell(TOLD, msgspec.json.encode((whose, what)))
         return True
 
-    def _told_elsewhere(self, whose: bytes) -> bytes:
+    def _told_elsewhere(self, told: bytes) -> bytes:
         """Another process of this server wrote the entry."""
-        self._note(whose.decode(), self._clock.monotonic())
+        whose, what = msgspec.json.decode(told, type=tuple[str, str])
+        self._note(whose, what, self._clock.monotonic())
         return b""
 
-    def _note(self, whose: str, now: float) -> None:
-        self._count += 1
-        self._told[whose] = now
-        self._told.move_to_end(whose)
+    def _note(self, whose: str, what: str, now: float) -> None:
+        self._counts[whose] += 1
+        self._told[f"{whose} {what}"] = now
+        self._told.move_to_end(f"{whose} {what}")
         if len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)
 
     async def _write(self, line: Record) -> None:
         with suppress(StoreUnavailable):
             await self._store.put_records([RecordChange(line)])
+
+
+def change_of(method: str, path: str) -> tuple[str, str]:
+    """What this request would have been in the audit, had it been let through: action and object. As far as its address
+    says; else that something was asked for."""
+    kind, *rest = path.removeprefix(PREFIX).strip("/").split("/")
+    word = rest.pop() if method == "POST" and rest and (len(rest) == 2 or rest[-1] in WORDS) else ""
+    object = f"{KINDS[kind]}/{rest[0]}" if kind in KINDS and len(rest) == 1 else f"{method} {path}"
+    action = BY_WORD.get(word, word) or BY_METHOD.get(method, "create" if not rest and path.startswith(PREFIX) else "")
+    if kind not in KINDS or len(rest) > 1 or not action or (word and word not in WORDS):
+        return "access", f"{method} {path}"
+    return f"{KINDS[kind]}.{'revoke' if (kind, action) == ('keys', 'delete') else action}", object

@@ -16,7 +16,7 @@ from horarium.clock import to_datetime
 from horarium.model import queue_of
 from horarium.operations.facade import Operations
 from horarium.operations.versions import VERSION_MAX, Version
-from horarium.wire.definitions import JobDefinition
+from horarium.wire.definitions import JobDefinition, without_defaults
 from horarium.wire.masking import shown_target
 from horarium.wire.views import JobView, job_view
 
@@ -90,7 +90,7 @@ def _is_key(after: str) -> bool:
 
 
 def _view(version: Version) -> JobVersion:
-    definition = version.definition
+    definition = without_defaults(version.definition)
     return JobVersion(
         version=version.version,
         at=to_datetime(version.at),

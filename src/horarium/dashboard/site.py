@@ -220,6 +220,8 @@ class Site:
             with acting(self._origin(visit) if page.method == "POST" else None):
                 answer = await page.handle(visit)
         except HorariumError as error:
+            if isinstance(error, Forbidden):
+                self._keys.refuse(request, error)
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):
             return self._page(visit, page.place, answer, await self._counts(page))

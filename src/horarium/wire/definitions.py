@@ -224,12 +224,26 @@ def _never(job: Job) -> str:
 
 def definition_of(job: Job) -> JobDefinition:
     """What its owner would write to get this job (secrets masked)."""
-    return JobDefinition(
+    definition = JobDefinition(
         **{field: getattr(job, field) for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE},
         target=shown_target(job.target),
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
     )
+    return without_defaults(definition)
 
+
+def without_defaults(definition: JobDefinition) -> JobDefinition:
+    """The same definition, whose JSON leaves out what is as by default. (An equal value that is another object, read
+    from a store for one, would be written out.)"""
+    same = {name: value for name, value in _DEFAULTS.items() if getattr(definition, name) == value}
+    return msgspec.structs.replace(definition, **same)
+
+
+_DEFAULTS = {
+    field.name: field.default
+    for field in msgspec.structs.fields(JobDefinition)
+    if field.default is not msgspec.NODEFAULT and field.default is not UNSET
+}
 
 _SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})

@@ -50,9 +50,10 @@ class AuditWitness:
             self.changes["job", new.id, new.version] = None
 
     def run_added(self, run: Run) -> None:
-        """A run was added."""
+        """A run was added. One that was there before follows its job to another queue."""
+        moved = run.id in self.there
         self.there.add(run.id)
-        if run.cause in ASKED and who_acts() is not None:
+        if run.cause in ASKED and not moved and who_acts() is not None:
             self.changes["run", run.id, 0] = None
         if run.unique_key is not None:
             self.keys.add(run.unique_key)

@@ -195,6 +195,8 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     waiting = call(server, "POST", "/jobs/open-to-all/trigger")["id"]
     states = [complete_a_run(server, "open-to-all"), call(server, "POST", "/jobs/open-to-all/trigger")["id"]]
     call(server, "POST", f"/runs/{states[1]}/cancel")
+    for _ in range(7):
+        fail_a_run(server, "open-to-all", "no")
     assert states[0] == waiting
     context = await browser.new_context(base_url=server.url, color_scheme=scheme)
     page = await context.new_page()

@@ -119,7 +119,7 @@ async def fill(page: Page) -> None:
     await page.get_by_label("Rule", exact=True).fill("last friday of the month at 2:30am")
     await page.get_by_label("HTTP", exact=True).check(force=True)
     await page.get_by_label("URL", exact=True).fill("https://reports.example.com/quarterly")
-    await page.get_by_text("horarium job add report-quarterly", exact=False).first.wait_for(state="attached")
+    await page.get_by_text("--http https://reports.example.com/quarterly", exact=False).first.wait_for(state="attached")
 
 
 async def draw(url: str, names: list[str], looks: list[str], folder: Path) -> None:

@@ -117,7 +117,7 @@ async def two() -> Two:
 PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "state": "completed"}
 
 
-def bodies(what: str, name: str, run: str) -> Any:
+def bodies(what: str, name: str, run: str) -> list[Any]:
     """What is sent to a route, to see and to change as much as one can."""
     theirs, ours = _target(THEIRS, "x"), _target(OURS, "x")
     follows = {"completed": [{"trigger": f"{SECRET}-0", "payload": "result"}]}

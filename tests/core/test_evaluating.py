@@ -86,7 +86,7 @@ async def test_one_is_evaluated_at_a_time_and_ordinary_ones_do_not_wait() -> Non
     assert together == [1, 1, 1]
 
 
-async def test_one_that_nobody_waits_for_any_more_ends_and_gives_its_turn_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_was_given_up_ends_and_gives_its_turn_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluating, "WORK_SECONDS", 0.0)
     monkeypatch.setattr(evaluating, "REST", 0.0)
     evaluate, begun, steps = Evaluator(), Event(), 10**12

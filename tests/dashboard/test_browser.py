@@ -76,6 +76,13 @@ def fail_a_run(server: LiveServer, name: str, error: str) -> str:
     return run_id
 
 
+def complete_a_run(server: LiveServer, name: str) -> str:
+    (run,) = call(server, "POST", "/runs/claim", {"queues": [f"q-{name}"], "limit": 1, "worker": "w"})["runs"]
+    call(server, "POST", f"/runs/{run['id']}/complete", {"token": run["lease"]["token"], "result": None})
+    run_id: str = run["id"]
+    return run_id
+
+
 async def violations(page: Page) -> list[str]:
     """What axe finds."""
     await page.evaluate(AXE.read_text())
@@ -148,17 +155,56 @@ async def test_several_jobs_are_paused_without_a_mouse(page: Page, server: LiveS
     await expect(page.get_by_text("2 jobs paused.")).to_be_visible()
 
 
+async def test_a_list_that_is_read_says_what_is_new_and_stays(page: Page, server: LiveServer) -> None:
+    add_job(server, "read")
+    for _ in range(3):
+        fail_a_run(server, "read", "no")
+    await page.goto("/runs?job=read")
+    boxes = page.get_by_role("checkbox", name=re.compile("Choose run of read"))
+    await boxes.first.check()
+    fail_a_run(server, "read", "no")
+    await expect(page.get_by_role("button", name="1 new", exact=True)).to_be_visible()
+    await expect(boxes).to_have_count(3)
+    await expect(boxes.first).to_be_checked()
+    await page.get_by_role("button", name="1 new", exact=True).click()
+    await expect(boxes).to_have_count(4)
+    await expect(page.get_by_role("button", name="new")).to_have_count(0)
+
+
+async def test_an_open_page_survives_a_restart_of_the_server(browser: Browser) -> None:
+    with live_server(pages=True) as own:
+        context = await browser.new_context(base_url=own.url, viewport=WIDE)
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        await page.goto("/jobs?q=after")
+        await expect(page.get_by_text("No job matches after")).to_be_visible()
+        own.stop()
+        await expect(page.get_by_text("Reconnecting, as of", exact=False)).to_be_visible()
+        own.start_again()
+        add_job(own, "after-the-restart")
+        await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        await page.reload()
+        await expect(page.get_by_role("link", name="after-the-restart")).to_be_visible()
+        await context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, scheme: Any) -> None:
     add_job(server, "open-to-all", labels={"team": "ops"})
     run = fail_a_run(server, "open-to-all", "Traceback\nValueError: no")
+    waiting = call(server, "POST", "/jobs/open-to-all/trigger")["id"]
+    states = [complete_a_run(server, "open-to-all"), call(server, "POST", "/jobs/open-to-all/trigger")["id"]]
+    call(server, "POST", f"/runs/{states[1]}/cancel")
+    for _ in range(7):
+        fail_a_run(server, "open-to-all", "no")
+    assert states[0] == waiting
     context = await browser.new_context(base_url=server.url, color_scheme=scheme)
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    some = ("/", "/jobs", f"/runs/{run}", "/new-job")
-    every = ("/", "/jobs", "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", f"/runs/{run}", "/calendar",
-             "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/new-job",
-             "/bulk-runs?action=retry")  # fmt: skip
+    some = ["/", "/jobs", f"/runs/{run}", "/new-job", *(f"/runs/{one}" for one in states)]
+    every = [*some, "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", "/calendar", "/calendar?span=day",
+             "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/bulk-runs?action=retry",
+             "/jobs/not-there"]  # fmt: skip
     for path in every if scheme == "light" else some:
         await page.goto(path)
         assert await violations(page) == [], path
@@ -225,7 +271,13 @@ async def test_dates_are_written_in_the_browsers_language(browser: Browser, serv
     context = await browser.new_context(base_url=server.url, locale="de-DE", timezone_id="Europe/Berlin")
     page = await context.new_page()
     await page.goto("/jobs/dated")
-    await expect(page.locator("table.fires time").first).to_have_text(re.compile(r"^(Mo|Di|Mi|Do|Fr|Sa|So)\b"))
+    day = re.compile(r"^(Mo|Di|Mi|Do|Fr|Sa|So)\b")
+    await expect(page.locator("table.fires time").first).to_have_text(day)
+    await expect(page.locator("table.fires time").first).to_have_attribute("title", re.compile(r"UTC$"))
+    await page.goto("/calendar?span=day&day=2027-03-25")
+    await expect(page.get_by_role("heading", name="Donnerstag, 25. März 2027").first).to_be_visible()
+    await page.goto("/jobs?q=dated")
+    await expect(page.locator("td.c-local")).to_have_text(day)
     await context.close()
 
 

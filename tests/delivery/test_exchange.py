@@ -244,6 +244,22 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
     assert receiver.connections == 2
 
 
+async def test_a_connection_that_outlives_its_client_is_not_kept() -> None:
+    release = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.write(OK)
+
+    async with receiving(late) as receiver, delivering() as delivery:
+        task = asyncio.ensure_future(attempt(receiver, delivery))
+        await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
+        await delivery.close()
+        release.set()
+        assert isinstance(await task, Succeeded)
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)
+
+
 async def test_only_so_many_idle_connections_are_kept_those_that_waited_longest_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

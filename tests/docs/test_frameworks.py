@@ -26,6 +26,7 @@ from tests.waiting import PATIENCE, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 FASTAPI, JOBS, VIEWS, WORKER = re.findall(r"```python\n(.*?)```", (DOCS / "fastapi-django.md").read_text(), re.DOTALL)
+(WORKERS,) = re.findall(r"```python\n(.*?)```", (DOCS / "processes.md").read_text(), re.DOTALL)
 TABLES = (DOCS / "coming-from.md").read_text()
 
 DJANGO_SETTINGS = """
@@ -100,6 +101,23 @@ def test_the_fastapi_program_adds_performs_and_shows_work(tmp_path: Path) -> Non
         assert ask(shown)["result"] == {"picture": "cat", "size": 128}
         assert [item["id"] for item in ask(f"http://127.0.0.1:{port}/runs")["items"]] == [run["id"]]
         assert ask(f"http://127.0.0.1:{port}/pictures/cat", "POST")["id"] == run["id"], "one run under one key"
+
+
+@pytest.mark.slow
+def test_workers_of_a_web_server_share_each_fire_time(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(WORKERS)
+    port = free_port()
+
+    def fires() -> list[str]:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as response:
+                return [line.split()[0] for line in response.read().decode().splitlines() if "completed" in line]
+        except OSError:
+            return []
+
+    with started(tmp_path, "uvicorn", "app:app", "--port", str(port), "--log-level", "error", "--workers", "2"):
+        found = eventually(lambda: len(fires()) >= 3 and fires())
+        assert len(found) == len(set(found)), "each fire time ran once"
 
 
 @pytest.mark.slow

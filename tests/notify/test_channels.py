@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from horarium.delivery.signing import new_secret, verify
 from horarium.errors import InvalidRequest, NotFound
 from horarium.library.values import Run
 from horarium.model import State
+from horarium.services.notifier import NotifyDelivery
 from tests.delivery.receiver import receiving
 from tests.notify.world import SOON, a_job, at_rest, events, messages, running, runs
 from tests.waiting import until
@@ -88,6 +90,22 @@ async def test_what_happens_in_the_quiet_period_is_told_together_after_it() -> N
         await scheduler.trigger_job("nightly")
         await at_rest(scheduler, "notify", 5)
         assert events(receiver)[1:] == [("failed", "nightly", 4)]
+
+
+async def test_where_many_wait_one_look_at_them_does_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, honest = list[str](), NotifyDelivery._waiting
+
+    async def counted(self: NotifyDelivery, run: Any, channel: str) -> Any:
+        looks.append(run.id)
+        return await honest(self, run, channel)
+
+    monkeypatch.setattr(NotifyDelivery, "_waiting", counted)
+    async with running() as scheduler, receiving() as receiver:
+        await scheduler.put_channel("ops", {"type": "webhook", "url": receiver.url(), "group_seconds": 600})
+        await a_job(scheduler, "nightly", {"failed": [{"notify": "ops"}]})
+        await asyncio.gather(*(scheduler.trigger_job("nightly") for _ in range(20)))
+        await waiting(scheduler, 20)
+        assert len(looks) == 1
 
 
 async def waiting(scheduler: Scheduler, count: int) -> list[Run]:

@@ -15,6 +15,7 @@ FOR_OTHERS = {
     "error_seconds": "how sure a clock is, for what watches it",
     "new_secret": "documented: programs make their signing secrets with it",
     "wait_closed": "uvicorn awaits it of what listens",
+    "main_loop": "uvicorn runs it",
     "settings_table": "docs/settings.md holds it, and a test compares them",
     "capture_signals": "overrides uvicorn's",
     "on_response_complete": "overrides uvicorn's",

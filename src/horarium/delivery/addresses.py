@@ -251,7 +251,7 @@ def _canonical(text: str) -> str:
 
 
 def _to_ascii(host: str) -> str:
-    # Comes with the HTTP client (it encodes host names by it); imported only for names that need it.
+    # Imported only for names that need it.
     import idna
 
     try:

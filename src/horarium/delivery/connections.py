@@ -44,6 +44,7 @@ class Connections:
         self._idle: dict[str, list[Connection]] = {}
         self._order: dict[Connection, str] = {}  # the one that waits longest is the first
         self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def ask(self, endpoint: Endpoint, method: str, request: bytes) -> Answer:
         """Send a request and wait for its answer. Raises NoAnswer. One that may be repeated is sent again if a kept
@@ -67,7 +68,8 @@ class Connections:
         return answer
 
     async def close(self) -> None:
-        """End those that are idle. Others end with what is under way on them."""
+        """End those that are idle. Others end with what is under way on them; none is kept from now on."""
+        self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
@@ -96,6 +98,8 @@ class Connections:
         return None
 
     def _keep(self, origin: str, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
         if not connection.usable:
             return
         loop = asyncio.get_running_loop()

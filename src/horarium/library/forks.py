@@ -18,7 +18,7 @@ _left: list[object] = []
 
 
 def keep_apart(loop: asyncio.AbstractEventLoop) -> None:
-    """Forked children shall share nothing that this event loop waits on, as far as it is one of asyncio's own."""
+    """Let forked children share nothing that this event loop waits on, if it is one of asyncio's own."""
     if isinstance(loop, asyncio.SelectorEventLoop):
         _loops.add(loop)
 

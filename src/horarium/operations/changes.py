@@ -68,7 +68,7 @@ ReachOf = Callable[[Job], Awaitable[Reach]]
 
 
 def always(reach: Reach) -> ReachOf:
-    """This reach, whatever the job."""
+    """The same reach for every job."""
 
     async def of(job: Job) -> Reach:
         return reach

@@ -2,7 +2,7 @@
 
 What costs next to nothing is answered at once, on the event loop. What costs more is done in a thread, one at a time,
 which works for a millisecond and then rests four times as long: so all questions together take a fifth of the
-interpreter at most, in pieces that nobody notices, and ordinary questions never wait behind expensive ones.
+interpreter at most, a millisecond at a time, and ordinary questions never wait behind expensive ones.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Pace:
         self._began = time.thread_time()
 
     def __call__(self) -> None:
-        """Called at each step. Raises TooExpensive where nobody waits for the answer any more."""
+        """Called at each step. Raises TooExpensive once the caller has given up."""
         worked = time.thread_time() - self._began
         if worked < WORK_SECONDS or get_ident() == self._loop_thread:
             return
         if self.abandoned:
-            raise TooExpensive("nobody waits for this rule any more", field="trigger")
+            raise TooExpensive("the caller of this evaluation has given up", field="trigger")
         time.sleep(REST * worked)
         self._began = time.thread_time()
 
 
 class Evaluator:
-    """The questions of one kind in a process, whichever event loop they come from."""
+    """The questions of one kind in a process, for each event loop in turn."""
 
     def __init__(self) -> None:
         self._turns: WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -106,7 +106,7 @@ def _evaluated(ask: Callable[[], T], steps: int, pace: Pace) -> T:
 
 
 def _ended(done: Future[T], turn: asyncio.Lock) -> None:
-    """Others have their turn once the thread is done, also where nobody waits for its answer."""
+    """Others have their turn once the thread is done, also if the caller has given up."""
     turn.release()
     if not done.cancelled():
         done.exception()

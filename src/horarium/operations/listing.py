@@ -1,4 +1,4 @@
-"""Work on many things in a row that holds nobody up."""
+"""Work on many things in a row that holds up nothing else."""
 
 from __future__ import annotations
 

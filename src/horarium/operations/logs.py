@@ -73,7 +73,7 @@ class Logs:
     async def report(self, run_id: str, token: int, lines: Sequence[LogLine]) -> None:
         """Lines from the worker that holds this token, or held it last. Raises NotFound, LeaseLost."""
         run = await self._run(run_id)
-        if run.token != token:
+        if run.token != token or token == 0:  # no claim has given that
             raise lease_lost(run, token)
         await self.append(run, lines)
 

@@ -9,7 +9,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from email.utils import formatdate
 from typing import Any
 
 import uvicorn
@@ -17,6 +16,7 @@ import uvicorn
 from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
 from horarium.server.intake import Intake, connections_max
+from horarium.server.memory import Memory
 
 HTTP_GRACE_SECONDS = 5
 SWEEP_SECONDS = 0.5
@@ -79,20 +79,16 @@ class HttpServer(uvicorn.Server):
         self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, shared: bool
     ) -> None:
         self._stopped = asyncio.Event()
-        self._connected = asyncio.Event()
-        super().__init__(config)
         self._intake = intake
+        super().__init__(config)
         self._limits = limits
         self._tls = tls
         self._shared = shared
+        self._memory = Memory()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    def _renew_date(self) -> None:
-        date = (b"date", formatdate(usegmt=True).encode())
-        self.server_state.default_headers = [date, *self.config.encoded_headers]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections on these sockets."""
@@ -126,9 +122,6 @@ class HttpServer(uvicorn.Server):
             each.close()
 
     def _connection(self) -> Connection:
-        if not self._connected.is_set():
-            self._connected.set()
-            self._renew_date()
         return Connection(
             self._intake,
             self._limits,
@@ -146,7 +139,7 @@ class HttpServer(uvicorn.Server):
     def should_exit(self, value: bool) -> None:
         if value:
             self._stopped.set()
-            self._connected.set()
+            self._intake.connected.set()
 
     async def main_loop(self) -> None:
         """Look at the deadlines of connections, and renew the date that answers carry, until told to stop. Without a
@@ -157,12 +150,13 @@ class HttpServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
+            self._memory.tick(len(self.server_state.connections))
             with contextlib.suppress(TimeoutError):
                 if self.server_state.connections:
                     await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
                 else:
-                    self._connected.clear()
-                    await self._connected.wait()
+                    self._intake.connected.clear()
+                    await self._intake.connected.wait()
 
 
 def make_server(

@@ -7,6 +7,7 @@ new one is refused only if there is none.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -39,6 +40,8 @@ class Intake:
         self.connections_max = connections_max
         self.idle: dict[Closable, None] = {}
         self.halves: dict[Closable, None] = {}
+        self.connected = asyncio.Event()
+        """Set by each connection that is opened."""
         self._open: set[Closable] = set()
         self._over: set[Closable] = set()
         self._count = count
@@ -48,6 +51,7 @@ class Intake:
 
     def admit(self, connection: Closable) -> bool:
         """Whether there is room for one more, or can be made."""
+        self.connected.set()
         if len(self._open) >= self.connections_max and not self._make_room():
             self._over.add(connection)
             return False

@@ -4,7 +4,8 @@ Of one channel one notification is claimed at a time, by its concurrency key. Th
 wait for the same channel, and `rules.grouping` says which of them it tells. What it is going to say is kept with it
 before it is sent, and those that it tells for are ended as told: so a message that has to be sent again is the same
 message under the same id, and nothing is told in two. While a channel does not answer, one message is retried, and
-those behind it wait for that.
+those behind it wait for that. How long a kind has to wait is remembered: where thousands fail at once, each of them
+is put off without a look at all the others.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import ChannelOperations
 from horarium.policies import Retention
 from horarium.ports import BATCH_MAX, PAGE_MAX, Assignment, Control, RunFilter, Store
-from horarium.rules.grouping import TEST, Item, group, kind_of
+from horarium.rules.grouping import TEST, WAITS_MAX, Item, group, kind_of
 
 LOOKED_AT_MAX = 5_000
 """Waiting notifications that one look goes through."""
 TOLD = "told/"
 """The record of a channel that says what it was told, and when."""
+
+
+WAITS = "waits for more of the same"
 
 
 class Note(Struct, frozen=True):
@@ -70,6 +74,7 @@ class NotifyDelivery:
         self._clock = clock
         self._channels = channels
         self._post = post
+        self._later: dict[tuple[str, str, float, float], Instant] = {}
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """See `ports.Delivery`."""
@@ -104,6 +109,9 @@ class NotifyDelivery:
         if run.progress is not None:
             return _decode_letter(run.progress)
         now = self._clock.now()
+        key = note.channel, kind_of(note.event), channel.group_seconds, channel.quiet_seconds
+        if now < (until := self._later.get(key, 0)) <= now + _waits_max(channel) and note.event.event != TEST:
+            return Deferred(until, WAITS)
         others, letters = await self._waiting(run, note.channel) if note.event.event != TEST else ([], [])
         for holder, letter in letters:
             if run.id in letter.members:
@@ -116,7 +124,8 @@ class NotifyDelivery:
         told = await self._told(note.channel)
         made = group(Item(run.id, run.created_at, note.event), items, told, channel, note.channel, now)
         if not isinstance(made, Letter):
-            return Deferred(made, "waits for more of the same")
+            self._later = {each: until for each, until in self._later.items() if until > now} | {key: made}
+            return Deferred(made, WAITS)
         await control.heartbeat(msgspec.json.encode(made))
         return made
 
@@ -165,6 +174,11 @@ class NotifyDelivery:
         body = msgspec.json.encode(kept)
         after = Record(name=TOLD + letter.channel, body=body, version=version + 1)
         await self._store.put_records([RecordChange(after, version)])
+
+
+def _waits_max(channel: AnyChannel) -> Instant:
+    """For how long a notification may be put off. A clock that was set back shows in one that is to wait longer."""
+    return to_micros(WAITS_MAX * channel.group_seconds + channel.quiet_seconds)
 
 
 def _told_with(run_id: str) -> bytes:

@@ -28,7 +28,7 @@ BACKOFF_SECONDS_MAX = 2.0
 """Firing goes on within this of the end of an outage, however long it was."""
 
 ANEW_SECONDS = 60.0
-"""A part that worked for longer than this fails anew; one that worked for less still fails."""
+"""A part that worked for longer than this fails again from the start; one that worked for less still fails."""
 STEADY_SECONDS_MIN, STEADY_SECONDS_MAX = 5.0, 20.0
 """For how long such a part must work before it counts as well."""
 

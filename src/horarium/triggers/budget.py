@@ -21,7 +21,7 @@ from typing import Final
 from horarium.errors import TooExpensive
 
 FIRST_STEPS: Final = 300
-"""For whatever is asked, on the event loop: about a millisecond. What needs more is evaluated elsewhere."""
+"""For any question, on the event loop: about a millisecond. What needs more is evaluated elsewhere."""
 FIRE_STEPS: Final = 2_000
 """For one fire time."""
 PLAN_STEPS: Final = 5_000

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_parts import DayRef
+from horarium.triggers.phrase_questions import QUESTIONS, half_before
 from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
 from horarium.triggers.words import quote
 
@@ -47,6 +48,11 @@ class Reader:
         return False
 
     def _fail(self, token: Token, expected: str) -> NoReturn:
+        after = self._tokens[token.index + 1] if token.index + 1 < len(self._tokens) else token
+        if token.text == "half" and after.kind == "number" and 0 < int(after.text) < 13:
+            self._refuse(token, half_before(after.text))
+        if token.kind == "word" and token.text in QUESTIONS:
+            self._refuse(token, QUESTIONS[token.text])
         what = "the phrase ends" if token.kind == "end" else f"{quote(token.given)} at position {token.position}"
         joiner = " where" if token.kind == "end" else ":"
         raise InvalidTrigger(f"text: {what}{joiner} {expected}", field="text", position=token.position)

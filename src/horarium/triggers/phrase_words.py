@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from horarium.errors import InvalidTrigger
+from horarium.triggers.phrase_questions import slashed_date
 from horarium.triggers.words import MONTHS, WEEKDAYS, quote
 
 TEXT_MAX = 512
@@ -119,6 +120,7 @@ def tokens_of(text: object) -> list[Token]:
                 _refuse_cron(text)
             if text[position] == "." and not text[position + 1 :].strip():
                 break
+            _refuse_slashes(text, position)
             raise InvalidTrigger(
                 f"text: {quote(text[position:])} at position {position} is not understood: expected a word, a number,"
                 " a time such as 9:30am or a date such as 2026-12-31",
@@ -146,6 +148,14 @@ def _read(match: re.Match[str], index: int) -> list[Token]:
         after = position + len(digits)
         return [Token("number", digits, given, position, index), Token("word", unit, given, after, index + 1)]
     return [Token(kind, text, given, position, index)]
+
+
+def _refuse_slashes(text: str, position: int) -> None:
+    found = slashed_date(text, position) if text[position] == "/" else None
+    if found is not None:
+        begin, question = found
+        said = f"text: {quote(text[begin:])} at position {begin}: {question}"
+        raise InvalidTrigger(said, field="text", position=begin)
 
 
 def _refuse_cron(text: str) -> None:

@@ -79,8 +79,8 @@ class Editing:
             Page(path="/new-job", name="new-job-done", handle=self.create, method="POST", scope=write, place=place),
             Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write),
             Page(
-                path="/jobs/{name}/edit", name="edit-job", handle=self.edit,
-                scope=write, also=Scope.JOBS_READ, place=place,
+                path="/jobs/{name}/edit", name="edit-job", handle=self.edit, scope=write, also=Scope.JOBS_READ,
+                place=place,
             ),
             Page(
                 path="/jobs/{name}/edit", name="edit-job-done", handle=self.save, method="POST", scope=write,

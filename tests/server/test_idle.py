@@ -38,7 +38,7 @@ SELDOM = (
     "pymongo", "redis", "rich", "ruamel", "structlog",
     "horarium.cli", "horarium.client", "horarium.doors", "horarium.library", "horarium.stores.cockroach",
     "horarium.stores.memory", "horarium.stores.mongo", "horarium.stores.postgres", "horarium.stores.redis",
-    "horarium.testing",
+    "horarium.testing", "horarium.triggers.phrase",
 )  # fmt: skip
 """What an idle server on a SQLite file must not have loaded: each costs memory, or a later start."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from horarium.clock import DAY, SECOND
-from horarium.model import Run, State, Succeeded
+from horarium.model import Disposition, Run, State, Succeeded
 from horarium.operations.settling import Settlement
 from horarium.ports import RunFilter
+from horarium.rules.planning import Dropped, dropped_run
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
 from tests.services.conftest import Setting
@@ -121,3 +122,15 @@ async def test_a_list_begins_with_the_present_though_runs_of_a_wrong_future_are_
     later = await listed(RunFilter(since=setting.now + 2 * DAY), None, 200)
     assert {run.id for run in later.items} < wrong
     assert len(later.items) >= 4
+
+
+async def test_a_list_leaves_out_what_was_skipped_in_a_wrong_future(setting: Setting) -> None:
+    job = await setting.add_job(every=10)
+    await setting.add_run("now", fire_at=setting.now, due_at=setting.now)
+    ahead = setting.now + 8 * DAY
+    missed = dropped_run(job, Dropped(ahead, ahead, 1, Disposition.MISSED, "catch_up: latest"), setting.now)
+    await setting.store.add_runs([missed])
+    page = await setting.operations.runs.list_runs(RunFilter(), None, 10)
+    assert [run.id for run in page.items] == ["now"]
+    found = await setting.operations.runs.list_runs(RunFilter(since=setting.now + DAY), None, 10)
+    assert [run.id for run in found.items] == [missed.id]

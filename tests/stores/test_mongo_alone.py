@@ -258,6 +258,29 @@ async def test_a_second_process_is_refused_until_the_first_one_is_gone(
     await store.close()
 
 
+async def test_who_waits_for_a_hold_gets_it_when_it_is_given_back(
+    standalone: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "LOOK_SECONDS", 0.01)
+    former, waiting = MongoStore(standalone.url, "given"), MongoStore(standalone.url, "given")
+    await former.open()
+    monkeypatch.setattr(alone, "_holds", {})  # as in another process
+    looked, find_one = asyncio.Event(), AsyncCollection.find_one
+
+    async def looking(*args: Any, **how: Any) -> Any:
+        found = await find_one(*args, **how)
+        if looked.is_set():
+            await former.close()  # between its look at the hold and the next
+            return await find_one(*args, **how)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(AsyncCollection, "find_one", looking)
+    await asyncio.wait_for(waiting.open(), PATIENCE)
+    assert await waiting.add_jobs([a_job()]) == [True]
+    await waiting.close()
+
+
 async def test_who_has_lost_it_writes_nothing_any_more_and_says_so(
     standalone: Standalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:

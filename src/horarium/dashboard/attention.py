@@ -94,7 +94,7 @@ class Watching:
         self._turn = asyncio.Lock()
 
     async def look(self, age_max: float = 1.0) -> Attention:
-        """What is wrong now, or was so many seconds ago. Raises StoreUnavailable."""
+        """What is wrong now, or was a few seconds ago. Raises StoreUnavailable."""
         async with self._turn:
             elapsed = self._operations.clock.monotonic()
             if self._found is None or not 0 <= elapsed - self._found_at < age_max:

@@ -63,7 +63,7 @@ def ahead_of(job: Job, now: Instant, count: int, steps: int = FIRE_STEPS) -> lis
 
 
 def within(job: Job, after: Instant, until: Instant, count: int) -> list[Instant]:
-    """Fire times in (after, until], so many at most; none where the rule takes too long to evaluate here."""
+    """Fire times in (after, until], at most `count`; none where the rule takes too long to evaluate here."""
     try:
         with limited(FIRE_STEPS):
             return fires_in_window(job, max(after, 0), until, count)

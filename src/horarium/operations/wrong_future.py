@@ -13,7 +13,8 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Run, State
 from horarium.ports import Page, RunFilter, Store
 
-RAN = frozenset({State.COMPLETED, State.FAILED})
+RAN = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
+"""What can only be of the past: a fire time that was skipped, too, has come."""
 EARLY = SECOND
 """Clocks of nodes differ by less than this."""
 

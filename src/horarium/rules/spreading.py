@@ -18,7 +18,6 @@ from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, read_stored
 from horarium.triggers.compose import Between, Except
 from horarium.triggers.interval import Interval
-from horarium.triggers.phrase import Phrase
 
 GOLDEN = 0.618_033_988_749_895
 """Multiples of the golden ratio, modulo 1, lie evenly however many there are (the three-distance theorem)."""
@@ -42,6 +41,8 @@ def spread(jobs: Sequence[Job], now: Instant) -> list[Job]:
 
 def period_of(trigger: Trigger, now: Instant) -> int | None:
     """The microseconds of the interval that counts from when its job is defined; None where the trigger does not."""
+    from horarium.triggers.phrase import Phrase  # what reads English is large, and seldom needed
+
     match trigger:
         case Interval(anchor=None):
             return trigger.every

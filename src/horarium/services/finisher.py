@@ -53,7 +53,7 @@ class Finisher(Service):
         where = RecordFilter(LOOK, until=instant_key(now + 1))
         page = await self._store.list_records(where, None, LOOKS_MAX)
         notes = [Look.of(record) for record in page.items]
-        jobs = await self._store.get_jobs_by_id([note.job_id for note in notes])
+        jobs = await self._store.get_jobs_by_id([note.job_id for note in notes]) if notes else []
         for record, note, job in zip(page.items, notes, jobs, strict=True):
             await self._look(record, note, job, now)
         if page.next_after is not None:

@@ -7,15 +7,19 @@ group `horarium.triggers`. Such an entry point names a subclass of `Trigger` wit
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from horarium.triggers.base import FIRES_MAX, Trigger
 from horarium.triggers.compose import AnyOf, Between, Except, any_of, between, except_
 from horarium.triggers.cron import Cron, cron
 from horarium.triggers.interval import Interval, every
 from horarium.triggers.once import Once, at
-from horarium.triggers.phrase import Phrase, when
 from horarium.triggers.registry import GROUP, parse_trigger, read_stored
 from horarium.triggers.rrule import RRule, rrule
 from horarium.triggers.spec import Spec
+
+if TYPE_CHECKING:
+    from horarium.triggers.phrase import Phrase, when
 
 __all__ = [
     "FIRES_MAX",
@@ -41,3 +45,12 @@ __all__ = [
     "rrule",
     "when",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What reads English is a dozen modules that few programs need."""
+    if name in ("Phrase", "when"):
+        from horarium.triggers import phrase
+
+        return getattr(phrase, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,7 @@ FAR_TOO_MANY = 4
 JOBS_MAX = 120
 RUNS_MAX = 1_200
 FEW_JOBS = 60
-"""Up to so many jobs, twice as many runs are read: few of them have that many."""
+"""Up to this number of jobs, twice as many runs are read: few of them have that many."""
 SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6

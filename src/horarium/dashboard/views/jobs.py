@@ -34,7 +34,7 @@ DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
 
 class Found(Struct, frozen=True):
     """A page of jobs. `more`: where the next one begins; `within`: that one looks for the search anywhere in a name;
-    `looked`: so many were looked at for that, and there are more."""
+    `looked`: how many were looked at for that, where there are more."""
 
     jobs: list[Job]
     more: str | None = None

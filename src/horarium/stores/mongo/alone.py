@@ -102,9 +102,10 @@ class Hold:
                 seen: Any = None
                 while not await self._take():
                     holder = await self._intents.find_one({"_id": HOLD_ID}, {"until": True, "who": True}) or {}
-                    if seen is not None and holder.get("until") != seen:
+                    until = holder.get("until", LONG_AGO.replace(tzinfo=None))
+                    if seen is not None and until > seen:
                         raise StoreRefused(self._held_by(holder))
-                    seen = holder.get("until")
+                    seen = until
                     await asyncio.sleep(LOOK_SECONDS)
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 

@@ -15,7 +15,7 @@ QUIET = ("aiohttp", "asyncio", "uvicorn.access", "uvicorn.error", "litestar")
 NOT_EXTRA = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 """What every record has; all else was given to the line by its author."""
 EVENT_CHARS = 30
-LEVEL_CHARS = 8
+LEVEL_CHARS = 9
 COLORS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 DIM, BOLD, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 

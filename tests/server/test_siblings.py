@@ -159,10 +159,10 @@ async def test_one_refusal_is_one_entry_for_all_processes() -> None:
     async with linked() as group:
         refused = [Refused(store, clock, family) for family in group.families]
         origin = Origin(principal=LOCAL, request_id="", address="")
-        refused[0].change(origin, "DELETE", "/x", Forbidden("no", missing_scopes=["admin"]))
+        refused[0].change(origin, "DELETE", "/api/v1/keys/x", Forbidden("no", ["admin"]))
         await until(lambda: all(each._told for each in refused))
         for each in refused:
-            each.change(origin, "DELETE", "/x", Forbidden("no", missing_scopes=["admin"]))
+            each.change(origin, "DELETE", "/api/v1/keys/x", Forbidden("no", ["admin"]))
             await asyncio.gather(*each._writing)
         assert len((await store.list_records(RecordFilter("audit/"), None, 10)).items) == 1
 

@@ -14,8 +14,6 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from horarium.access import audit
 from horarium.access.audit import Origin
 from horarium.access.roles import principal
@@ -82,12 +80,12 @@ class Refused:
         if last is not None and now - last < AGAIN_SECONDS:
             return False
         self._note(whose, what, now)
-        self._siblings.tell(TOLD, msgspec.json.encode((whose, what)))
+        self._siblings.tell(TOLD, f"{whose}\n{what}".encode("utf-8", "replace"))
         return True
 
     def _told_elsewhere(self, told: bytes) -> bytes:
         """Another process of this server wrote the entry."""
-        whose, what = msgspec.json.decode(told, type=tuple[str, str])
+        whose, _, what = told.decode().partition("\n")
         self._note(whose, what, self._clock.monotonic())
         return b""
 

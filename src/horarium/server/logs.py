@@ -37,11 +37,11 @@ class Lines(logging.Formatter):
         if self._as_json:
             fields = {"event": record.getMessage(), **extra, "level": record.levelname.lower(), "timestamp": at}
             return json.dumps(fields | ({"exception": raised} if raised else {}), default=repr)
-        return self._text(record, at, extra) + (f"\n{raised}" if raised else "")
+        return "\n".join([self._text(record, at, extra), *map(_one_line, (raised or "").splitlines())])
 
     def _text(self, record: logging.LogRecord, at: str, extra: dict[str, Any]) -> str:
-        level, event = record.levelname.lower(), record.getMessage()
-        words = [f"{name}={value}" for name, value in sorted(extra.items())]
+        level, event = record.levelname.lower(), _one_line(record.getMessage())
+        words = [f"{name}={_one_line(str(value))}" for name, value in sorted(extra.items())]
         if words:
             event = event.ljust(EVENT_CHARS)
         if self._colors:
@@ -50,6 +50,13 @@ class Lines(logging.Formatter):
                 [f"{DIM}{at}{PLAIN} [{color}{level.ljust(LEVEL_CHARS)}{PLAIN}] {BOLD}{event}{PLAIN}", *words]
             )
         return " ".join([f"{at} [{level.ljust(LEVEL_CHARS)}] {event}", *words])
+
+
+def _one_line(text: str) -> str:
+    """What a name or an error holds neither begins a line nor controls a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c in "\r\n\t" else "\ufffd" for c in text)
 
 
 def configure_logging(format: str = "text", level: str = "info", node: str = "") -> None:

@@ -20,6 +20,7 @@ from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
+from horarium.testing.simulate.workload import SHARES
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -180,12 +181,12 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.7, "buffer_max": 0.3})
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "from_end": 0.7, "buffer_max": 0.3})
     assert sum(simulate(seed).runs for seed in SEEDS_QUICK) > 200
 
 
 def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.7, "buffer_max": 0.3})
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "from_end": 0.7, "buffer_max": 0.3})
 
     async def nothing(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
         return {}

@@ -13,7 +13,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
 from horarium.api import bulk
-from horarium.operations import logs
+from horarium.operations import evaluating, logs
 from horarium.services import claims
 
 from .conftest import Api
@@ -84,6 +84,7 @@ def test_the_server_does_what_its_document_says(
 ) -> None:
     for module, longest in ((claims, "WAIT_SECONDS_MAX"), (logs, "WAIT_SECONDS_MAX"), (bulk, "PACE_WAIT_SECONDS_MAX")):
         monkeypatch.setattr(module, longest, 0.01)
+    monkeypatch.setattr(evaluating, "REST", 0.0)
     api = Api()
     asyncio.run(api.add_job("nightly-report"))
     with warnings.catch_warnings():

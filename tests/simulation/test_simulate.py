@@ -26,8 +26,8 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.slow
 
 SEEDS_QUICK = range(20)
-SEEDS = range(1_000, 1_150)
-MORE_SEEDS = range(1_150, 1_300)
+SEEDS = range(1_000, 1_100)
+MORE_SEEDS = range(1_100, 1_300)
 AT_ONE_TIME = 50
 SEEDS_FOR_A_MUTANT = range(200)
 KEPT = Path(__file__).with_name("seeds.txt")

@@ -43,7 +43,8 @@ async def horarium_round(figures: Figures, url: str, count: int, **options: Any)
         await asyncio.wait_for(done.wait(), 120)
         await scheduler.stop()
         note(figures, "horarium run", count, time.perf_counter() - wall, time.process_time() - cpu)
-        assert not (await scheduler.stats()).queues, "every run is settled"
+        while (await scheduler.stats()).queues:  # every run is settled; of many the counts come a moment later
+            await asyncio.sleep(0.01)
 
 
 def lines(figures: Figures) -> list[str]:

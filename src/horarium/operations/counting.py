@@ -1,8 +1,8 @@
 """The counts that scrapes, lists of queues and watchers ask for, shared where counting takes long.
 
 A store counts all that is unfinished. Where that is little, every answer is counted again. Where it is much, an answer
-may be some seconds old, and while the next one is being counted the last one is given: so no scrape waits, however many
-runs do, and however many ask.
+may be some seconds old, and while the next one is being counted the last one is given, unless that takes only a moment.
+So no scrape waits, however many runs do, and however many ask.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ MUCH = 20_000
 """What is counted for every answer: jobs, runs, and queues times ten."""
 COUNTED_PER_SECOND = 100_000
 """So long is an answer good: as long as it takes to count at this pace, so that counting takes a small part of it."""
+SOON_SECONDS = 0.005
+"""An answer waits for this long for the next count: where much has become little, that is enough."""
 OLD_MAX = 60 * SECOND
 """An answer older than this is not given."""
 
@@ -43,18 +45,23 @@ class Counting:
         weight = _weight(stats)
         if weight <= MUCH:
             return await self._count()
-        if not at <= now < at + weight * SECOND // COUNTED_PER_SECOND:
-            counting = self._shared()
-            if not at <= now < at + OLD_MAX:
-                return await counting
-        return stats
+        if at <= now < at + weight * SECOND // COUNTED_PER_SECOND:
+            return stats
+        counting = self._under_way()
+        if not at <= now < at + OLD_MAX:
+            return await self._shared()
+        await asyncio.wait({counting}, timeout=SOON_SECONDS)
+        return stats if self._last is None else self._last[1]
 
-    def _shared(self) -> asyncio.Future[Stats]:
+    async def _shared(self) -> Stats:
+        return await asyncio.shield(self._under_way())
+
+    def _under_way(self) -> asyncio.Task[Stats]:
         """The count that is under way, or a new one."""
         if self._task is None or self._task.done() or self._task.get_loop() is not asyncio.get_running_loop():
             self._task = asyncio.create_task(self._count(), name="horarium counts")
             self._task.add_done_callback(_look)
-        return asyncio.shield(self._task)
+        return self._task
 
     async def _count(self) -> Stats:
         now = self._clock.now()

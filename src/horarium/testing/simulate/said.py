@@ -97,7 +97,7 @@ class Said:
     async def check(self, logs: Logs, runs: dict[str, Run]) -> int:
         """Read every log, and compare. How many lines were read."""
         read = 0
-        for (run_id, created_at), attempts in self._attempts.items():
+        for (run_id, created_at), attempts in list(self._attempts.items()):
             if run_id in runs and runs[run_id].created_at == created_at:
                 lines = await _all_lines(logs, run_id)
                 read += len(lines)

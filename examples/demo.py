@@ -176,6 +176,7 @@ def watch(seconds: float) -> None:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, as Ctrl-C does
     receiver = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:

@@ -31,12 +31,13 @@ import aiohttp
 import uvloop
 
 from bench.lateness import quantile
-from bench.receiver import Receiver, certificate, receiving
+from bench.receiver import Receiver, receiving
 from bench.stores import a_store
 from horarium import Scheduler
 from horarium.delivery.connections import tls_context
 from horarium.delivery.http import PER_HOST_MAX
 from horarium.delivery.signing import new_secret
+from tests.servers.certificate import make_certificate
 
 SCENES = ("one", "many", "tls")
 HOSTS = 200
@@ -136,7 +137,7 @@ async def measure(scenes: Sequence[str], count: int, rounds: int, store: str) ->
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in scenes:
-            trusted = trusting(certificate(folder)) if each == "tls" else nullcontext()
+            trusted = trusting(make_certificate(folder)) if each == "tls" else nullcontext()
             with trusted as pair, receiving(pair=pair) as receiver:
                 shares[each] = await scene(each, receiver, count, rounds, store, folder)
     return shares

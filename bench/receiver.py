@@ -9,7 +9,6 @@ import os
 import resource
 import socket
 import ssl
-import subprocess
 import time
 from array import array
 from collections.abc import Iterator
@@ -120,13 +119,3 @@ def receiving(processes: int = 1, pair: tuple[Path, Path] | None = None) -> Iter
         yield receiver
     finally:
         receiver.stop()
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key, made by openssl."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    names = ["-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert), "-days", "2"]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
-    return cert, key

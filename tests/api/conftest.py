@@ -63,8 +63,9 @@ async def ask(
     headers: dict[str, str],
     chunks: Sequence[bytes] = (b"",),
     hang_up: asyncio.Event | None = None,
+    seen: list[bytes] | None = None,
 ) -> Reply:
-    """One request over ASGI, as a server passes it on."""
+    """One request over ASGI, as a server passes it on. `seen`: gets each piece of the body as it comes."""
     path, _, query = url.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": method,
@@ -84,6 +85,8 @@ async def ask(
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
+        if seen is not None:
+            seen.append(message.get("body", b""))
 
     await app(scope, receive, send)  # type: ignore[arg-type]
     answered = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
@@ -126,6 +129,7 @@ class Api:
         *,
         headers: dict[str, str] | None = None,
         hang_up: asyncio.Event | None = None,
+        seen: list[bytes] | None = None,
     ) -> Reply:
         """A request under /api/v1 (or elsewhere, for a path that begins with two slashes). Bytes are sent as they are,
         anything else as JSON. The client closes the connection when `hang_up` is set."""
@@ -135,7 +139,7 @@ class Api:
         if body is not None:
             headers.setdefault("content-type", JSON)
             headers.setdefault("content-length", str(len(content)))
-        return await ask(self.app, method, url, headers, [content], hang_up)
+        return await ask(self.app, method, url, headers, [content], hang_up, seen)
 
     async def get(self, path: str, **more: Any) -> Reply:
         return await self.send("GET", path, **more)

@@ -10,6 +10,7 @@ import asyncio
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
+from itertools import count
 from os import urandom
 from typing import Any
 
@@ -21,6 +22,7 @@ from horarium.model import Job, Run, State
 from horarium.operations import reaching
 from horarium.ports import JobFilter, RunFilter
 from horarium.testing.values import NOW, a_run
+from tests.waiting import until
 
 from .conftest import Api, Reply, a_definition
 
@@ -320,11 +322,16 @@ async def test_runs_of_several_queues_are_one_list() -> None:
         assert found == sorted((run.id for run in runs if run.queue != "pull/b"), reverse=True)
 
 
-async def test_events_say_that_something_changed_and_nothing_more(two: Two) -> None:
-    gone = asyncio.Event()
-    listening = asyncio.create_task(two.api.get("/events", headers=two.key, hang_up=gone))
-    await asyncio.sleep(0)
-    await two.admin("PATCH", f"/jobs/{SECRET}-0", {"title": f"Another {SECRET}"})
+async def test_events_say_that_something_changed_and_nothing_more(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.services.news.LOOK_SECONDS", 0.01)
+    gone, seen, titles = asyncio.Event(), list[bytes](), count()
+    listening = asyncio.create_task(two.api.get("/events", headers=two.key, hang_up=gone, seen=seen))
+
+    async def is_told() -> bool:
+        await two.admin("PATCH", f"/jobs/{SECRET}-0", {"title": f"{SECRET} {next(titles)}"})
+        return any(b"jobs" in piece for piece in seen)
+
+    await until(is_told)
     gone.set()
     reply = await listening
     assert reply.status == 200

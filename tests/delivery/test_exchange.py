@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from tests.delivery.receiver import (
     of,
     receiving,
 )
+from tests.servers.certificate import make_certificate
 from tests.waiting import PATIENCE, until
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -298,13 +298,7 @@ async def test_a_port_that_is_the_scheme_s_own_is_not_said_in_the_host() -> None
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert), "-days", "2"]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def over_tls(pair: tuple[Path, Path], times: int) -> tuple[list[Outcome | None], int]:

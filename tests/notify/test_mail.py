@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from horarium.errors import InvalidRequest, InvalidSetting
 from horarium.model import State
 from tests.delivery.receiver import receiving
 from tests.notify.world import SOON, Mailbox, a_job, at_rest, mail_server, running, tls_context
+from tests.servers.certificate import make_certificate
 from tests.servers.process import free_port
 
 TO = {"type": "email", "to": ["ann@example.org", "bob@example.org"], **SOON}
@@ -23,12 +23,7 @@ TO = {"type": "email", "to": ["ann@example.org", "bob@example.org"], **SOON}
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A certificate for localhost that signs itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert), "-days", "2"]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
+    cert, key = make_certificate(tmp_path_factory.mktemp("tls"))
     return str(cert), str(key)
 
 

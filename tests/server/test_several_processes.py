@@ -30,6 +30,7 @@ import pytest
 from horarium.model import Node
 from horarium.node.backends import make_store
 from tests.cli.test_processes import horarium
+from tests.servers.certificate import make_certificate
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -326,7 +327,7 @@ def test_processes_stop_when_their_supervisor_is_killed_and_the_port_is_free(tmp
 
 
 def test_a_process_that_can_not_start_again_ends_the_server_with_its_error(tmp_path: Path) -> None:
-    cert, key = certificate(tmp_path)
+    cert, key = make_certificate(tmp_path)
     with group(tmp_path, "--tls-cert", str(cert), "--tls-key", str(key)) as web:
         web.serves()
         context = ssl.create_default_context(cafile=str(cert))
@@ -341,15 +342,6 @@ def test_a_process_that_can_not_start_again_ends_the_server_with_its_error(tmp_p
         said = [json.loads(line)["event"] for line in web.log().splitlines()]
         assert sum("can't start: tls_cert, tls_key" in line for line in said) == 1, said
         assert sum("could not start 5 times in a row: tls_cert" in line for line in said) == 1, said
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    files = ["-keyout", str(key), "-out", str(cert), "-days", "2"]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
-    return cert, key
 
 
 def test_what_can_not_work_from_the_start_is_said_once_and_ends_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from horarium.errors import InvalidSetting
 from horarium.server.listening import tls_context
 from tests.cli.test_processes import horarium, line_with, process
+from tests.servers.certificate import make_certificate
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -23,13 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for localhost that signs itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert), "-days", "2"]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_the_api_is_served_over_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:

@@ -126,6 +126,9 @@ class World:
             await self._storm()
             if self.trace.violation is None:
                 await self._calm()
+            for ended in workers:
+                if ended.done():
+                    ended.result()  # a worker that died of an error of its own made this world mean nothing
             if self.trace.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
                 self._space.witness.check(self.trace.fail)

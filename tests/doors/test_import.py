@@ -272,19 +272,35 @@ async def test_history_that_can_not_be_is_refused(house: House) -> None:
 @pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])
 async def test_scrape_jobs_are_taken_over_from_their_redis(house: House, redis_server: Redis) -> None:
     client = redis.Redis(port=redis_server.port, decode_responses=True)
-    stored = {"id": job_id(URL), "url": URL, "interval_s": 60, "meta": {"k": "v"}}
-    client.hset("scraper:jobs", mapping={job_id(URL): json.dumps(stored)})
-    client.hset("scraper:jobs", job_id(URL + "b"), json.dumps({"id": job_id(URL + "b"), "url": URL + "b"}))
-    client.zadd("scraper:schedule", {job_id(URL): 1.0})
-    client.lpush("scraper:ready", job_id(URL + "b"))
+    day, now = 86_400, datetime.now(UTC).replace(microsecond=0)
+    urls = {name: f"{URL}{name}" for name in ("ahead", "overdue", "ready", "handed", "beyond")}
+    ids = {name: job_id(url) for name, url in urls.items()}
+    for name, url in urls.items():
+        stored = {"id": ids[name], "url": url, "interval_s": day, "meta": {"k": "v"}}
+        client.hset("scraper:jobs", ids[name], json.dumps(stored))
+    client.hset("scraper:jobs", job_id(URL), json.dumps({"id": job_id(URL), "url": URL}))
+    client.hset("scraper:jobs", "broken", "{")
+    begins = {"ahead": now + timedelta(hours=2), "overdue": now - timedelta(hours=2), "beyond": now + timedelta(days=9)}
+    client.zadd("scraper:schedule", {ids[name]: at.timestamp() for name, at in begins.items()})
+    client.lpush("scraper:ready", ids["ready"])
     before = {key: client.dump(key) for key in client.scan_iter("scraper:*")}
     source = f"redis://127.0.0.1:{redis_server.port}/0"
-    done = await command(house, "door", "import", "scrape-scheduler", source)
-    assert (done["created"], done["failed"]) == (2, 0)
-    again = await command(house, "door", "import", "scrape-scheduler", source)
-    assert (again["created"], again["updated"], again["unchanged"]) == (0, 0, 2)
+    done = await command(house, "door", "import", "scrape-scheduler", source, status=1)
+    assert (done["created"], done["failed"], done["runs"]) == (6, 1, 2), "one can't be read; two were due"
+    next_fires = {}
+    for name in (*urls, ""):
+        job = await house.runtime.operations.jobs.get_job(job_id(URL + name))
+        assert job.next_fire_at is not None
+        next_fires[name] = to_datetime(job.next_fire_at)
+    assert {name: next_fires[name] for name in ("ahead", "beyond")} == {k: begins[k] for k in ("ahead", "beyond")}
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    assert next_fires["overdue"] < soon, "what was due runs at once"
+    assert next_fires["ready"] < soon
+    assert next_fires["handed"] < now + timedelta(seconds=day + 60), "a worker of the old system had it: it comes again"
+    again = await command(house, "door", "import", "scrape-scheduler", source, status=1)
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 6, 0)
     listed = await command(house, "door", "scrape-scheduler", "job", "list")
-    assert {one["url"]: one["interval_s"] for one in listed} == {URL: 60, URL + "b": 300}
+    assert {one["url"]: one["interval_s"] for one in listed} == {URL: 300, **dict.fromkeys(urls.values(), day)}
     assert {key: client.dump(key) for key in client.scan_iter("scraper:*")} == before, "it is only read"
     client.close()
 

@@ -14,22 +14,23 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
 from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
-from horarium.node.backends import read_collection, read_hash
-from horarium.wire.definitions import JobDefinition, job_from
+from horarium.node.backends import read_collection, read_jobs
+from horarium.wire.definitions import JobDefinition, job_from, read_definition
 
 LEAD = 30 * SECOND
-"""When a one-off job runs that was due: the import has brought it here by then."""
+"""When a job runs that was due and can't be given its past instant: the import has brought it here by then."""
 
 
 class Found(Struct):
     """A job of another system: its definition, or why it can't be taken over. `over`: it never runs again. `owed`: the
-    fire times that it has not come to."""
+    fire times that it has not come to. `waits`: it was due, and its definition has it run at once."""
 
     name: str
     definition: JobDefinition | None = None
     refused: str = ""
     over: bool = False
     owed: Sequence[Instant] = ()
+    waits: bool = False
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,16 +104,38 @@ def _is_over(definition: JobDefinition, now: Instant) -> bool:
     return False
 
 
-def scrape_jobs_of(source: str) -> list[scrape_jobs.Listed]:
-    """The jobs of a jobs.json, or of the Redis of a scheduler for scrape jobs. Raises InvalidRequest or
-    StoreUnavailable."""
-    if "://" in source:
-        values = asyncio.run(read_hash(source, "scraper:jobs"))
-        return scrape_jobs.read_listed(b"[" + b",".join(values) + b"]")
+def scrape_jobs_of(source: str, default_interval: float, jitter: float, now: Instant) -> list[Found]:
+    """The jobs of a jobs.json, or of the Redis of a scheduler for scrape jobs, those that wait there included. Raises
+    InvalidRequest or StoreUnavailable."""
+    if "://" not in source:
+        try:
+            listed = scrape_jobs.read_listed(Path(source).read_bytes())
+        except OSError as error:
+            raise InvalidRequest(f"{source} can't be read: {error.strerror}") from None
+        return [_scrape_job(each, default_interval, jitter) for each in listed]
+    values, scores, ready = asyncio.run(read_jobs(source, "scraper:jobs", "scraper:schedule", "scraper:ready"))
+    found = []
+    for value in values:
+        try:
+            (listed_job,) = scrape_jobs.read_listed(b"[" + value + b"]")
+        except CallerError as error:
+            found.append(Found(value[:60].decode(errors="replace"), refused=error.message))
+            continue
+        id = scrape_jobs.job_id(listed_job.url)
+        at = round(scores[id] * SECOND) if id in scores else None
+        waits = id in ready or (at is not None and at <= now)
+        found.append(_scrape_job(listed_job, default_interval, jitter, now + LEAD if waits else at, waits))
+    return found
+
+
+def _scrape_job(
+    listed: scrape_jobs.Listed, default_interval: float, jitter: float, begins: Instant | None = None, waits: bool = False
+) -> Found:
     try:
-        return scrape_jobs.read_listed(Path(source).read_bytes())
-    except OSError as error:
-        raise InvalidRequest(f"{source} can't be read: {error.strerror}") from None
+        definition = read_definition(scrape_jobs.definition(listed, default_interval, jitter, begins))
+    except CallerError as error:
+        return Found(listed.url[:60], refused=error.message)
+    return Found(definition.name, definition, waits=waits)
 
 
 def as_json(definition: JobDefinition) -> dict[str, Any]:

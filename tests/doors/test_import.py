@@ -169,6 +169,7 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
     house.token = house.sign()
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
     call = {"name": "n", "rrule": "FREQ=DAILY", "callback_url": "http://127.0.0.1:9/"}
+    gone, over = ObjectId(), ObjectId()
     before.schedules.insert_one({"_id": ObjectId(SCHEDULE_ID), **call})
     failed = "Callback failed after max retries: Post http://127.0.0.1:9/: connection refused"
     ends = [{"status": "completed", "message": "Event successfully processed"}, {"status": "error", "message": failed}]
@@ -185,16 +186,22 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
         [
             {"schedule_id": SCHEDULE_ID, "run_time": ancient, "status": [{**ends[0], "time": ancient}]},
             {"schedule_id": SCHEDULE_ID, "run_time": hour - timedelta(hours=1), "status": [{**QUEUED, "time": hour}]},
-            {"schedule_id": str(ObjectId()), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+            {"schedule_id": str(gone), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+            {"schedule_id": str(over), "run_time": hour, "status": [{**ends[0], "time": hour}]},
         ]
     )
+    before.schedules.insert_one({"_id": over, **call, "rrule": "DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=3"})
     kept = dump(before)
     source = "door", "import", "rrule-scheduler", url_of(mongo)
     assert (await command(house, *source, "--history", "0"))["history"] == 0
     assert (await command(house, *source, "--history", "2"))["history"] == 2, "the newest two"
-    assert (await command(house, *source))["history"] == 2, "and those that were not there yet"
+    assert (await command(house, *source))["history"] == 4, "those that were not there yet, and of two that have ended"
     assert (await command(house, *source))["history"] == 0
     assert dump(before) == kept, "it is only read"
+    for ended in (gone, over):
+        (event,) = (await house.ask("GET", f"/api/schedules/{ended}/events/history")).json["events"]
+        assert event["run_time"] == f"{hour:%Y-%m-%dT%H:%M:%SZ}"
+        assert (await house.ask("GET", f"/api/schedules/{ended}")).status == 404
     shown = (await house.ask("GET", f"/api/schedules/{SCHEDULE_ID}/events/history")).json["events"]
     assert [event["run_time"] for event in shown] == [
         f"{hour + timedelta(hours=number):%Y-%m-%dT%H:%M:%SZ}" for number in (3, 2, 1, 0)
@@ -229,11 +236,19 @@ async def test_finished_runs_of_a_bus_are_its_history(house: House, mongo: Mongo
         }
         for number, status in enumerate(states)
     )
-    before.runs.insert_one({"jobName": "gone", "status": "completed", "createdTime": at, "endTime": at})
+    before.jobs.insert_one({"_id": "once", "enabled": True, "nextRunAt": at, "interval": 0})
+    for name in ("gone", "once"):
+        before.runs.insert_one({"jobName": name, "status": "completed", "createdTime": at, "endTime": at})
     kept = dump(before)
     source = "door", "import", "simple-scheduler", url_of(mongo)
-    assert (await command(house, *source))["history"] == 3
-    assert (await command(house, *source))["history"] == 0
+    done = await command(house, *source)
+    assert (done["created"], done["over"], done["history"]) == (1, 1, 5), "a one-off job that has run does not again"
+    done = await command(house, *source)
+    assert (done["created"], done["over"], done["history"]) == (0, 1, 0)
+    for name in ("gone", "once"):
+        (run,) = (await house.ask("GET", f"/api/runs?JobName={name}")).json
+        assert run["status"] == "completed"
+        assert (await house.ask("GET", f"/api/jobs/{name}")).status == 404
     assert dump(before) == kept, "it is only read"
     shown = (await house.ask("GET", "/api/runs?JobName=my%20job")).json
     assert [(run["status"], run["createdTime"], run["endTime"]) for run in shown] == [

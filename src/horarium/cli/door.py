@@ -7,15 +7,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column, print_json, print_json_list, print_table, say
 from horarium.cli.shell import FAILED, Lazy, connect, server_options
+from horarium.errors import CallerError
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from horarium.doors.stored import Found
     from horarium.server.config import Settings
     from horarium.wire.definitions import JobDefinition
+    from horarium.wire.history import PastRun
     from horarium.wire.views import JobView
 
 COLUMNS = (
@@ -99,9 +101,15 @@ def _import(
             counts[imported.outcome] += 1
             if imported.outcome == "created":
                 runs += _make_up(client, imported.name, owed[imported.name]) + (imported.name in waiting)
-        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - errors.keys()
-        known = {name: past for name, past in (pasts or {}).items() if name in taken}
-        history = sum(client.add_history(name, system, past)["added"] for name, past in known.items())
+        refused = {job.definition.name if job.definition else job.name for job in jobs if job.name in errors}
+        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - refused
+        ended = {job.definition.name: job.definition for job in jobs if job.definition is not None and job.over}
+        history = 0
+        for name, past in (pasts or {}).items():
+            if name in taken:
+                history += client.add_history(name, system, past)["added"]
+            elif name not in refused:
+                history += _remember(client, system, name, ended.get(name), past)
     _say_imported({**counts, "runs": runs, "history": history}, errors, as_json)
 
 
@@ -122,6 +130,23 @@ def _identity(job: JobView | JobDefinition) -> object:
     if SENT in job.labels:
         return job.labels[SENT], bool(job.enabled)
     return payload_of(job.target), job.trigger.get("every_seconds"), job.jitter_seconds
+
+
+def _remember(client: Client, system: str, name: str, job: JobDefinition | None, past: Sequence[PastRun]) -> int:
+    """History of a job that has ended there, or is deleted: as of one that was deleted here. How many runs."""
+    from horarium.doors.stored import as_json as written
+    from horarium.doors.stored import ended_job
+
+    if next(iter(client.list_runs(job=name, limit=1)), None) is not None:
+        return 0
+    try:
+        client.create_job(written(ended_job(system, name, job)))
+        added = client.add_history(name, system, past)["added"]
+        client.delete_job(name)
+    except CallerError as error:
+        say(f"{name}: its history was not taken over: {error}", err=True)
+        return 0
+    return added
 
 
 def _make_up(client: Client, name: str, owed: Iterable[int]) -> int:

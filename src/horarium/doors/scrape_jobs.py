@@ -43,9 +43,7 @@ def job_id(url: str) -> str:
     return sha1(url.encode(), usedforsecurity=False).hexdigest()[:ID_CHARS]
 
 
-def definition(
-    listed: Listed, default_interval: float, jitter: float, begins: Instant | None = None
-) -> dict[str, Any]:
+def definition(listed: Listed, default_interval: float, jitter: float, begins: Instant | None = None) -> dict[str, Any]:
     """The definition of the job, as JSON has it; its first run is at `begins`. Raises InvalidRequest."""
     if not listed.url:
         raise InvalidRequest("url: is empty; give the URL to scrape", field="url")

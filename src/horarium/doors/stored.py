@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
 from horarium.node.backends import read_collection, read_jobs
 from horarium.wire.definitions import JobDefinition, job_from, read_definition
 
+RUNS_MAX = 10_000
+"""How many runs of simple-scheduler are looked at to see which one-off jobs have run."""
 LEAD = 30 * SECOND
 """When a job runs that was due and can't be given its past instant: the import has brought it here by then."""
 
@@ -70,11 +72,15 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
 
 
 async def simple_jobs_of(url: str, bus: str, enforce: bool, now: Instant) -> list[Found]:
-    """The jobs of a simple-scheduler. Raises StoreUnavailable."""
-    return [_simple_job(each, bus, enforce, now) for each in await read_collection(url, "jobs", "simple-scheduler")]
+    """The jobs of a simple-scheduler. A one-off job that has run is over: it stays in its list as it was. Raises
+    StoreUnavailable."""
+    newest = await read_collection(url, "runs", "simple-scheduler", ("createdTime", RUNS_MAX))
+    begun = {str(run.get("jobName")) for run in newest}
+    jobs = await read_collection(url, "jobs", "simple-scheduler")
+    return [_simple_job(each, bus, enforce, now, begun) for each in jobs]
 
 
-def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Instant) -> Found:
+def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Instant, begun: Set[str]) -> Found:
     content = _plain(document)
     name = str(content.get("name") or document.get("_id"))
     try:
@@ -84,6 +90,8 @@ def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Insta
         definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now + LEAD)
     except (simple_jobs.Refused, ValueError) as error:
         return Found(name, refused=str(error))
+    if sent.interval <= 0 and name in begun:
+        return Found(name, definition, over=True)
     is_owed = bool(wanted.enabled) and sent.interval > 0 and sent.next_run_at <= now
     return Found(name, definition, owed=[sent.next_run_at] if is_owed else [])
 
@@ -124,18 +132,30 @@ def scrape_jobs_of(source: str, default_interval: float, jitter: float, now: Ins
         id = scrape_jobs.job_id(listed_job.url)
         at = round(scores[id] * SECOND) if id in scores else None
         waits = id in ready or (at is not None and at <= now)
-        found.append(_scrape_job(listed_job, default_interval, jitter, now + LEAD if waits else at, waits))
+        job = _scrape_job(listed_job, default_interval, jitter, now + LEAD if waits else at)
+        job.waits = waits and job.definition is not None
+        found.append(job)
     return found
 
 
-def _scrape_job(
-    listed: scrape_jobs.Listed, default_interval: float, jitter: float, begins: Instant | None = None, waits: bool = False
-) -> Found:
+def _scrape_job(listed: scrape_jobs.Listed, interval: float, jitter: float, begins: Instant | None = None) -> Found:
     try:
-        definition = read_definition(scrape_jobs.definition(listed, default_interval, jitter, begins))
+        definition = read_definition(scrape_jobs.definition(listed, interval, jitter, begins))
     except CallerError as error:
         return Found(listed.url[:60], refused=error.message)
-    return Found(definition.name, definition, waits=waits)
+    return Found(definition.name, definition)
+
+
+def ended_job(system: str, name: str, known: JobDefinition | None) -> JobDefinition:
+    """A job that does not run, to hang its history on; `known`: as it was, where that is still stored."""
+    bus = system == simple_jobs.NAME
+    fields: dict[str, Any] = {
+        "name": name,
+        "title": f"ended in {system}" if known is None else known.title,
+        "target": {"type": "bus"} if bus else {"type": "external"},
+    }
+    fields = fields if known is None else as_json(known)
+    return read_definition({**fields, "enabled": False, "trigger": {"type": "once", "at": "2199-01-01T00:00:00Z"}})
 
 
 def as_json(definition: JobDefinition) -> dict[str, Any]:

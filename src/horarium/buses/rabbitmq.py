@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 import aiormq
@@ -211,7 +210,6 @@ class Line:
         self._declaring = asyncio.Lock()
         self._subscribing = asyncio.Lock()
         self._consuming: dict[str, tuple[str, str]] = {}
-        self._tags = count(1)
         self._cutting: asyncio.Future[Any] | None = None
         self._closings: list[asyncio.Future[Any]] = []
 
@@ -354,7 +352,7 @@ class Line:
         async def heard(message: DeliveredMessage) -> None:
             self._heard(self, kind, job, message)
 
-        tag = f"{kind}.{next(self._tags)}"
+        tag = f"{kind}.{job}"
         self._consumer.consumers[tag] = heard
         self._consuming[tag] = (job, kind)
         await self._consumer.rpc(Basic.Consume(queue=queue_name(job, kind), consumer_tag=tag, nowait=True))

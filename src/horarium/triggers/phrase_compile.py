@@ -47,6 +47,9 @@ class _Compiler:
         self.zone = get_zone(zone_name)
         self.reference = reference
         self.start = None if parts.start is None else self._moment(parts.start, _MIDNIGHT)
+        self.until = None if parts.until is None else self._end(parts.until)
+        if self.start is not None and self.until is not None and self.until <= self.start:
+            self.start = self._begun(parts.start)
 
     def compile(self) -> Trigger:
         """Once or recurring, then what is excepted, then the window of time."""
@@ -57,9 +60,8 @@ class _Compiler:
         excluded = self._excluded()
         if excluded:
             trigger = Except(trigger, excluded)
-        until = None if parts.until is None else self._end(parts.until)
-        if self.start is not None or until is not None:
-            trigger = Between(trigger, self.start, until)
+        if self.start is not None or self.until is not None:
+            trigger = Between(trigger, self.start, self.until)
         return self._limited(trigger)
 
     def _limited(self, trigger: Trigger) -> Trigger:
@@ -106,16 +108,17 @@ class _Compiler:
             (parts.except_weekdays or parts.except_dates, "an exception"),
             (parts.start, "a start"),
             (parts.until, "an end"),
-            (parts.minute_past is not None, "a minute of the hour"),
+            (parts.minutes_past, "a minute of the hour"),
             (parts.months, "a month"),
             (parts.unit or parts.recurring, "a rhythm"),
-            (parts.offset and (parts.weekdays or parts.day), "another day"),
             (parts.nth or parts.month_days or parts.workdays, "a day of the month"),
             (parts.count or parts.lasting, "a number of times"),
         ):
             if given:
                 _fail(f"it fires once, so {what} makes no sense; begin with 'every' if it recurs")
         if parts.offset is not None:
+            if parts.weekdays or parts.day:
+                _fail("which day is it? write the date, or e.g. 'a week from monday'")
             return self._offset(parts.offset)
         return _union([Once(self._on_day(time)) for time in self._once_times()])
 
@@ -162,7 +165,7 @@ class _Compiler:
             self._fold_date()
         if parts.sub_daily:
             return self._rhythm()
-        if parts.minute_past is not None:
+        if parts.minutes_past:
             _fail("a minute of the hour needs 'every hour' or 'every N hours'")
         times = self._day_times()
         if not parts.workdays <= {1, -1}:
@@ -207,7 +210,10 @@ class _Compiler:
         if parts.unit == "month" and parts.weekdays:
             _fail("which of these weekdays? write e.g. 'first monday of every month'")
         if parts.weekdays and (specific or parts.unit in ("quarter", "year")):
-            _fail("a weekday and a day of the month don't go together; write e.g. 'first monday of the month'")
+            _fail(
+                "a weekday and a day of the month don't go together: which is meant?"
+                " write e.g. 'first monday of the month', or only one of them"
+            )
         if sum(map(bool, (parts.month_days, parts.nth, parts.workdays))) > 1:
             _fail("two kinds of days of the month don't go together")
         weekdays = parts.weekdays or ({1} if parts.unit == "week" else set())
@@ -218,7 +224,7 @@ class _Compiler:
 
     def _day_field(self) -> str:
         parts = self.parts
-        named = ["L" if day == -1 else str(day) for day in sorted(parts.month_days)]
+        named = ["L" if day == -1 else f"L{day + 1}" if day < 0 else str(day) for day in sorted(parts.month_days)]
         named += ["LW" if day == -1 else "1W" for day in sorted(parts.workdays)]
         return ",".join(named) or "*"
 
@@ -232,10 +238,11 @@ class _Compiler:
         parts = self.parts
         if parts.unit == "quarter" or (parts.unit == "year" and not parts.months):
             whiches = {which for which, _ in parts.nth} | parts.month_days | parts.workdays
-            if parts.months or not (whiches == {-1} or -1 not in whiches):
+            backwards = {which < 0 for which in whiches}
+            if parts.months or len(backwards) > 1:
                 _fail(f"of a {parts.unit}, name days from its beginning or its last day, not both, and no months")
             first, last = (_QUARTER_STARTS, _QUARTER_ENDS) if parts.unit == "quarter" else ({1}, {12})
-            return last if whiches == {-1} else first
+            return last if backwards == {True} else first
         return parts.months
 
     def _nth_workdays(self, times: list[Time]) -> Trigger:
@@ -299,26 +306,33 @@ class _Compiler:
                 " use 'starting ... at ...' or 'between ... and ...'"
             )
         limited = parts.weekdays or parts.nth or parts.month_days or parts.workdays or parts.months or parts.window
-        if not limited and parts.minute_past is None and (step > 1 or unit == "second" or self.start is not None):
+        if not limited and not parts.minutes_past and (step > 1 or unit == "second" or self.start is not None):
             return Interval(step * _SECONDS[unit] * SECOND, self.start)
         if unit == "second":
             _fail("seconds can't be limited to days or windows")
-        if parts.minute_past is not None and unit != "hour":
+        if parts.minutes_past and unit != "hour":
             _fail("a minute of the hour needs 'every hour' or 'every N hours'")
         parts.unit, parts.step = None, 1
         return self._cron(self._ticks(unit, step * _SECONDS[unit]))
 
     def _ticks(self, unit: str, step: int) -> list[Time]:
+        minutes: list[int | None] = [*self.parts.minutes_past]
+        return [time for minute in minutes or [None] for time in self._ticks_of(unit, step, minute)]
+
+    def _ticks_of(self, unit: str, step: int, minute_past: int | None) -> list[Time]:
         parts = self.parts
-        minute = (parts.minute_past or 0) * 60
+        minute = (minute_past or 0) * 60
         if parts.window is None:
             if _DAY_SECONDS % step:
                 _fail(f"every {step // _SECONDS[unit]} {unit}s does not divide a day; add 'between ... and ...'")
             return [_time(second) for second in range(minute, _DAY_SECONDS, step)]
         first, last = (_seconds(time) for time in parts.window)
-        if parts.minute_past is not None:
+        if last < first and (parts.weekdays or parts.month_days or parts.nth or parts.workdays or parts.months):
+            _fail("the window runs past midnight: say which days for each part, e.g. 'from 22:00 to 23:59 on fridays'")
+        last += _DAY_SECONDS if last < first else 0
+        if minute_past is not None:
             first = -(-(first - minute) // 3600) * 3600 + minute
-        return [_time(second) for second in range(first, last + 1, step)]
+        return [_time(second % _DAY_SECONDS) for second in range(first, last + 1, step)]
 
     # --- wall times
 
@@ -336,6 +350,14 @@ class _Compiler:
         time = moment.time or default
         today, now = self._today()
         return self._instant(moment.day.resolve(today, _seconds(time) <= now and moment.time is not None), time)
+
+    def _begun(self, moment: Moment | None) -> Instant | None:
+        """`from december 20 to january 5`, said between the two: it began this year."""
+        if moment is None or not moment.day.month or moment.day.year is not None:
+            return self.start
+        today, _ = self._today()
+        year = moment.day.resolve(today, False).year - 1
+        return self._instant(date(year, moment.day.month, moment.day.day), moment.time or _MIDNIGHT)
 
     def _end(self, moment: Moment) -> Instant:
         """The end of a phrase is included: the whole day, or the very second."""

@@ -102,6 +102,8 @@ class _Parser(RhythmReader):
             clause(token)
         elif token.kind == "zone":
             self._zone(token)
+        elif self._delay(token):
+            return
         elif self._from_now(token):
             self._at -= 1
             self._from_now_clause(token)

@@ -65,6 +65,18 @@ class RhythmReader(DayReader):
         self._accept("ends", "ended", "finishes", "finished")
         self.parts.from_end = True
 
+    def _delay(self, token: Token) -> bool:
+        """`10 minutes after the last run`, without `every`."""
+        words = [each.text for each in self._tokens[token.index + 1 : token.index + 5]]
+        if self._number(token) is None or words[:1] == [] or words[0] not in UNITS or words[1:2] != ["after"]:
+            return False
+        if not {"run", "last", "previous", "end"} & set(words[2:]):
+            return False
+        self._once_only("rhythm", token)
+        self.parts.step = self._bounded(token, self._number(token) or 0)
+        self.parts.unit = UNITS[self._take().text]
+        return True
+
     def _expect(self, *words: str) -> None:
         if not self._accept(*words):
             self._fail(self._peek(), f"expected {words[0]!r}, as in 'after the end of the last run'")
@@ -217,7 +229,9 @@ class RhythmReader(DayReader):
             words = [words[0], *words[2:]]
         if words[:2] == ["top", "of"]:
             return words[3:4] == ["hour"]
-        return words[1:2] != [] and words[1] in ("past", "after", "before", "to", "of") and words[3:4] == ["hour"]
+        if words[1:2] == [] or words[1] not in ("past", "after", "before", "to", "of"):
+            return False
+        return words[2:4] in (["the", "hour"], ["every", "hour"], ["each", "hour"])
 
     def _past_hour(self) -> None:
         self._accept("the")

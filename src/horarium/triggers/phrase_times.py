@@ -115,6 +115,8 @@ class TimeReader(DateReader):
         words = [self._after(token, ahead).text for ahead in range(3)]
         if words[:3] == ["half", "an", "hour"]:
             return 1800, 3, True
+        if [self._after(token, ahead).text for ahead in range(5)] == ["a", "quarter", "of", "an", "hour"]:
+            return 900, 5, True
         start = 1 if words[0] in ("a", "an") else 0
         if words[start] in ("quarter", "half"):
             return {"quarter": 900, "half": 1800}[words[start]], start + 1, True

@@ -46,6 +46,7 @@ UNITS = {
 FILLERS = ("only", "just", "exactly", "sharp")
 """Words that say nothing here."""
 ADVERBS = {
+    "minutely": "minute",
     "hourly": "hour",
     "daily": "day",
     "weekly": "week",

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from horarium.triggers.phrase_days import DayReader
-from horarium.triggers.phrase_words import ADVERBS, DAY_NAMES, DAY_PARTS, MONTH_NAMES, TIMES, UNITS, Token
+from horarium.triggers.phrase_words import (
+    ADVERBS,
+    DAY_NAMES,
+    DAY_PARTS,
+    DAY_PLURALS,
+    MONTH_NAMES,
+    TIMES,
+    UNITS,
+    Token,
+)
 
 TIMES_MAX = 1_000
 """`every 5 minutes, 10 times`."""
@@ -14,6 +23,14 @@ class RhythmReader(DayReader):
 
     def _every(self, token: Token) -> None:
         first = self._peek()
+        if first.text in ("full", "whole") and self._peek(1).text == "hour":
+            self._at += 1
+            first = self._peek()
+        feast = self._feast_at(first)
+        if feast is not None:
+            self._once_only("rhythm", token)
+            self.parts.unit, self.parts.day = "year", self._day()
+            return
         if first.text in DAY_PARTS:
             self._once_only("rhythm", token)
             self.parts.recurring = True
@@ -48,6 +65,18 @@ class RhythmReader(DayReader):
         self._accept("ends", "ended", "finishes", "finished")
         self.parts.from_end = True
 
+    def _delay(self, token: Token) -> bool:
+        """`10 minutes after the last run`, without `every`."""
+        words = [each.text for each in self._tokens[token.index + 1 : token.index + 5]]
+        if self._number(token) is None or words[:1] == [] or words[0] not in UNITS or words[1:2] != ["after"]:
+            return False
+        if not {"run", "last", "previous", "end"} & set(words[2:]):
+            return False
+        self._once_only("rhythm", token)
+        self.parts.step = self._bounded(token, self._number(token) or 0)
+        self.parts.unit = UNITS[self._take().text]
+        return True
+
     def _expect(self, *words: str) -> None:
         if not self._accept(*words):
             self._fail(self._peek(), f"expected {words[0]!r}, as in 'after the end of the last run'")
@@ -65,7 +94,7 @@ class RhythmReader(DayReader):
     def _counts_units(self) -> bool:
         """`every third day`, `every second`: an ordinal that counts units, unless `of` makes it a day of something."""
         first, second, third = self._peek(), self._peek(1), self._peek(2)
-        if first.text == "last":
+        if first.text == "last" or second.text == "last" or (second.text == "to" and third.text == "last"):
             return False
         if first.text == "second" and second.text not in UNITS and self._ordinal(second) is None:
             return second.text not in DAY_NAMES and second.text != "of"
@@ -74,6 +103,9 @@ class RhythmReader(DayReader):
     def _rhythm(self) -> None:
         """`15 minutes`, `other tuesday`, `half hour`, `third day`, `week`."""
         first = self._take()
+        if first.kind == "decimal":
+            self.parts.step, self.parts.unit = self._with_fraction(first)
+            return
         if first.text in ("half", "quarter") and self._peek().text in ("hour", "an"):
             self._accept("an")
             self._accept("hour")
@@ -116,6 +148,13 @@ class RhythmReader(DayReader):
         if token.text not in ("once", "twice", "thrice") and not self._divides_a_unit():
             self._limit(token)
             return
+        if token.text in ("twice", "thrice") and self._peek().kind in ("comma", "end"):
+            self._once_only("number of times or length", token)
+            self.parts.count = 2 if token.text == "twice" else 3
+            return
+        if token.text == "once" and not self._divides_from(self._peek()):
+            self._said_once = True
+            return
         self._once_only("rhythm", token)
         count = {"once": 1, "twice": 2, "thrice": 3}.get(token.text) or self._number(token)
         self._accept("times")
@@ -141,9 +180,15 @@ class RhythmReader(DayReader):
             self._refuse(token, f"{count} times a {unit} does not divide evenly: name the times or days")
 
     def _divides_a_unit(self) -> bool:
-        """`3 times a day`, where `3 times` by itself is a limit."""
-        after = self._peek(1).text
+        """`3 times a day`, where `3 times` by itself, or before `every 5 minutes`, is a limit."""
+        after, then = self._peek(1).text, self._peek(2)
+        if after in ("each", "every") and UNITS.get(then.text) not in ("day", "hour", "week", "month", "year"):
+            return False
         return after in ("a", "an", "per", "each", "every") or after in ADVERBS
+
+    def _divides_from(self, token: Token) -> bool:
+        """`once a week`, `once daily`, `once every 3 hours`, where `once` by itself is a limit."""
+        return token.text in ("a", "an", "per", "each", "every") or token.text in ADVERBS
 
     def _limit(self, token: Token) -> None:
         """`10 times`."""
@@ -162,22 +207,80 @@ class RhythmReader(DayReader):
             minute = 30 if first.text == "half" else 15 if second.text == "past" else 45
         elif first.text == "minute" and second.kind == "number":
             first, minute = second, int(second.text)
-        elif first.kind == "number" and second.text in ("past", "minutes"):
-            minute = int(first.text)
+        elif self._number(first) is not None and (second.text in ("past", "to") or UNITS.get(second.text) == "minute"):
+            minute = self._number(first) or 0
+            word = self._peek(start + 2).text if UNITS.get(second.text) else second.text
+            minute = (60 - minute) % 60 if word in ("before", "to") else minute
         else:
             return False
         self._at += start + 2
-        self._accept("past", "after")
+        self._accept("past", "after", "before", "to", "of")
         self._hour_word()
         self._minute_past(first, minute)
         return True
 
+    def _past_hour_at(self, token: Token) -> bool:
+        """Whether `10 minutes past every hour`, `quarter to the hour`, `the top of the hour` begins here."""
+        at = token.index + (token.text in ("a", "the"))
+        words = [each.text for each in self._tokens[at : at + 6]]
+        if words[:1] == ["minute"]:
+            words = words[1:]
+        elif len(words) > 1 and UNITS.get(words[1]) == "minute":
+            words = [words[0], *words[2:]]
+        if words[:2] == ["top", "of"]:
+            return words[3:4] == ["hour"]
+        if words[1:2] == [] or words[1] not in ("past", "after", "before", "to", "of"):
+            return False
+        return words[2:4] in (["the", "hour"], ["every", "hour"], ["each", "hour"])
+
+    def _past_hour(self) -> None:
+        self._accept("the")
+        token = self._peek()
+        if self._accept("top"):
+            self._accept("of")
+            self._hour_word()
+            self._minute_past(token, 0)
+        elif not self._past_the_hour():
+            self._fail(token, "expected e.g. '10 minutes past the hour'")
+
     def _hour_word(self) -> None:
+        every = self._peek().text in ("every", "each")
         self._accept("the", "every", "each")
-        self._accept("hour")
+        if self._accept("hour") and every and self.parts.unit is None:
+            self.parts.unit = "hour"
+            self._seen.add("rhythm")
 
     def _minute_past(self, token: Token, minute: int) -> None:
         self._once_only("time of day", token)
+        self._add_minute(token, minute)
+        while self._lists_on(lambda candidate: candidate.kind == "past"):
+            past = self._take()
+            self._add_minute(past, int(past.text[1:]))
+
+    def _add_minute(self, token: Token, minute: int) -> None:
         if minute > 59:
             self._refuse(token, "expected a minute from 0 to 59")
-        self.parts.minute_past = minute
+        self.parts.minutes_past.append(minute)
+
+    def _next_days(self, token: Token) -> bool:
+        """`the next 5 fridays`, `the next 3 days`: after `next`."""
+        number, noun = self._peek(), self._peek(1)
+        count = self._number(number)
+        if token.text != "next" or count is None:
+            return False
+        if noun.text not in DAY_PLURALS and noun.text not in ("days", "weekdays", "weeks", "months"):
+            return False
+        self._once_only("number of times or length", token)
+        self._take()
+        if noun.text in DAY_PLURALS:
+            self.parts.count = self._bounded(number, count)
+            self._weekdays()
+            return True
+        self._once_only("rhythm", token)
+        if noun.text == "weekdays":
+            self.parts.count = self._bounded(number, count)
+            self._weekdays()
+            return True
+        unit = UNITS[self._take().text]
+        self.parts.unit, self.parts.lasting = unit, (self._bounded(number, count), unit)
+        return True

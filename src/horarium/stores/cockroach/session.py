@@ -23,7 +23,18 @@ from horarium.stores.queries import Queries, load_queries
 T = TypeVar("T")
 
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
-NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "add_runs_elsewhere_along", "fold_job_counts"})
+NOT_INHERITED = frozenset(
+    {
+        "claim_at_once",
+        "claim_beyond",
+        "offer_fronts",
+        "writers",
+        "fronts_clear",
+        "add_runs_elsewhere",
+        "add_runs_elsewhere_along",
+        "fold_job_counts",
+    }
+)
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 BOUNDS = {

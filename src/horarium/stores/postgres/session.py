@@ -11,6 +11,7 @@ from typing import Any
 
 from horarium.model import Job, Run
 from horarium.stores.postgres.connect import Connection
+from horarium.stores.postgres.fronts import Fronts
 from horarium.stores.postgres.rows import decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
@@ -32,6 +33,7 @@ class Memory:
         self.owners: dict[int, Owner] = {}
         self.jobs: dict[str, tuple[int, Job]] = {}
         """By id: the number, which tells a job from a later one of the same id, and the job."""
+        self.fronts = Fronts()
 
 
 class Session:

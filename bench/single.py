@@ -28,6 +28,7 @@ from bench.http_client import Connection, served
 
 API = "/api/v1"
 BAR = 2.0
+DIGITS = "0123456789"
 JOB = {
     "trigger": {"type": "interval", "every_seconds": 3600},
     "target": {"type": "queue", "queue": "q", "payload": {"to": "a", "number": 1_234_567}},
@@ -36,6 +37,8 @@ LATER = {"target": {"type": "queue", "queue": "later", "payload": {"to": "a", "n
 READY = {"target": {"type": "queue", "queue": "ready", "payload": {"to": "a", "number": 1_234_567}}}
 CLAIM = {"queues": ["ready"], "limit": 1, "worker": "bench"}
 NAMES = count()
+JOBS = 100
+"""Jobs that are read in turn."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -45,10 +48,13 @@ class Asked(msgspec.Struct, frozen=True):
     path: str
     body: Callable[[], bytes] = lambda: b""
     status: int = 200
+    paths: int = 0
+    """How many paths are asked in turn: with these numbers at their end."""
 
-    def message(self, host: str) -> bytes:
+    def message(self, host: str, number: int = 0) -> bytes:
         body = self.body()
-        head = f"{self.method} {self.path} HTTP/1.1\r\nhost: {host}\r\n"
+        path = f"{self.path}{number % self.paths}" if self.paths else self.path
+        head = f"{self.method} {path} HTTP/1.1\r\nhost: {host}\r\n"
         if body:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         return f"{head}\r\n".encode() + body
@@ -60,7 +66,7 @@ def a_job() -> bytes:
 
 CASES: Mapping[str, Asked] = {
     "healthz": Asked("GET", "/healthz"),
-    "get-job": Asked("GET", f"{API}/jobs/x"),
+    "get-job": Asked("GET", f"{API}/jobs/x", paths=JOBS),
     "add-run": Asked("POST", f"{API}/runs", lambda: msgspec.json.encode(LATER), 201),
     "claim": Asked("POST", f"{API}/runs/claim", lambda: msgspec.json.encode(CLAIM)),
     "add-job": Asked("POST", f"{API}/jobs", a_job, 201),
@@ -104,7 +110,7 @@ def serve_bare(answers: Path) -> None:
         if scope["method"] == "POST":
             while (await receive())["more_body"]:
                 pass
-        start, body = kept[f"{scope['method']} {scope['path']}"]
+        start, body = kept[f"{scope['method']} {scope['path'].rstrip(DIGITS)}"]
         await send(start)
         await send(body)
 
@@ -190,7 +196,7 @@ async def ask(url: str, pid: int, asked: Asked, requests: int, connections: int)
     assert parts.hostname is not None
     assert parts.port is not None
     loop, times = asyncio.get_running_loop(), list[float]()
-    messages = iter([asked.message(parts.netloc) for _ in range(requests)])
+    messages = iter([asked.message(parts.netloc, number) for number in range(requests)])
     clients: list[Client] = []
     for _ in range(connections):
         _, client = await loop.create_connection(
@@ -227,10 +233,11 @@ async def record(url: str, cases: Sequence[str]) -> dict[str, Any]:
 
 
 async def fill(url: str, runs: int) -> None:
-    """The job `x`, if it is not there; and runs to be claimed one at a time."""
+    """The jobs that are read, if they are not there; and runs to be claimed one at a time."""
     connection = await Connection.open(url)
-    status, said = await connection.ask("PUT", f"{API}/jobs/x", msgspec.json.encode(JOB))
-    assert status in (200, 201), said
+    jobs = msgspec.json.encode({"jobs": [{"name": f"x{number}", **JOB} for number in range(JOBS)]})
+    status, said = await connection.ask("POST", f"{API}/import", jobs)
+    assert status == 200, said
     while runs > 0:
         body = msgspec.json.encode({"runs": [READY] * min(runs, 1_000)})
         status, said = await connection.ask("POST", f"{API}/runs/batch", body)

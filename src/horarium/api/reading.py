@@ -185,6 +185,20 @@ def read_job(body: bytes) -> dict[str, Any]:
     return without_read_only(read_object(body))
 
 
+def read_new_job(body: bytes) -> JobDefinition:
+    """A checked definition. Raises MalformedBody, or InvalidContent that lists every fault."""
+    check_text(body, nul=False)
+    try:
+        definition = _decode_definition(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return to_definition(read_job(body))
+    check_rule(definition.trigger)
+    return definition
+
+
+_decode_definition = msgspec.json.Decoder(JobDefinition).decode
+
+
 def without_read_only(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A job's fields, without those that the server sets."""
     own = {name: value for name, value in fields.items() if name not in READ_ONLY}

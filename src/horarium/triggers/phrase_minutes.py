@@ -1,4 +1,4 @@
-"""Minutes of the hour in phrases: `at half past`, `10 minutes before the hour`, `minute 15`, `the top of every hour`."""
+"""Minutes of the hour in phrases: `at half past`, `10 minutes before the hour`, `the top of every hour`."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class Signal(Protocol):
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
 
-class Assignment(Struct, frozen=True):
+class Assignment(Struct, frozen=True, gc=False):
     """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
     and the instant at which the attempt must be over (None: no limit)."""
 

@@ -33,6 +33,7 @@ NOT_INHERITED = frozenset(
         "add_runs_elsewhere",
         "add_runs_elsewhere_along",
         "fold_job_counts",
+        "finish_alike",
     }
 )
 _SMALL_INT = re.compile(r"::int[24]\b")
@@ -80,6 +81,7 @@ class CockroachSession(Session):
 
     queries = QUERIES
     labels = staticmethod(label_list)
+    tells_alike = False
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))

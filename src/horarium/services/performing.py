@@ -206,6 +206,11 @@ class Performing:
         """Release a run that has not begun."""
         self._collector.add(run, job, Released(reason))
 
+    @property
+    def unoccupied(self) -> bool:
+        """Whether nothing is claimed here."""
+        return not self._tasks and not self.attempts and not len(self.waiting)
+
     async def idle(self) -> None:
         """Return when nothing runs."""
         while self._tasks:

@@ -1,9 +1,9 @@
 """Changes of one job take turns: those that gather while one is being written are decided one after the other, each on
 what the one before makes of the job, and written together.
 
-Thus many callers that patch, pause or trigger one job pay for one read and one write in common, and none of them loses a
-race against another one of the same process. Each has a version and an entry in the audit of its own, as if they had
-been written one by one. Where another process was quicker, the next try is for half as many, after a short pause.
+Callers that patch, pause or trigger one job at the same time pay for one read and one write in common, and none of them
+loses a race against another one of the same process. Each has a version and an entry in the audit of its own, as if
+they had been written one by one. Where another process was quicker, the next try is for half as many, after a pause.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ EARLY = SECOND
 
 
 def ran_in_a_wrong_future(run: Run, now: Instant) -> bool:
-    """Whether its fire time is still to come: then the clock was ahead, and was set back. (When it ended is brought back
-    with the clock, but a moment later.)"""
+    """Whether its fire time is still to come: then the clock was ahead, and was set back. (Its end is brought
+    back with the clock, but a moment later.)"""
     return run.state in RAN and run.fire_at > now + EARLY
 
 

@@ -44,7 +44,8 @@ PER_ROW = 60
 SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
-    *("add_records", "add_record_labels", "add_runs_elsewhere_along"),
+    *("add_records", "add_record_labels", "add_runs_elsewhere_along", "offer_fronts"),
+    "writers",
 }
 COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 
@@ -136,6 +137,8 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
     job_ids, versions = [job.id for job in jobs], [1] * ROWS
     return {
         "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
+        "claim_beyond": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [1], [0], [NOW]),
+        "fronts_clear": ([1], [0], [-1], [NOW + 10]),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
         "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
@@ -160,7 +163,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
             namespace,
             job_ids,
             versions,
-            *job_columns([replace(job, version=1) for job in jobs], 1, label_array),
+            *job_columns([replace(job, version=1) for job in jobs], [1] * len(jobs), label_array),
         ),
         "get_jobs": (namespace, [job.name for job in jobs]),
         "get_jobs_by_id": (namespace, job_ids),

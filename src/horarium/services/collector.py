@@ -51,6 +51,9 @@ class Collector(Service):
             self.wake()
         self._ended.append(Ended(run, job, outcome))
 
+    def looks(self) -> bool:
+        return bool(self._ended) or self._log.waits
+
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
         self._leases.watch.look(now)

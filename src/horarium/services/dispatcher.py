@@ -68,6 +68,9 @@ class Dispatcher(Service):
 
     # ---- claiming
 
+    def at_writes(self) -> bool:
+        return self._performing.unoccupied
+
     async def step(self, now: Instant) -> Instant | None:
         """Claim what is due, as far as there is room. When the next run falls due."""
         if not self._accepting:

@@ -86,6 +86,7 @@ class Performing:
         self._deliveries = deliveries
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = False
+        self._more = 1
         self._leased = leased
 
     @property
@@ -103,9 +104,13 @@ class Performing:
     # ---- places
 
     def begin(self) -> None:
-        """Let what is ready begin, as far as there are places: one more, if there is a run for it."""
+        """Let what is ready begin, as far as there are places: one more, if there is a run for it; twice as many each
+        time for as long as there still is."""
         self._opening = False
-        if self.waiting.line and len(self._tasks) < self.places - len(self.unstoppable.work):
+        free = self.places - len(self.unstoppable.work) - len(self._tasks)
+        more = min(self._more, free, len(self.waiting.line))
+        self._more = 2 * more if more > 0 else 1
+        for _ in range(more):
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._close_place)
@@ -200,6 +205,11 @@ class Performing:
     def release(self, run: Run, job: Job | None, reason: str) -> None:
         """Release a run that has not begun."""
         self._collector.add(run, job, Released(reason))
+
+    @property
+    def unoccupied(self) -> bool:
+        """Whether nothing is claimed here."""
+        return not self._tasks and not self.attempts and not len(self.waiting)
 
     async def idle(self) -> None:
         """Return when nothing runs."""

@@ -77,6 +77,10 @@ class SqliteStore:
     async def check(self) -> None:
         await self._writer.call(_check)
 
+    def written(self) -> int:
+        """A number that grows with every row that this store changed."""
+        return self._writer.changes
+
     async def changed(self) -> bool:
         """Whether another process (or another store of this one) committed anything since this was last asked. Not in
         the port: what other stores learn from their signals, a file has to be asked for.

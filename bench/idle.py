@@ -83,7 +83,7 @@ async def statements(url: str) -> int | None:
 
         async with AsyncMongoClient[dict[str, object]](url) as mongo:
             counted = (await mongo.admin.command("serverStatus"))["opcounters"]
-            return sum(count for kind, count in counted.items() if kind in ("insert", "query", "update", "delete"))
+            return sum(int(counted[kind]) for kind in ("insert", "query", "update", "delete", "command"))
     return None
 
 

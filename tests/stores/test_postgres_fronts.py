@@ -169,3 +169,15 @@ async def test_behind_a_new_connection_nothing_is_known(store: PostgresStore) ->
     await take(store, 1)
     await take(store, 1)
     assert front(store) == 0
+
+
+async def test_what_a_failover_brought_back_is_claimed_within_a_minute(
+    store: PostgresStore, other: asyncpg.Connection
+) -> None:
+    await perform(store, [early(number) for number in range(8)])
+    assert front(store) > early(1).due_at
+    await store.add_runs([early(1_000)])
+    await other.execute("UPDATE horarium.runs SET due_at = $1, late = NULL", early(1).due_at)
+    assert (await take(store, 9)).runs == ()
+    store._memory.fronts._known_until = 0.0
+    assert ids((await take(store, 9)).runs) == [early(1_000).id]

@@ -22,7 +22,7 @@ from horarium.stores.listing import SCAN_MAX
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
 from horarium.stores.postgres.listing import HIGHEST_ID, LATEST
-from horarium.stores.postgres.rows import change_columns, job_columns, label_array
+from horarium.stores.postgres.rows import alike_columns, change_columns, job_columns, label_array
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
@@ -148,6 +148,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "claim_runs": (namespace, ids, b"w", NOW),
         "settle_runs": (namespace, NOW, *changes),
         "finish_runs": (namespace, NOW, *changes),
+        "finish_alike": (namespace, NOW, *alike_columns([completed(run) for run in running])),
         "amend_runs": (namespace, NOW, *changes),
         "heartbeat_runs": (namespace, NOW, ids, [1] * ROWS, [None] * ROWS),
         "withdraw_runs": (namespace, ids, [1] * ROWS),
@@ -162,7 +163,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
             namespace,
             job_ids,
             versions,
-            *job_columns([replace(job, version=1) for job in jobs], 1, label_array),
+            *job_columns([replace(job, version=1) for job in jobs], [1] * len(jobs), label_array),
         ),
         "get_jobs": (namespace, [job.name for job in jobs]),
         "get_jobs_by_id": (namespace, job_ids),

@@ -21,7 +21,7 @@ from horarium.triggers.interval import Interval
 from horarium.triggers.once import Once
 from horarium.triggers.phrase_fields import by_days, clocks, cron_days, months_of
 from horarium.triggers.phrase_parts import DayRef, Parts, Time
-from horarium.triggers.phrase_wall import DAY_SECONDS, MIDNIGHT, SECONDS, Wall, fail, in_seconds
+from horarium.triggers.phrase_wall import DAY_SECONDS, MIDNIGHT, SECONDS, Wall, fail, in_clock, in_seconds
 from horarium.triggers.zones import Gap
 
 ReadRule = Callable[..., Trigger]
@@ -39,6 +39,9 @@ class _Compiler:
         self.wall = Wall(zone_name, reference)
         self.reference = reference
         self.start = None if parts.start is None else self.wall.moment(parts.start)
+        self.until = None if parts.until is None else self.wall.end(parts.until)
+        if parts.start is not None and self.start is not None and self.until is not None and self.until <= self.start:
+            self.start = self.wall.begun(parts.start)
 
     def compile(self) -> Trigger:
         """Once or recurring, then what is excepted, then the window of time."""
@@ -49,9 +52,8 @@ class _Compiler:
         excluded = self._excluded()
         if excluded:
             trigger = Except(trigger, excluded)
-        until = None if parts.until is None else self.wall.end(parts.until)
-        if self.start is not None or until is not None:
-            trigger = Between(trigger, self.start, until)
+        if self.start is not None or self.until is not None:
+            trigger = Between(trigger, self.start, self.until)
         return self._limited(trigger)
 
     def _limited(self, trigger: Trigger) -> Trigger:
@@ -86,16 +88,17 @@ class _Compiler:
             (parts.except_weekdays or parts.except_dates, "an exception"),
             (parts.start, "a start"),
             (parts.until, "an end"),
-            (parts.minute_past is not None, "a minute of the hour"),
+            (parts.minutes_past, "a minute of the hour"),
             (parts.months, "a month"),
             (parts.unit or parts.recurring, "a rhythm"),
-            (parts.offset and (parts.weekdays or parts.day), "another day"),
             (parts.nth or parts.month_days or parts.workdays, "a day of the month"),
             (parts.count or parts.lasting, "a number of times"),
         ):
             if given:
                 fail(f"it fires once, so {what} makes no sense; begin with 'every' if it recurs")
         if parts.offset is not None:
+            if parts.weekdays or parts.day:
+                fail("which day is it? write the date, or e.g. 'a week from monday'")
             return self._offset(parts.offset)
         return _union([Once(self._on_day(time)) for time in self._once_times()])
 
@@ -141,7 +144,7 @@ class _Compiler:
             self._fold_date()
         if parts.sub_daily:
             return self._rhythm()
-        if parts.minute_past is not None:
+        if parts.minutes_past:
             fail("a minute of the hour needs 'every hour' or 'every N hours'")
         times = self._day_times()
         if not parts.workdays <= {1, -1}:
@@ -223,26 +226,33 @@ class _Compiler:
                 " use 'starting ... at ...' or 'between ... and ...'"
             )
         limited = parts.weekdays or parts.nth or parts.month_days or parts.workdays or parts.months or parts.window
-        if not limited and parts.minute_past is None and (step > 1 or unit == "second" or self.start is not None):
+        if not limited and not parts.minutes_past and (step > 1 or unit == "second" or self.start is not None):
             return Interval(step * SECONDS[unit] * SECOND, self.start)
         if unit == "second":
             fail("seconds can't be limited to days or windows")
-        if parts.minute_past is not None and unit != "hour":
+        if parts.minutes_past and unit != "hour":
             fail("a minute of the hour needs 'every hour' or 'every N hours'")
         parts.unit, parts.step = None, 1
         return self._cron(self._ticks(unit, step * SECONDS[unit]))
 
     def _ticks(self, unit: str, step: int) -> list[Time]:
+        minutes: list[int | None] = [*self.parts.minutes_past]
+        return [time for minute in minutes or [None] for time in self._ticks_of(unit, step, minute)]
+
+    def _ticks_of(self, unit: str, step: int, minute_past: int | None) -> list[Time]:
         parts = self.parts
-        minute = (parts.minute_past or 0) * 60
+        minute = (minute_past or 0) * 60
         if parts.window is None:
             if DAY_SECONDS % step:
                 fail(f"every {step // SECONDS[unit]} {unit}s does not divide a day; add 'between ... and ...'")
-            return [(second // 3600, second // 60 % 60, second % 60) for second in range(minute, DAY_SECONDS, step)]
+            return [in_clock(second) for second in range(minute, DAY_SECONDS, step)]
         first, last = (in_seconds(time) for time in parts.window)
-        if parts.minute_past is not None:
+        if last < first and (parts.weekdays or parts.month_days or parts.nth or parts.workdays or parts.months):
+            fail("the window runs past midnight: say which days for each part, e.g. 'from 22:00 to 23:59 on fridays'")
+        last += DAY_SECONDS if last < first else 0
+        if minute_past is not None:
             first = -(-(first - minute) // 3600) * 3600 + minute
-        return [(second // 3600, second // 60 % 60, second % 60) for second in range(first, last + 1, step)]
+        return [in_clock(second % DAY_SECONDS) for second in range(first, last + 1, step)]
 
 
 def _rule_reader() -> ReadRule:

@@ -20,7 +20,10 @@ def cron_days(parts: Parts) -> str:
     if parts.unit == "month" and parts.weekdays:
         fail("which of these weekdays? write e.g. 'first monday of every month'")
     if parts.weekdays and (specific or parts.unit in ("quarter", "year")):
-        fail("a weekday and a day of the month don't go together; write e.g. 'first monday of the month'")
+        fail(
+            "a weekday and a day of the month don't go together: which is meant?"
+            " write e.g. 'first monday of the month', or only one of them"
+        )
     if sum(map(bool, (parts.month_days, parts.nth, parts.workdays))) > 1:
         fail("two kinds of days of the month don't go together")
     weekdays = parts.weekdays or ({1} if parts.unit == "week" else set())
@@ -34,10 +37,11 @@ def months_of(parts: Parts) -> set[int]:
     """The months of a rule: those named, or those in which a quarter or a year begins or ends."""
     if parts.unit == "quarter" or (parts.unit == "year" and not parts.months):
         whiches = {which for which, _ in parts.nth} | parts.month_days | parts.workdays
-        if parts.months or not (whiches == {-1} or -1 not in whiches):
+        backwards = {which < 0 for which in whiches}
+        if parts.months or len(backwards) > 1:
             fail(f"of a {parts.unit}, name days from its beginning or its last day, not both, and no months")
         first, last = (_QUARTER_STARTS, _QUARTER_ENDS) if parts.unit == "quarter" else ({1}, {12})
-        return last if whiches == {-1} else first
+        return last if backwards == {True} else first
     return parts.months
 
 
@@ -69,7 +73,7 @@ def clocks(times: Iterable[Time]) -> list[str]:
 
 
 def _day_field(parts: Parts) -> str:
-    named = ["L" if day == -1 else str(day) for day in sorted(parts.month_days)]
+    named = ["L" if day == -1 else f"L{day + 1}" if day < 0 else str(day) for day in sorted(parts.month_days)]
     named += ["LW" if day == -1 else "1W" for day in sorted(parts.workdays)]
     return ",".join(named) or "*"
 

@@ -1,17 +1,24 @@
-"""What is read the same in every clause of a phrase: numbers, lengths of time, days."""
+"""What is read the same in every clause of a phrase: numbers, lengths of time, what a day may begin with."""
 
 from __future__ import annotations
 
-from datetime import date
+from decimal import Decimal
 
-from horarium.triggers.phrase_parts import DayRef
 from horarium.triggers.phrase_tokens import TokenReader
-from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
+from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, FEASTS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
 
 STEP_MAX = 10_000
 """`every N ...`, `in N ...`."""
 
 WEEKDAY_GROUPS = ("weekday", "weekdays", "weekend", "weekends", "workday", "workdays")
+
+
+_FINER = {
+    "minute": ("minute", "second", 60),
+    "hour": ("hour", "minute", 60),
+    "day": ("day", "hour", 24),
+    "week": ("week", "day", 7),
+}
 
 
 class Reader(TokenReader):
@@ -24,7 +31,21 @@ class Reader(TokenReader):
             or any(token.text in known for known in names)
             or token.text in WEEKDAY_GROUPS
             or (token.kind == "number" and self._peek().text in MONTH_NAMES)
+            or self._feast_at(token) is not None
+            or self._day_after_tomorrow(token)
         )
+
+    def _feast_at(self, token: Token) -> tuple[str, int] | None:
+        """A day of the year by its name, and how many words that is."""
+        words = [each.text for each in self._tokens[token.index : token.index + 3]]
+        for width in range(len(words), 0, -1):
+            if " ".join(words[:width]) in FEASTS:
+                return " ".join(words[:width]), width
+        return None
+
+    def _day_after_tomorrow(self, token: Token) -> bool:
+        words = [each.text for each in self._tokens[token.index : token.index + 3]]
+        return words == ["day", "after", "tomorrow"]
 
     def _is_weekday(self, token: Token) -> bool:
         known = token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in WEEKDAY_GROUPS
@@ -34,76 +55,6 @@ class Reader(TokenReader):
         after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
         return token.text in ("business", "working") and after in ("day", "days")
 
-    # --- days
-
-    def _day(self) -> DayRef:
-        self._accept("the")
-        return self._day_of(self._take())
-
-    def _day_of(self, token: Token) -> DayRef:
-        if token.text in ("today", "tonight", "tomorrow"):
-            return DayRef(days=1 if token.text == "tomorrow" else 0)
-        if token.text in ("next", "this"):
-            name = self._take()
-            if token.text == "next" and name.text in ("month", "week"):
-                return self._day_of_next(name)
-            if name.text not in DAY_NAMES:
-                self._fail(name, f"expected a weekday after {token.text!r}")
-            return DayRef(weekday=DAY_NAMES[name.text], strict=token.text == "next")
-        if token.text in DAY_NAMES:
-            return DayRef(weekday=DAY_NAMES[token.text])
-        if token.kind == "date":
-            year, month, day = map(int, token.text.split("-"))
-            return self._checked(token, year, month, day)
-        if token.text in MONTH_NAMES:
-            number = self._take()
-            named = self._day_number(number)
-            if named is None:
-                self._fail(number, "expected a day of the month, e.g. december 24th")
-            return self._checked(token, self._year(), MONTH_NAMES[token.text], named)
-        leading = self._day_number(token)
-        if leading is not None:
-            self._accept("of")
-            if self._peek().text == "next" and self._peek(1).text == "month":
-                self._at += 2
-                return DayRef(months=1, day=leading)
-            month_name = self._take()
-            if month_name.text not in MONTH_NAMES:
-                self._fail(month_name, "expected the name of a month")
-            return self._checked(token, self._year(), MONTH_NAMES[month_name.text], leading)
-        return self._fail(token, "expected a date such as december 24th, 2026-12-24, tomorrow or next friday")
-
-    def _day_of_next(self, unit: Token) -> DayRef:
-        """`next month on the 3rd`, `next week on tuesday`."""
-        self._accept("on")
-        self._accept("the")
-        token = self._peek()
-        if unit.text == "week" and token.text in DAY_NAMES:
-            return DayRef(weeks=1, weekday=DAY_NAMES[self._take().text])
-        day = self._day_number(token)
-        if unit.text == "month" and day is not None:
-            self._take()
-            return DayRef(months=1, day=day)
-        example = "next month on the 3rd" if unit.text == "month" else "next week on tuesday"
-        return self._refuse(unit, f"which day of next {unit.text}? write e.g. {example!r}")
-
-    def _year(self) -> int | None:
-        width = 1 if self._peek().kind == "comma" else 0
-        token = self._peek(width)
-        if token.kind == "number" and len(token.text) == 4:
-            self._at += width + 1
-            return int(token.text)
-        return None
-
-    def _checked(self, token: Token, year: int | None, month: int, day: int) -> DayRef:
-        try:
-            date(2000 if year is None else year, month, day)
-        except ValueError:
-            self._refuse(token, "there is no such date")
-        if year is not None and not 1970 <= year <= 2199:
-            self._refuse(token, "expected a year from 1970 to 2199")
-        return DayRef(year=year, month=month, day=day)
-
     # --- numbers
 
     @staticmethod
@@ -112,13 +63,24 @@ class Reader(TokenReader):
 
     @staticmethod
     def _ordinal(token: Token) -> int | None:
+        if token.text == "penultimate":
+            return -2
         return int(token.text[:-2]) if token.kind == "ordinal" else ORDINALS.get(token.text)
 
     def _take_ordinal(self) -> int:
+        """`first`, `2nd`, `last`, `second to last`."""
         token = self._take()
+        if token.text == "penultimate":
+            return -2
         found = self._ordinal(token)
         if found is None or found == 0:
             self._fail(token, "expected first, 2nd, last and so on")
+        if found > 1 and self._peek().text == "to" and self._peek(1).text == "last":
+            self._at += 2
+            return -found
+        if found > 1 and self._peek().text == "last":
+            self._at += 1
+            return -found
         return found
 
     def _day_number(self, token: Token) -> int | None:
@@ -145,7 +107,8 @@ class Reader(TokenReader):
     def _starts_duration(self, token: Token) -> bool:
         """A number and a unit, or `a half`."""
         after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
-        return (self._number(token) is not None and after in UNITS) or (token.text == "a" and after == "half")
+        counts = self._number(token) is not None or token.kind == "decimal"
+        return (counts and after in UNITS) or (token.text == "a" and after == "half")
 
     def _half_of(self, unit: str) -> tuple[int, str]:
         halves = {"minute": (30, "second"), "hour": (30, "minute"), "day": (12, "hour")}
@@ -153,12 +116,28 @@ class Reader(TokenReader):
             self._refuse(self._tokens[self._at - 1], f"half a {unit} is no certain time")
         return halves[unit]
 
+    def _with_fraction(self, first: Token) -> tuple[int, str]:
+        """`1.5 hours`, `two and a half hours`: in the next smaller unit."""
+        if first.kind == "decimal":
+            share = Decimal(first.text)
+        else:
+            self._at += 3
+            share = Decimal(self._number(first) or 0) + Decimal("0.5")
+        unit = self._take()
+        name, finer, size = _FINER.get(UNITS.get(unit.text, ""), ("", "", 0))
+        count = share * size
+        if not name or count != int(count):
+            self._refuse(unit, "write it in whole minutes, hours or days")
+        return self._bounded(first, int(count)), finer
+
     def _duration(self) -> tuple[int, str]:
         if self._accept("half"):
             if not (self._accept("an", "a") and self._accept("hour")):
                 self._fail(self._peek(), "expected 'in half an hour'")
             return 30, "minute"
         first = self._take()
+        if first.kind == "decimal" or [self._peek(n).text for n in range(3)] == ["and", "a", "half"]:
+            return self._with_fraction(first)
         count = 1 if first.text in ("a", "an") else self._number(first)
         if count is None:
             self._fail(

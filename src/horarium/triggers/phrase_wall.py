@@ -49,6 +49,13 @@ class Wall:
             return self.moment(moment) + SECOND
         return self.instant(moment.day.resolve(self.day_of(self._reference), False) + timedelta(days=1), MIDNIGHT)
 
+    def begun(self, moment: Moment) -> Instant:
+        """`from december 20 to january 5`, said between the two: it began this year."""
+        if not moment.day.month or moment.day.year is not None:
+            return self.moment(moment)
+        year = moment.day.resolve(self.day_of(self._reference), False).year - 1
+        return self.instant(date(year, moment.day.month, moment.day.day), moment.time or MIDNIGHT)
+
     def after(self, begin: Instant, offsets: list[tuple[int, str]]) -> Instant:
         """Some days or longer on by the calendar, hours and finer exactly."""
         day, second = self._day_and_second(begin)
@@ -70,6 +77,11 @@ class Wall:
 def in_seconds(time: Time) -> int:
     """Since midnight."""
     return time[0] * 3600 + time[1] * 60 + time[2]
+
+
+def in_clock(second: int) -> Time:
+    """Of a second since midnight."""
+    return second // 3600, second // 60 % 60, second % 60
 
 
 def fail(why: str) -> NoReturn:

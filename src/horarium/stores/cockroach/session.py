@@ -33,6 +33,7 @@ NOT_INHERITED = frozenset(
         "add_runs_elsewhere",
         "add_runs_elsewhere_along",
         "fold_job_counts",
+        "finish_alike",
     }
 )
 _SMALL_INT = re.compile(r"::int[24]\b")
@@ -80,6 +81,7 @@ class CockroachSession(Session):
 
     queries = QUERIES
     labels = staticmethod(label_list)
+    tells_alike = False
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))
@@ -92,7 +94,7 @@ class CockroachSession(Session):
         numbers = await self._owner_numbers([job.id for job in jobs], [job.name for job in jobs])
         added: set[str] = set()
         for part in _unlike(jobs, lambda job: [job.id, ("name", job.name)]):
-            columns = job_columns(part, 0, self.labels)
+            columns = job_columns(part, [0] * len(part), self.labels)
             nums, ids, names = [numbers[job.id] for job in part], [job.id for job in part], [job.name for job in part]
             rows = await self.rows("add_jobs", self.namespace_id, nums, ids, names, *columns)
             added.update(row[0] for row in rows)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 CLAIMED_BETWEEN = 500
 """Runs that are claimed between two steps."""
 SECONDS_BETWEEN = 0.05
+KNOWN_SECONDS = 60.0
+"""After that long all is looked at again. Behind a pooler the server may be another one, and hold as waiting what was
+claimed on the first, while no connection of ours is new."""
 LEVELS_MAX = 1_000
 """Levels remembered."""
 
@@ -59,14 +62,16 @@ class Fronts:
         self._claimed = 0
         self._next_at = 0.0
         self._connections = 0
+        self._known_until = 0.0
         self._step: asyncio.Task[None] | None = None
 
     def remember(self, connections: int) -> None:
         """`connections`: how many the store has opened. Behind a new one there may be another server, which was behind
         the first when that went away: what was seen there is not known here."""
-        if connections != self._connections:
+        now = time.monotonic()
+        if connections != self._connections or now >= self._known_until:
             self._known.clear()
-            self._offer, self._connections = None, connections
+            self._offer, self._connections, self._known_until = None, connections, now + KNOWN_SECONDS
 
     def of(self, queues: Collection[str], names: dict[int, str]) -> tuple[list[int], list[int], list[Instant]] | None:
         """What is known of these queues, as the statement is given it; None: nothing."""

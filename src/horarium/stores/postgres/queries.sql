@@ -929,6 +929,38 @@ SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, 
     lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
 FROM gone RETURNING id;
 
+-- name: finish_alike
+-- As above, where all but these few values are the same for the whole batch. The ids of those that were written.
+WITH gone AS (
+    DELETE FROM horarium.runs USING (
+        SELECT $1::int4 AS namespace_id, given.*
+        FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int4[], $7::int8[], $8::bytea[], $9::int8[]) AS given (
+            id, token, due_at, attempt, started_at, result, prune_at
+        )
+        OFFSET 0
+    ) AS given
+    WHERE given.token + 0 = given.token AND runs.namespace_id = given.namespace_id AND runs.id = given.id
+        AND runs.token = given.token AND runs.state = $10::int2
+        AND ($11::bool IS NULL OR (runs.lease_expires_at > $2) = $11)
+    RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
+        runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
+        runs.unique_key, runs.payload, runs.details, given.*
+),
+kept AS (
+    INSERT INTO horarium.finished (
+        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at, attempt, started_at,
+        result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
+        start_by
+    )
+    SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id,
+        concurrency_max, priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at,
+        attempt, started_at, result, prune_at, token, $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
+        $17::bytea, $18::int2, $19::bytea, $20::int8
+    FROM gone RETURNING id
+)
+SELECT array_agg(id) FROM kept;
+
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.
 UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,

@@ -94,7 +94,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.sqlite.touched import Touched
 
             store = SqliteStore(url, namespace=namespace)
-            polled = PolledSignal(Touched(str(store.location.path), store.changed).changed)
+            polled = PolledSignal(Touched(str(store.location.path), store.changed), store.written)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
             from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore

@@ -359,12 +359,12 @@ class Line:
 
     async def answer(self, tags: Sequence[int], how: str) -> None:
         """Acknowledge, give back, or reject. Returns when the socket has taken the last of it."""
-        for tag in tags:
-            last = tag == tags[-1]
-            if how == "ack":
-                await self._consumer.basic_ack(tag, wait=last)
-            else:
-                await self._consumer.basic_reject(tag, requeue=how == "nack", wait=last)
+        if how == "ack":
+            frames: list[Frame] = [Basic.Ack(delivery_tag=tag) for tag in tags]
+        else:
+            frames = [Basic.Reject(delivery_tag=tag, requeue=how == "nack") for tag in tags]
+        await _send_unanswered(self._consumer, frames, taken := self._consumer.create_future())
+        await taken
 
 
 def _topology(job: str) -> list[Frame]:
@@ -382,9 +382,13 @@ def _topology(job: str) -> list[Frame]:
     return frames
 
 
-async def _send_unanswered(channel: AbstractChannel, frames: Sequence[Frame]) -> None:
-    """Send commands that the broker does not answer, in one write. Raises ChannelInvalidStateError."""
+async def _send_unanswered(
+    channel: AbstractChannel, frames: Sequence[Frame], taken: asyncio.Future[Any] | None = None
+) -> None:
+    """Send commands that the broker does not answer, in one write; `taken` is done when the socket has it. Raises
+    ChannelInvalidStateError."""
     assert isinstance(channel, Channel)
     if channel.is_closed:
         raise ChannelInvalidStateError(f"{channel} is closed")
-    await channel.write_queue.put(ChannelFrame.marshall(channel_number=channel.number, frames=list(frames)))
+    block = ChannelFrame.marshall(channel_number=channel.number, frames=list(frames), drain_future=taken)
+    await channel.write_queue.put(block)

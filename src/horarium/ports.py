@@ -170,11 +170,11 @@ class Store(Protocol):
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
-        plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
-        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
-        `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be withdrawn),
-        each with what comes `along` with it, records. A plan changes neither the job's id nor its name. With
-        `deleted_at` set the name is free again, for good. True: carried out."""
+        plus `plan.versions`). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one
+        whose run has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs
+        (one that `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be
+        withdrawn), each with what comes `along` with it, records. A plan changes neither the job's id nor its name.
+        With `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
 

@@ -19,11 +19,12 @@ from horarium.errors import AlreadyExists, InvalidRequest, NotFound
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
-from horarium.operations.changes import Changes, Reach, Seen, always
+from horarium.operations.changes import Changes, Decide, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.evaluating import evaluate
 from horarium.operations.limits import check_size
 from horarium.operations.reaching import require_followed
+from horarium.operations.taking_turns import Group, Reach
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
@@ -38,6 +39,9 @@ from horarium.wire.patches import patched_definition
 
 EDIT_STEPS = 2 * PLAN_STEPS
 """For what follows from another rule: the fire times that it takes back, and the next one."""
+
+PROBED = 20
+"""Instants that are looked at in one go for a run by hand: those that are made together take one each."""
 
 COUNT_STEPS = 4 * LIST_STEPS
 """For how many fire times are left."""
@@ -255,7 +259,10 @@ class JobOperations:
             if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
                 made[:] = [found]
                 return None
-            taken = await self._taken(seen.job, seen.now)
+            if unique_key is not None and (same := seen.group.with_key(unique_key)) is not None:
+                made[:] = [same]
+                return None
+            taken = await self._taken(seen)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
             asked_for = replace(run, unique_key=unique_key, cause=cause)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
@@ -268,14 +275,19 @@ class JobOperations:
             stored = await self._store.get_run_by_key(unique_key)
         return stored or made[0]
 
-    async def _taken(self, job: Job, now: Instant) -> set[Instant]:
-        """The instants from `now` on, without a break, for which the job has a run already."""
-        taken: set[Instant] = set()
-        for start in range(now, now + PAGE_MAX * RACES_MAX, PAGE_MAX):
-            instants = range(start, start + (PAGE_MAX if taken else 1))
-            runs = await self._store.get_runs([run_id_of(job.id, instant) for instant in instants])
-            taken.update(instant for instant, run in zip(instants, runs, strict=True) if run is not None)
-            if None in runs:
+    async def _taken(self, seen: Seen) -> set[Instant]:
+        """The instants from now on, without a break, for which the job has a run already."""
+        taken, free = seen.group.taken, seen.group.free
+        for instant in range(seen.now, seen.now + PAGE_MAX * RACES_MAX):
+            if instant in taken:
+                continue
+            if instant not in free:
+                instants = range(instant, instant + PROBED)
+                runs = await self._store.get_runs([run_id_of(seen.job.id, each) for each in instants])
+                there = {each for each, run in zip(instants, runs, strict=True) if run is not None}
+                taken.update(there)
+                free.update(each for each in instants if each not in there)
+            if instant not in taken:
                 break
         return taken
 
@@ -310,12 +322,23 @@ class JobOperations:
         async def reach(job: Job) -> Reach:
             return Reach.ALL if needs_unfinished(job) else Reach.NONE
 
-        job = await self._changes.change(name, decide, reach)
+        job = await self._backfilled_beside(name, decide, last) or await self._changes.change(name, decide, reach)
         stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
         made = [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
         now = min(last, self._clock.now())
         left = await evaluate(lambda: fires_beyond(job, asked, now), COUNT_STEPS)
         return Backfill(made, left, to_datetime(asked[-1] + 1) if left else None)
+
+    async def _backfilled_beside(self, name: str, decide: Decide, end: Instant) -> Job | None:
+        """Where runs may overlap and nothing of the span is owed, a backfill changes nothing of the job, and waits for
+        no change of it. None: that is not so."""
+        job, now = await self.get_job(name), self._clock.now()
+        is_owed = job.next_fire_at is not None and job.next_fire_at < min(end, now)
+        if is_owed or needs_unfinished(job) or not job.enabled:
+            return None
+        require_reach(job)
+        await decide(Seen(job, [], now, [], Group(job, now)))
+        return job
 
 
 def trigger_words(job: Job) -> str:

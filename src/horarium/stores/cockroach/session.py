@@ -94,7 +94,7 @@ class CockroachSession(Session):
         numbers = await self._owner_numbers([job.id for job in jobs], [job.name for job in jobs])
         added: set[str] = set()
         for part in _unlike(jobs, lambda job: [job.id, ("name", job.name)]):
-            columns = job_columns(part, 0, self.labels)
+            columns = job_columns(part, [0] * len(part), self.labels)
             nums, ids, names = [numbers[job.id] for job in part], [job.id for job in part], [job.name for job in part]
             rows = await self.rows("add_jobs", self.namespace_id, nums, ids, names, *columns)
             added.update(row[0] for row in rows)

@@ -78,9 +78,9 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def job_columns(jobs: Sequence[Job], added: int, labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
-    """From version to finished_version. `added`: by how much the stored version is larger than the job's."""
-    stored = [replace(job, version=job.version + added) for job in jobs] if added else jobs
+def job_columns(jobs: Sequence[Job], added: Sequence[int], labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
+    """From version to finished_version. `added`: by how much the stored versions are larger than the jobs'."""
+    stored = [replace(job, version=job.version + more) if more else job for job, more in zip(jobs, added, strict=True)]
     return [
         [job.version for job in stored],
         [job.active for job in stored],

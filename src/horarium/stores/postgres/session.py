@@ -67,7 +67,9 @@ class Session:
     async def insert_jobs(self, jobs: Sequence[Job]) -> Collection[str]:
         """The ids of those that were inserted. No id comes twice."""
         ids, names = [job.id for job in jobs], [job.name for job in jobs]
-        rows = await self.rows("add_jobs", self.namespace_id, ids, names, *job_columns(jobs, 0, self.labels))
+        rows = await self.rows(
+            "add_jobs", self.namespace_id, ids, names, *job_columns(jobs, [0] * len(jobs), self.labels)
+        )
         return {row[0] for row in rows}
 
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:

@@ -43,7 +43,7 @@ class AuditWitness:
         self.together: dict[Change, range] = {}
         """Changes of a job that were written together: which of their versions a caller made is not seen here."""
         self.for_others: set[Change] = set()
-        """Changes of a job by a task that acts for no person: they may have been a person's who waited for their turn."""
+        """Changes of a job by a task that acts for no person: a person's may have waited for its turn in it."""
 
     # ---- what was changed
 

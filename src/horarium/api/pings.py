@@ -15,6 +15,7 @@ from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
+from horarium.operations.jobs import say_words
 from horarium.rules.pinging import Ping, Sign
 from horarium.wire.views import JobView, job_view
 
@@ -41,6 +42,7 @@ class Shown:
         self._public_url = public_url
 
     async def __call__(self, call: Call, job: Job) -> JobView:
+        await say_words(job)
         view = job_view(job)
         key = await self._pings.key_of(job)
         if key is not None:

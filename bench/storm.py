@@ -1,19 +1,24 @@
-"""Many clients that trigger one job at once, through the REST API of one server process.
+"""Many clients that ask for something of one job at once, through the REST API of one server process.
 
-    python -m bench.storm [--clients N] [--seconds N] [--overlap POLICY] [--waiting N] [STORE ...]
+    python -m bench.storm [--ask trigger|patch|pause|backfill|all] [--clients N] [--seconds N] [--overlap POLICY]
+        [--waiting N] [--flags ...] [STORE ...]
 
-STORE: `sqlite`, `postgres`, `redis`, `valkey`, `mongo` (a server is started for it), or a URL. `--waiting`: runs of the
-job that wait already. The clients are one process beside the server, which takes its share of the cores. Exit status 1
-if a request was refused.
+STORE: `sqlite`, `postgres`, `redis`, `valkey`, `mongo` (a server is started for it), or a URL. `--ask pause`: pauses
+and resumes in turn; `all`: all four, mixed. `--waiting`: runs of the job that wait already. The clients are one process
+beside the server, which takes its share of the cores. Exit status 1 if a request was refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.http_client import Connection, Served, served
@@ -21,6 +26,28 @@ from bench.stores import NAMES, a_store
 
 JOB = "/api/v1/jobs/storm"
 WARM_UP_SECONDS = 1.0
+
+
+Request = tuple[str, str, bytes]
+
+
+def _backfill(number: int) -> bytes:
+    """One fire time, another one for each number."""
+    day, hour = divmod(number, 24)
+    start = datetime(2021, 1, 1, hour, tzinfo=UTC) + timedelta(days=day)
+    return json.dumps({"start": start.isoformat(), "end": (start + timedelta(minutes=30)).isoformat()}).encode()
+
+
+def requests(ask: str) -> Iterator[Request]:
+    """What the clients ask for, one after the other."""
+    for number in itertools.count():
+        kinds: dict[str, Request] = {
+            "trigger": ("POST", f"{JOB}/trigger", b"{}"),
+            "patch": ("PATCH", JOB, json.dumps({"priority": number % 100}).encode()),
+            "pause": ("POST", f"{JOB}/{'resume' if number % 2 else 'pause'}", b""),
+            "backfill": ("POST", f"{JOB}/backfill", _backfill(number)),
+        }
+        yield kinds[ask] if ask != "all" else list(kinds.values())[number // 2 % 4]
 
 
 async def define(url: str, overlap: str, waiting: int) -> None:
@@ -42,43 +69,47 @@ async def define(url: str, overlap: str, waiting: int) -> None:
     connection.close()
 
 
-async def storm(url: str, clients: int, seconds: float) -> tuple[list[float], int]:
-    """Seconds of each request that was answered in time to count, and how many were refused."""
+async def storm(url: str, ask: str, clients: int, seconds: float) -> tuple[list[float], Counter[int], int]:
+    """Seconds of each request that was answered in time to count, the refusals by status, and how many were asked."""
     connections = [await Connection.open(url) for _ in range(clients)]
     begins = time.perf_counter() + WARM_UP_SECONDS
     ends = begins + seconds
     took: list[float] = []
-    refused = 0
+    refused: Counter[int] = Counter()
+    asks = requests(ask)
+    count = 0
 
     async def client(connection: Connection) -> None:
-        nonlocal refused
+        nonlocal count
         while (asked := time.perf_counter()) < ends:
-            status, _ = await connection.ask("POST", f"{JOB}/trigger", b"{}")
-            refused += status != 201
-            if status == 201 and begins <= (done := time.perf_counter()) < ends:
+            status, _ = await connection.ask(*next(asks))
+            count += 1
+            if status >= 300:
+                refused[status] += 1
+            elif begins <= (done := time.perf_counter()) < ends:
                 took.append(done - asked)
 
     await asyncio.gather(*map(client, connections))
     for connection in connections:
         connection.close()
-    return took, refused
+    return took, refused, count
 
 
 def measure(server: Served, name: str, given: argparse.Namespace) -> int:
     """How many requests were refused."""
     asyncio.run(define(server.url, given.overlap, given.waiting))
     before = server.cpu_seconds
-    took, refused = asyncio.run(storm(server.url, given.clients, given.seconds))
+    took, refused, count = asyncio.run(storm(server.url, given.ask, given.clients, given.seconds))
     took.sort()
-    cpu = (server.cpu_seconds - before) / (given.seconds + WARM_UP_SECONDS)
+    cpu = server.cpu_seconds - before
     p50, p99 = (took[len(took) * part // 100] * 1e3 if took else float("nan") for part in (50, 99))
     print(
-        f"{name:<10} {given.clients} clients, one job ({given.overlap}, {given.waiting:,} waiting): "
-        f"{len(took) / given.seconds:7,.0f} triggers/s, {refused} refused, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
-        f"server {cpu:.0%} of a core",
+        f"{name:<10} {given.ask}, {given.clients} clients, one job ({given.overlap}, {given.waiting:,} waiting): "
+        f"{len(took) / given.seconds:7,.0f}/s, refused {dict(refused) or 0}, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
+        f"server {cpu / (given.seconds + WARM_UP_SECONDS):.0%} of a core, {cpu / max(1, count) * 1e3:.2f} ms a request",
         flush=True,
     )
-    return refused
+    return refused.total()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,11 +119,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--overlap", default="allow")
     parser.add_argument("--waiting", type=int, default=0)
+    parser.add_argument("--ask", default="trigger", choices=("trigger", "patch", "pause", "backfill", "all"))
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="for the server")
     given = parser.parse_args(arguments)
     refused = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in given.stores or ["sqlite"]:
-            with a_store(name, Path(folder)) as url, served(url) as server:
+            with a_store(name, Path(folder)) as url, served(url, *given.flags) as server:
                 refused += measure(server, name, given)
     return 1 if refused else 0
 

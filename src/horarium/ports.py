@@ -170,11 +170,11 @@ class Store(Protocol):
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
-        plus one). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one whose run
-        has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs (one that
-        `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be withdrawn),
-        each with what comes `along` with it, records. A plan changes neither the job's id nor its name. With
-        `deleted_at` set the name is free again, for good. True: carried out."""
+        plus `plan.versions`). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one
+        whose run has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs
+        (one that `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be
+        withdrawn), each with what comes `along` with it, records. A plan changes neither the job's id nor its name.
+        With `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
 
@@ -304,8 +304,12 @@ class Signal(Protocol):
     def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
+    def writes(self) -> int | None:
+        """A number that is another one after every write to the store, by any process: for those of other processes, a
+        moment later. None: that can't be told."""
 
-class Assignment(Struct, frozen=True):
+
+class Assignment(Struct, frozen=True, gc=False):
     """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
     and the instant at which the attempt must be over (None: no limit)."""
 

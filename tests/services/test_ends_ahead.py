@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from horarium.clock import DAY, SECOND
-from horarium.model import Disposition, Run, State, Succeeded
+from horarium.model import Disposition, Plan, Run, State, Succeeded
 from horarium.operations.settling import Settlement
 from horarium.ports import RunFilter
 from horarium.rules.planning import Dropped, dropped_run
+from horarium.services.clock_steps import ClockSteps
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
 from tests.services.conftest import Setting
@@ -134,3 +137,28 @@ async def test_a_list_leaves_out_what_was_skipped_in_a_wrong_future(setting: Set
     assert [run.id for run in page.items] == ["now"]
     found = await setting.operations.runs.list_runs(RunFilter(since=setting.now + DAY), None, 10)
     assert [run.id for run in found.items] == [missed.id]
+
+
+async def test_a_list_begins_with_the_present_as_soon_as_the_clock_is_set_back(setting: Setting) -> None:
+    await setting.add_job(every=10)
+    world = World(setting)
+    await world.live(50)
+    setting.clock.step(WRONG_SECONDS)
+    await world.live(50)
+    setting.clock.step(-WRONG_SECONDS)
+    page = await setting.operations.runs.list_runs(RunFilter(), None, 10)
+    assert page.items
+    assert max(run.fire_at for run in page.items) <= setting.now
+
+
+async def test_what_was_skipped_in_a_wrong_future_is_gone_though_more_is_to_be_forgotten(setting: Setting) -> None:
+    job = await setting.add_job(every=10)
+    ahead = setting.now + 30 * SECOND
+    missed = dropped_run(job, Dropped(ahead, ahead, 1, Disposition.MISSED, "catch_up: none"), setting.now)
+    past = [setting.now - (n + 1) * SECOND for n in range(300)]
+    others = [dropped_run(job, Dropped(at, at, 1, Disposition.MISSED, "catch_up: none"), at) for at in past]
+    await setting.store.add_runs([*(replace(run, prune_at=0) for run in others), missed])
+    planned = replace(job, planned_until=setting.now + WEEK, next_fire_at=setting.now + WEEK)
+    assert await setting.store.commit_plans([Plan(planned)], setting.now) == [True]
+    await ClockSteps(setting.store, 0).step(setting.now)
+    assert await setting.store.get_runs([missed.id]) == [None]

@@ -5,6 +5,10 @@ and topology by itself: what reconnects behind our back can't say what became of
 publishes (confirms, mandatory, persistent), one consumes, one declares, so that a refused declaration closes none of
 the others.
 
+Many jobs are brought in groups: their declarations and consumers are sent one after the other, and only the last of a
+group is answered, since the broker works in the order of a channel. One round trip for each of a job's nine commands
+took minutes for a thousand jobs.
+
 The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
 message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory
 or disk takes no messages for a while: nothing is sent then, so nothing becomes uncertain.
@@ -19,9 +23,10 @@ from contextlib import suppress
 from typing import Any
 
 import aiormq
-from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+from aiormq.abc import AbstractChannel, AbstractConnection, ChannelFrame, DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.exceptions import (
+    AMQPChannelError,
     AuthenticationError,
     ChannelInvalidStateError,
     ChannelPreconditionFailed,
@@ -29,7 +34,8 @@ from aiormq.exceptions import (
     ProbableAuthenticationError,
     PublishError,
 )
-from pamqp.commands import Basic
+from pamqp.base import Frame
+from pamqp.commands import Basic, Exchange, Queue
 from yarl import URL
 
 from horarium.buses.amqp_publisher import Publisher
@@ -52,6 +58,8 @@ HEARTBEAT_SECONDS = 10
 ROUTES_MAX = 3
 """How often a message that came back is sent."""
 BLOCKED = "the broker takes no messages: it has raised an alarm (memory or disk)"
+GROUP_JOBS = 50
+"""Jobs whose queues are declared and consumed by one round trip: others that wait to be declared wait that long."""
 LOOK_SECONDS = 0.2
 """How often to look whether the broker takes messages."""
 
@@ -185,7 +193,7 @@ class Line:
 
     _publisher: Channel
     _publishing: Publisher
-    _consumer: AbstractChannel
+    _consumer: Channel
     _declarer: AbstractChannel
 
     def __init__(
@@ -211,7 +219,9 @@ class Line:
         publisher = await self._connection.channel(publisher_confirms=True)
         assert isinstance(publisher, Channel)
         self._publisher = publisher
-        self._consumer = await self._connection.channel(publisher_confirms=False)
+        consumer = await self._connection.channel(publisher_confirms=False)
+        assert isinstance(consumer, Channel)
+        self._consumer = consumer
         self._declarer = await self._connection.channel(publisher_confirms=False)
         self._consumer.on_consumer_cancel_callbacks.add(self._lost_consumer)
         self._publishing = Publisher(publisher)
@@ -250,15 +260,32 @@ class Line:
     async def declare(self, job: str) -> None:
         """Make the job's exchange and queues where they are missing."""
         async with self._declaring:
-            if job in self.declared:
+            if job not in self.declared:
+                await self._declare_one(job)
+
+    async def declare_all(self, jobs: Sequence[str]) -> None:
+        """The same for a group of jobs. A queue of theirs that exists with other arguments costs a round trip each."""
+        async with self._declaring:
+            missing = [job for job in jobs if job not in self.declared]
+            if not missing:
                 return
-            exchange = f"scheduler.job.{job}"
-            await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
-            for kind in ("action", *KINDS):
-                name = queue_name(job, kind)
-                await self._declare_queue(name)
-                await self._declarer.queue_bind(name, exchange, routing_key=kind)
-            self.declared.add(job)
+            try:
+                await _send_unanswered(self._declarer, [frame for job in missing for frame in _topology(job)])
+                await self._declarer.queue_declare(queue_name(missing[-1], "action"), durable=True)
+            except (AMQPChannelError, ChannelInvalidStateError):
+                self._declarer = await self._connection.channel(publisher_confirms=False)
+                for job in missing:
+                    await self._declare_one(job)
+            self.declared.update(missing)
+
+    async def _declare_one(self, job: str) -> None:
+        exchange = f"scheduler.job.{job}"
+        await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
+        for kind in ("action", *KINDS):
+            name = queue_name(job, kind)
+            await self._declare_queue(name)
+            await self._declarer.queue_bind(name, exchange, routing_key=kind)
+        self.declared.add(job)
 
     async def _declare_queue(self, name: str) -> None:
         """A durable queue. One that exists with other arguments (a quorum queue, a limit) is used as it is."""
@@ -297,20 +324,31 @@ class Line:
             if queue not in wanted:
                 self._consuming.pop(tag)
                 await self._consumer.basic_cancel(tag)
-        missing = wanted - set(self._consuming.values())
-        if missing:
-            await self._consumer.basic_qos(prefetch_count=prefetch(len(wanted)))
-        for job, kind in sorted(missing):
-            await self.declare(job)
-            await self._consume(job, kind)
+        missing: dict[str, list[str]] = {}
+        for job, kind in sorted(wanted - set(self._consuming.values())):
+            missing.setdefault(job, []).append(kind)
+        found = list(missing)
+        share = prefetch(len(wanted))
+        if found:
+            await self._consumer.basic_qos(prefetch_count=share)
+        for start in range(0, len(found), GROUP_JOBS):
+            group = found[start : start + GROUP_JOBS]
+            await self.declare_all(group)
+            begun = [self._consume(job, kind) for job in group for kind in missing[job]]
+            await _send_unanswered(self._consumer, begun)
+            # Said again for its answer: it comes once these consumers are there.
+            await self._consumer.basic_qos(prefetch_count=share)
 
-    async def _consume(self, job: str, kind: str) -> None:
+    def _consume(self, job: str, kind: str) -> Basic.Consume:
+        """What begins the consumer of a queue."""
+
         async def heard(message: DeliveredMessage) -> None:
             self._heard(self, kind, job, message)
 
-        answer = await self._consumer.basic_consume(queue_name(job, kind), heard)
-        if answer.consumer_tag is not None:
-            self._consuming[answer.consumer_tag] = (job, kind)
+        tag = f"{kind}.{job}"
+        self._consumer.consumers[tag] = heard
+        self._consuming[tag] = (job, kind)
+        return Basic.Consume(queue=queue_name(job, kind), consumer_tag=tag, nowait=True)
 
     def _lost_consumer(self, frame: Basic.Cancel) -> None:
         """The broker ended a consumer: its queue was deleted, or has moved."""
@@ -321,9 +359,36 @@ class Line:
 
     async def answer(self, tags: Sequence[int], how: str) -> None:
         """Acknowledge, give back, or reject. Returns when the socket has taken the last of it."""
-        for tag in tags:
-            last = tag == tags[-1]
-            if how == "ack":
-                await self._consumer.basic_ack(tag, wait=last)
-            else:
-                await self._consumer.basic_reject(tag, requeue=how == "nack", wait=last)
+        if how == "ack":
+            frames: list[Frame] = [Basic.Ack(delivery_tag=tag) for tag in tags]
+        else:
+            frames = [Basic.Reject(delivery_tag=tag, requeue=how == "nack") for tag in tags]
+        await _send_unanswered(self._consumer, frames, taken := self._consumer.create_future())
+        await taken
+
+
+def _topology(job: str) -> list[Frame]:
+    """What makes a job's exchange and queues, none of it answered."""
+    exchange = f"scheduler.job.{job}"
+    frames: list[Frame] = [
+        Exchange.Declare(exchange=exchange, exchange_type="topic", durable=True, nowait=True),
+    ]
+    for kind in ("action", *KINDS):
+        name = queue_name(job, kind)
+        frames += (
+            Queue.Declare(queue=name, durable=True, nowait=True),
+            Queue.Bind(queue=name, exchange=exchange, routing_key=kind, nowait=True),
+        )
+    return frames
+
+
+async def _send_unanswered(
+    channel: AbstractChannel, frames: Sequence[Frame], taken: asyncio.Future[Any] | None = None
+) -> None:
+    """Send commands that the broker does not answer, in one write; `taken` is done when the socket has it. Raises
+    ChannelInvalidStateError."""
+    assert isinstance(channel, Channel)
+    if channel.is_closed:
+        raise ChannelInvalidStateError(f"{channel} is closed")
+    block = ChannelFrame.marshall(channel_number=channel.number, frames=list(frames), drain_future=taken)
+    await channel.write_queue.put(block)

@@ -12,7 +12,7 @@ from horarium.model.runs import Run
 from horarium.model.states import State
 
 
-class RunChange(Struct, frozen=True):
+class RunChange(Struct, frozen=True, gc=False):
     """Write `run` over the stored run of that id if the stored one still has this token and this state, and its lease
     is as said: `held` True: not expired at `now`; False: expired; None: not looked at. `follow_ups` (runs that
     follow from this end) and `records` are added with it, or not at all."""
@@ -30,7 +30,8 @@ class Plan(Struct, frozen=True):
     the runs to add, the changes to unfinished runs, and the withdrawals: runs that were planned ahead and are to
     be deleted, as though never planned, if they are still pending under the token that was read; the records to append.
     A run that is among the withdrawals too is moved: it is added only if it was there and was withdrawn. `along`: the
-    records to append with a run (by its id), if it is added. One transaction: all of it, or nothing."""
+    records to append with a run (by its id), if it is added. `versions`: by how many the job's version grows: changes
+    that were decided one on the other, each as a version of its own. One transaction: all of it, or nothing."""
 
     job: Job
     runs: tuple[Run, ...] = ()
@@ -38,6 +39,7 @@ class Plan(Struct, frozen=True):
     withdrawals: tuple[Run, ...] = ()
     records: tuple[Record, ...] = ()
     along: Mapping[str, tuple[Record, ...]] = {}
+    versions: int = 1
 
     @property
     def moved(self) -> set[str]:

@@ -1,18 +1,14 @@
-"""The one compare-and-set loop for changes of a job: read, let a rule decide, write if unchanged, else read again.
+"""Changes of a job: read, let a rule decide, write if unchanged, else read again.
 
-Changes of one job made in this process queue up, so that none of them meets another; those of other processes are met
-with a short random pause. Only what a change needs is read of a job's unfinished runs (`Reach`): a job may have a
-hundred thousand of them.
+Changes of one job made in this process are decided one on the other and written together (`taking_turns`). Only what a
+change needs is read of a job's unfinished runs (`Reach`): a job may have a hundred thousand of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -21,11 +17,12 @@ from horarium.errors import NotFound
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
-from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.contention import Entropy
 from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
+from horarium.operations.taking_turns import ALONE, Group, Reach, Step, Turns, touches_runs
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.applying import owed_by
@@ -39,27 +36,15 @@ PROBED_FIRES = 16
 """Fire times of a pause that are looked up at a time, for those that ran all the same."""
 
 
-class Reach(Enum):
-    """Which unfinished runs of the job a change looks at."""
-
-    NONE = "none"
-    AHEAD = "ahead"
-    """Those of fire times that lie ahead."""
-    SOME = "some"
-    """Those ahead, and all the rest if one page has them; if not, they are left for later (`rules.applying`)."""
-    COUNTED = "counted"
-    """As many as the overlap policy counts."""
-    ALL = "all"
-
-
 class Seen(NamedTuple):
     """What a change is decided upon. `ran`: fire times since the job was paused that have a run all the same, since
-    they were planned ahead and claimed while the pause was being written."""
+    they were planned ahead and claimed while the pause was being written. `group`: what is written with it."""
 
     job: Job
     unfinished: list[Run]
     now: Instant
     ran: list[Instant]
+    group: Group
 
 
 Decide = Callable[[Seen], Awaitable[Plan | None]]
@@ -104,7 +89,7 @@ class Changes:
         self._versions = versions
         self._following = following
         self.looked_at = LOOKED_AT
-        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns(self._read, self._commit, entropy)
 
     async def change(
         self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True
@@ -112,40 +97,46 @@ class Changes:
         """Carry out a change, and what follows from it for the job's runs. The job as it then is. `action`: what the
         audit calls it, and that it changes the job itself. `plan_owed`: fire times that are owed by now are planned
         first, under the rule that owed them."""
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = asyncio.Lock()
-        async with queue:
-            before, after, planned = await self._write(name, decide, reach, action, plan_owed)
+
+        async def decided(group: Group) -> Step | None:
+            return await self._decided(group, decide, await reach(group.job), action)
+
+        before, after, planned = await self._turns.take(name, decided, plan_owed)
         await self._reconciler.after_change(before, after, planned)
         return after
 
-    async def _write(
-        self, name: str, decide: Decide, reach: ReachOf, action: str | None, owed: bool
-    ) -> tuple[Job, Job, Plan | None]:
-        """The job before and after, and the plan that was carried out."""
-        for race in range(RACES_MAX):
-            if race:
-                await pause_after(race, self._entropy)
-            job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())
-            if job is None:
-                continue
-            require_reach(job)
-            unfinished, more = await self._unfinished(job, await reach(job), now)
-            seen = Seen(job, unfinished, now, await self._ran(job, now))
-            planned = await decide(seen)
-            if planned is None:
-                return job, job, None
-            planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
-            if more and (since := look_from(job, planned.job, planned)) is not None:
-                planned = replace(planned, records=(*planned.records, owed_by(job, job.version + 1, since)))
-            if action is not None:
-                planned = await self._versions.kept_with(planned, job, action, now)
-            if (await self._store.commit_plans([planned], now))[0]:
-                self._signal.publish(JOBS)
-                announce(self._signal, [planned])
-                return job, replace(planned.job, version=planned.job.version + 1), planned
-        raise contended(name)
+    async def _read(self, name: str, owed: bool) -> Group | None:
+        job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())
+        return None if job is None else Group(job, now)
+
+    async def _commit(self, planned: Plan, now: Instant) -> bool:
+        if not (await self._store.commit_plans([planned], now))[0]:
+            return False
+        self._signal.publish(JOBS)
+        announce(self._signal, [planned])
+        return True
+
+    async def _decided(self, group: Group, decide: Decide, reach: Reach, action: str | None) -> Step | None:
+        """What the change makes of the job as the group has it so far; None: it must be the first of a group."""
+        job, now = group.job, group.now
+        require_reach(job)
+        if reach in ALONE and group.changed:
+            return None
+        more = False
+        if reach is not Reach.NONE and reach not in group.unfinished:
+            group.unfinished[reach], more = await self._unfinished(job, reach, now)
+        seen = Seen(job, group.seen(reach), now, await self._ran(job, now), group)
+        planned = await decide(seen)
+        if planned is None:
+            return Step(job, job, None)
+        planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
+        if group.changed and touches_runs(planned):
+            return None
+        if more and (since := look_from(job, planned.job, planned)) is not None:
+            planned = replace(planned, records=(*planned.records, owed_by(job, job.version + 1, since)))
+        if action is not None:
+            planned = await self._versions.kept_with(planned, job, action, now, group.kept)
+        return Step(job, replace(planned.job, version=planned.job.version + 1), planned)
 
     async def _planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
         """The job, with nothing owed by now; None: another one was quicker to plan it."""

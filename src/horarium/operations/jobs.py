@@ -7,6 +7,7 @@ Signals are published after the write, so that those who wait need not poll.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,22 +16,23 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
-from horarium.errors import AlreadyExists, InvalidRequest, NotFound
+from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
-from horarium.operations.changes import Changes, Reach, Seen, always
+from horarium.operations.changes import Changes, Decide, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.evaluating import evaluate
 from horarium.operations.limits import check_size
 from horarium.operations.reaching import require_followed
+from horarium.operations.taking_turns import Group, Reach
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
-from horarium.rules.compiled import after_end
+from horarium.rules.compiled import after_end, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
-from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
+from horarium.rules.planning import job_fires, needs_unfinished
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
@@ -38,6 +40,9 @@ from horarium.wire.patches import patched_definition
 
 EDIT_STEPS = 2 * PLAN_STEPS
 """For what follows from another rule: the fire times that it takes back, and the next one."""
+
+PROBED = 20
+"""Instants that are looked at in one go for a run by hand: those that are made together take one each."""
 
 COUNT_STEPS = 4 * LIST_STEPS
 """For how many fire times are left."""
@@ -102,7 +107,7 @@ class JobOperations:
     async def job_from(self, definition: JobDefinition, now: Instant) -> Job:
         """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        return await evaluate(lambda: job_from(definition, id=id, now=now, check_target=self._check_target), PLAN_STEPS)
+        return await _evaluate_job(lambda: job_from(definition, id=id, now=now, check_target=self._check_target))
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
         """Define the job, or bring the existing one to this content. The second value: whether it is new. Unchanged
@@ -156,9 +161,7 @@ class JobOperations:
 
     async def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        return await evaluate(
-            lambda: with_definition(job, definition, now=now, check_target=self._check_target), PLAN_STEPS
-        )
+        return await _evaluate_job(lambda: with_definition(job, definition, now=now, check_target=self._check_target))
 
     # ---- looked at
 
@@ -179,8 +182,7 @@ class JobOperations:
         _check_count(count)
         left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
         now = max(self._clock.now(), 0)
-        found = await evaluate(lambda: job_fires(job, now, left), LIST_STEPS)
-        return [to_datetime(fire) for fire in found], trigger_words(job)
+        return await evaluate(lambda: ([*map(to_datetime, job_fires(job, now, left))], words_of(job)), LIST_STEPS)
 
     async def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
         """The fire times that a trigger would yield after an instant (left out: now), and the rule in words. Raises
@@ -190,8 +192,11 @@ class JobOperations:
             raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
         trigger: Trigger = await evaluate(lambda: parse_trigger(dict(spec)).anchored(start), PLAN_STEPS)
         _check_count(count)
-        found = await evaluate(lambda: trigger.list_fires(start, INSTANT_MAX, count), LIST_STEPS)
-        return [to_datetime(fire) for fire in found], trigger.words()
+
+        def ask() -> tuple[list[datetime], str]:
+            return [*map(to_datetime, trigger.list_fires(start, INSTANT_MAX, count))], trigger.words()
+
+        return await evaluate(ask, LIST_STEPS)
 
     # ---- paused and ended
 
@@ -255,7 +260,10 @@ class JobOperations:
             if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
                 made[:] = [found]
                 return None
-            taken = await self._taken(seen.job, seen.now)
+            if unique_key is not None and (same := seen.group.with_key(unique_key)) is not None:
+                made[:] = [same]
+                return None
+            taken = await self._taken(seen)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
             asked_for = replace(run, unique_key=unique_key, cause=cause)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
@@ -268,14 +276,19 @@ class JobOperations:
             stored = await self._store.get_run_by_key(unique_key)
         return stored or made[0]
 
-    async def _taken(self, job: Job, now: Instant) -> set[Instant]:
-        """The instants from `now` on, without a break, for which the job has a run already."""
-        taken: set[Instant] = set()
-        for start in range(now, now + PAGE_MAX * RACES_MAX, PAGE_MAX):
-            instants = range(start, start + (PAGE_MAX if taken else 1))
-            runs = await self._store.get_runs([run_id_of(job.id, instant) for instant in instants])
-            taken.update(instant for instant, run in zip(instants, runs, strict=True) if run is not None)
-            if None in runs:
+    async def _taken(self, seen: Seen) -> set[Instant]:
+        """The instants from now on, without a break, for which the job has a run already."""
+        taken, free = seen.group.taken, seen.group.free
+        for instant in range(seen.now, seen.now + PAGE_MAX * RACES_MAX):
+            if instant in taken:
+                continue
+            if instant not in free:
+                instants = range(instant, instant + PROBED)
+                runs = await self._store.get_runs([run_id_of(seen.job.id, each) for each in instants])
+                there = {each for each, run in zip(instants, runs, strict=True) if run is not None}
+                taken.update(there)
+                free.update(each for each in instants if each not in there)
+            if instant not in taken:
                 break
         return taken
 
@@ -310,17 +323,43 @@ class JobOperations:
         async def reach(job: Job) -> Reach:
             return Reach.ALL if needs_unfinished(job) else Reach.NONE
 
-        job = await self._changes.change(name, decide, reach)
+        job = await self._backfilled_beside(name, decide, last) or await self._changes.change(name, decide, reach)
         stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
         made = [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
         now = min(last, self._clock.now())
         left = await evaluate(lambda: fires_beyond(job, asked, now), COUNT_STEPS)
         return Backfill(made, left, to_datetime(asked[-1] + 1) if left else None)
 
+    async def _backfilled_beside(self, name: str, decide: Decide, end: Instant) -> Job | None:
+        """Where runs may overlap and nothing of the span is owed, a backfill changes nothing of the job, and waits for
+        no change of it. None: that is not so."""
+        job, now = await self.get_job(name), self._clock.now()
+        is_owed = job.next_fire_at is not None and job.next_fire_at < min(end, now)
+        if is_owed or needs_unfinished(job) or not job.enabled:
+            return None
+        require_reach(job)
+        await decide(Seen(job, [], now, [], Group(job, now)))
+        return job
 
-def trigger_words(job: Job) -> str:
-    """The job's rule in words."""
-    return trigger_of(job).words()
+
+async def say_words(job: Job) -> None:
+    """Have the words of the job's rule at hand before it is shown: many are worked out beside the event loop. Where too
+    many ask at once, they are worked out as they are shown."""
+    with suppress(TooExpensive):
+        await evaluate(lambda: words_of(job), LIST_STEPS)
+
+
+async def _evaluate_job(make: Callable[[], Job]) -> Job:
+    """The job that is made; and, where a caller acts, what its rule is called: it is about to be shown, and is kept."""
+    is_shown = who_acts() is not None
+
+    def ask() -> Job:
+        job = make()
+        if is_shown:
+            words_of(job)
+        return job
+
+    return await evaluate(ask, PLAN_STEPS)
 
 
 def _check_count(count: int) -> None:

@@ -49,6 +49,11 @@ class Reconciler:
         self.following = following
         self._left: dict[str, None] = {}
 
+    @property
+    def behind(self) -> bool:
+        """Whether an outage kept it from something that it has yet to do."""
+        return bool(self._left)
+
     async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
         """A job was changed (`planned` None: found as it was to be). Raises StoreUnavailable if it can't be done now;
         then it is done later."""

@@ -52,6 +52,13 @@ class Version(Struct, frozen=True, kw_only=True, omit_defaults=True):
 _decode = msgspec.json.Decoder(Version).decode
 
 
+class LastKept(Struct):
+    """The last version of one job, as far as it was read; for changes that are written together."""
+
+    is_read: bool = False
+    version: Version | None = None
+
+
 def kept_definition(job: Job) -> JobDefinition:
     """What its owner wrote, secrets included."""
     return replace(definition_of(job), target=job.target)
@@ -79,21 +86,26 @@ class Versions:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def kept_with(self, planned: Plan, job: Job, action: str, now: Instant) -> Plan:
-        """The plan of a change of a job, with its audit entry and what it makes of the job's versions."""
+    async def kept_with(
+        self, planned: Plan, job: Job, action: str, now: Instant, known: LastKept | None = None
+    ) -> Plan:
+        """The plan of a change of a job, with its audit entry and what it makes of the job's versions. `known`: what
+        changes that are written with it know of them."""
         told = told_job(action, job, planned.job, now)
         if planned.job.deleted_at is not None:
             records = await self._ended(job, now)
-        elif (definition := kept_definition(planned.job)) != (before := kept_definition(job)):
-            records = await self._changed(planned.job, definition, before, job, action, now)
+        elif kept_definition(planned.job) != (before := kept_definition(job)):
+            records = await self._changed(planned.job, before, job, action, now, known or LastKept())
         else:
             records = []
         return replace(planned, records=(*planned.records, *told, *records))
 
     async def _changed(
-        self, changed: Job, definition: JobDefinition, before: JobDefinition, job: Job, action: str, now: Instant
+        self, changed: Job, before: JobDefinition, job: Job, action: str, now: Instant, known: LastKept
     ) -> list[Record]:
-        last = await self._last(job.id)
+        if not known.is_read:
+            known.is_read, known.version = True, await self._last(job.id)
+        last = known.version
         records: list[Record] = []
         number = 0 if last is None else last.number
         if last is None or last.definition != before:
@@ -105,7 +117,8 @@ class Versions:
         number += 1
         if number > KEPT and number % SLACK == 0:
             await self._trim(job.id)
-        return [*records, _record(job.id, _version(changed, job.version + 1, number, now, action))]
+        known.version = _version(changed, job.version + 1, number, now, action)
+        return [*records, _record(job.id, known.version)]
 
     async def _ended(self, job: Job, now: Instant) -> list[Record]:
         if await self._last(job.id) is None:

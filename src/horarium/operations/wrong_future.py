@@ -19,17 +19,18 @@ EARLY = SECOND
 """Clocks of nodes differ by less than this."""
 
 
-def ran_in_a_wrong_future(run: Run) -> bool:
-    """Whether it ended before its fire time came: then the clock was ahead, and was set back."""
-    return run.state in RAN and run.finished_at is not None and run.finished_at < run.fire_at - EARLY
+def ran_in_a_wrong_future(run: Run, now: Instant) -> bool:
+    """Whether its fire time is still to come: then the clock was ahead, and was set back. (Its end is brought
+    back with the clock, but a moment later.)"""
+    return run.state in RAN and run.fire_at > now + EARLY
 
 
 async def list_runs(store: Store, where: RunFilter, after: str | None, limit: int, now: Instant) -> Page[Run]:
     """As `Store.list_runs`, without runs of a wrong future, unless `since` is given."""
     page = await store.list_runs(where, after, limit)
-    ahead = now + EARLY
-    if where.since is not None or not any(ran_in_a_wrong_future(run) and run.fire_at > ahead for run in page.items):
+    if where.since is not None or not any(ran_in_a_wrong_future(run, now) for run in page.items):
         return page
+    ahead = now + EARLY
     waiting = (where.states or frozenset(State)) - RAN
     before: Page[Run] = Page((), None)
     if waiting:

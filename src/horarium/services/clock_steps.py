@@ -98,7 +98,9 @@ class ClockSteps:
             if rows:
                 changes = [RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows]
                 await self._store.settle_runs(changes, now)
-                await self._store.prune_runs(0, len(rows))
+                # Others may be as free to go, and are taken first.
+                while await self._store.prune_runs(0, PAGE_MAX) == PAGE_MAX:
+                    pass
             if (after := page.next_after) is None:
                 break
         unfinished = await self._store.unfinished_runs([job.id])

@@ -152,7 +152,7 @@ class Performing:
     # ---- attempts
 
     async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
-        run, job = ready
+        run, job = ready.run, ready.job
         claim = run.id, run.token
         attempt = self.attempts[claim] = Attempt(self._leases, self._goes_on, run, job, task)
         if attempt.deadline is not None or attempt.renew_at < now + POLL:
@@ -199,12 +199,17 @@ class Performing:
 
     def give_back(self, reason: str) -> None:
         """Release what was claimed and has not begun."""
-        for run, job in self.waiting.clear():
-            self.release(run, job, reason)
+        for ready in self.waiting.clear():
+            self.release(ready.run, ready.job, reason)
 
     def release(self, run: Run, job: Job | None, reason: str) -> None:
         """Release a run that has not begun."""
         self._collector.add(run, job, Released(reason))
+
+    @property
+    def unoccupied(self) -> bool:
+        """Whether nothing is claimed here."""
+        return not self._tasks and not self.attempts and not len(self.waiting)
 
     async def idle(self) -> None:
         """Return when nothing runs."""

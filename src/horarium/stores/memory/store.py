@@ -117,7 +117,7 @@ class MemoryStore:
         stored = self._space.jobs.get(plan.job.id)
         if stored is None or stored.version != plan.job.version:
             return False
-        self._space.put_job(replace(plan.job, version=stored.version + 1))
+        self._space.put_job(replace(plan.job, version=stored.version + plan.versions))
         for change in plan.changes:
             self._space.apply(change, now)
         stays = {run.id for run in plan.withdrawals if not self._withdraw(run)}

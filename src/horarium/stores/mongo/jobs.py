@@ -163,7 +163,7 @@ async def _write_jobs(session: Session, plans: Sequence[Plan], within: Any) -> i
     writes = [
         replace_one(
             {"_id": session.key(plan.job.id), "version": plan.job.version},
-            job_document(session, plan.job, plan.job.version + 1),
+            job_document(session, plan.job, plan.job.version + plan.versions),
         )
         for plan in sorted(plans, key=_job_id_of)
     ]
@@ -183,7 +183,7 @@ async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, wi
         key = session.key(plan.job.id)
         answer.append(versions.get(key) == plan.job.version)
         if answer[-1]:
-            versions[key] += 1
+            versions[key] += plan.versions
             carried_out.append(plan)
     if carried_out:
         await _replace_jobs(session, carried_out, within)
@@ -193,8 +193,8 @@ async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, wi
 
 async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) -> None:
     """As the last plan of each says."""
-    last = {plan.job.id: plan for plan in plans}
-    documents = [job_document(session, last[job_id].job, last[job_id].job.version + 1) for job_id in sorted(last)]
+    last = [plan for _, plan in sorted({plan.job.id: plan for plan in plans}.items())]
+    documents = [job_document(session, plan.job, plan.job.version + plan.versions) for plan in last]
     await session.write([replacing(JOBS, document) for document in documents], within)
 
 

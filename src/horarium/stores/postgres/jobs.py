@@ -108,7 +108,7 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) ->
 
 
 async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
-    won = await _update_jobs(session, sorted((plan.job for plan in plans), key=lambda job: job.id))
+    won = await _update_jobs(session, sorted(plans, key=lambda plan: plan.job.id))
     winners = [plan for plan in plans if plan.job.id in won]
     stays: set[str] = set()
     for plan in winners:
@@ -130,7 +130,8 @@ async def _withdraw(session: Session, plan: Plan) -> set[str]:
     return plan.moved - {decode_id(row[0]) for row in rows}
 
 
-async def _update_jobs(session: Session, jobs: Sequence[Job]) -> set[str]:
-    ids, versions = [job.id for job in jobs], [job.version for job in jobs]
-    rows = await session.rows("update_jobs", session.namespace_id, ids, versions, *job_columns(jobs, 1, session.labels))
+async def _update_jobs(session: Session, plans: Sequence[Plan]) -> set[str]:
+    ids, versions = [plan.job.id for plan in plans], [plan.job.version for plan in plans]
+    columns = job_columns([plan.job for plan in plans], [plan.versions for plan in plans], session.labels)
+    rows = await session.rows("update_jobs", session.namespace_id, ids, versions, *columns)
     return {row[0] for row in rows}

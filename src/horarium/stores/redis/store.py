@@ -424,7 +424,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     """What the script `commit_plans` is given."""
     yield plan.job.id
     yield plan.job.version
-    yield arguments.place(encode_job(plan.job, plan.job.version + 1))
+    yield arguments.place(encode_job(plan.job, plan.job.version + plan.versions))
     yield come_along((), plan.records, arguments)
     yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
     for change in plan.changes:

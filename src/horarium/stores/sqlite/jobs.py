@@ -152,7 +152,10 @@ def _commit_plan(session: Session, plan: Plan, now: Instant) -> bool:
 
 
 def _update(session: Session, plans: Sequence[Plan]) -> int:
-    rows = [(encode_id(plan.job.id), plan.job.version, *job_columns(plan.job, plan.job.version + 1)) for plan in plans]
+    rows = [
+        (encode_id(plan.job.id), plan.job.version, *job_columns(plan.job, plan.job.version + plan.versions))
+        for plan in plans
+    ]
     return session.change_rows("update_jobs", rows, session.namespace_id)
 
 

@@ -102,6 +102,22 @@ class PlanningContract(StoreUnderTest):
             assert await store.commit_plans([Plan(replace(job, version=version))], NOW) == [True]
         assert (await job_of(store, job)).version == 4
 
+    async def test_a_plan_may_be_of_several_versions(self, store: Store) -> None:
+        job, other = a_job(next_fire_at=NOW), a_job("other")
+        await store.add_jobs([job, other])
+        plans = [Plan(replace(job, priority=3), (a_run(1, of=job),), versions=3), Plan(replace(other, priority=1))]
+        assert await store.commit_plans(plans, NOW) == [True, True]
+        assert await store.get_jobs(["job", "other"]) == [
+            replace(job, priority=3, version=4),
+            replace(other, priority=1, version=2),
+        ]
+        stale = [Plan(replace(job, priority=9, version=version), versions=9) for version in (1, 2, 3)]
+        assert [(await store.commit_plans([each], NOW))[0] for each in stale] == [False] * 3
+        cancel = a_change(a_run(1, of=job), state=State.CANCELLED, finished_at=NOW, disposition=Disposition.CANCELLED)
+        last = Plan(replace(job, priority=5, version=4), changes=(cancel,), versions=2)
+        assert await store.commit_plans([last], NOW) == [True]
+        assert await job_of(store, job) == replace(job, priority=5, version=6)
+
     async def test_a_fire_time_that_has_a_run_gets_no_other(self, store: Store) -> None:
         job = a_job()
         await store.add_jobs([job])

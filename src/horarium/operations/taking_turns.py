@@ -1,0 +1,237 @@
+"""Changes of one job take turns: those that gather while one is being written are decided one after the other, each on
+what the one before makes of the job, and written together.
+
+Callers that patch, pause or trigger one job at the same time pay for one read and one write in common, and none of them
+loses a race against another one of the same process. Each has a version and an entry in the audit of its own, as if
+they had been written one by one. Where another process was quicker, the next try is for half as many, after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import UNFINISHED, Job, Plan, Run
+from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.versions import LastKept
+
+GROUP_MAX = 100
+"""Changes of one job that are written together."""
+
+
+BYTES_MAX = 2_000_000
+"""What runs and records of one group may hold, but for the last change of it."""
+
+
+class Reach(Enum):
+    """Which unfinished runs of the job a change looks at."""
+
+    NONE = "none"
+    AHEAD = "ahead"
+    """Those of fire times that lie ahead."""
+    SOME = "some"
+    """Those ahead, and all the rest if one page has them; if not, they are left for later (`rules.applying`)."""
+    COUNTED = "counted"
+    """As many as the overlap policy counts."""
+    ALL = "all"
+
+
+ALONE = frozenset({Reach.SOME, Reach.ALL})
+"""What looks at that many runs is decided on what is stored, and written by itself."""
+
+
+class Group:
+    """What is decided together: the job as it is to be so far, and what was read for one and serves the others."""
+
+    def __init__(self, job: Job, now: Instant) -> None:
+        self.job = job
+        self.now = now
+        self.runs: list[Run] = []
+        self.unfinished: dict[Reach, list[Run]] = {}
+        self.taken: set[Instant] = set()
+        self.free: set[Instant] = set()
+        self.kept = LastKept()
+        self.changed = False
+        self.weight = 0
+        self.closed = False
+
+    def take(self, planned: Plan, after: Job) -> None:
+        """Go on from this plan."""
+        self.job = after
+        self.changed = True
+        self.runs += planned.runs
+        self.taken.update(run.fire_at for run in planned.runs)
+        self.weight += _weight_of(planned)
+        self.closed = self.weight > BYTES_MAX or touches_runs(planned) or after.deleted_at is not None
+
+    def with_key(self, unique_key: str) -> Run | None:
+        """The run that the group makes under this key."""
+        return next((run for run in self.runs if run.unique_key == unique_key), None)
+
+    def seen(self, reach: Reach) -> list[Run]:
+        """What was read for this reach, and what the group made since."""
+        since = self.now + 1 if reach is Reach.AHEAD else 0
+        made = [run for run in self.runs if run.state in UNFINISHED and run.fire_at >= since]
+        return [*self.unfinished[reach], *made] if reach is not Reach.NONE else []
+
+
+def _weight_of(planned: Plan) -> int:
+    records = sum(len(record.body) for record in planned.records)
+    return records + sum(len(run.payload or b"") for run in planned.runs)
+
+
+def touches_runs(planned: Plan) -> bool:
+    """Whether it changes runs that are stored: those after it have to read them again."""
+    return bool(planned.changes or planned.withdrawals)
+
+
+def as_one(plans: Sequence[Plan]) -> Plan:
+    """Plans of which each follows on the one before, as one; none of several touches stored runs."""
+    first, last = plans[0], plans[-1]
+    if first is last:
+        return first
+    return Plan(
+        replace(last.job, version=first.job.version),
+        tuple(run for planned in plans for run in planned.runs),
+        records=tuple(record for planned in plans for record in planned.records),
+        along={run_id: records for planned in plans for run_id, records in planned.along.items()},
+        versions=len(plans),
+    )
+
+
+class Step(NamedTuple):
+    """One change, decided: the job before and after, and the plan (None: there is nothing to change)."""
+
+    before: Job
+    after: Job
+    planned: Plan | None
+
+
+class Asked(Struct, eq=False):
+    """One change that waits for its turn. `context`: that of its caller, who is the one that acts. `owed`: fire times
+    that are owed by now are planned first."""
+
+    decide: Callable[[Group], Awaitable[Step | None]]
+    owed: bool
+    context: Context
+    answer: asyncio.Future[Step]
+
+
+Read = Callable[[str, bool], Awaitable[Group | None]]
+"""The job of that name, with nothing owed; None: another one was quicker to plan it."""
+Commit = Callable[[Plan, Instant], Awaitable[bool]]
+
+
+class Turns:
+    """Writes the changes of each job, a group at a time."""
+
+    def __init__(self, read: Read, commit: Commit, entropy: Entropy) -> None:
+        self._read = read
+        self._commit = commit
+        self._entropy = entropy
+        self._asked: dict[str, deque[Asked]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def take(self, name: str, decide: Callable[[Group], Awaitable[Step | None]], owed: bool) -> Step:
+        """What came of the change. `decide` may be called again; None: it has to be the first of its group."""
+        asked = Asked(decide, owed, copy_context(), asyncio.get_running_loop().create_future())
+        if name in self._asked:
+            self._asked[name].append(asked)
+        else:
+            self._asked[name] = deque([asked])
+            writing = asyncio.create_task(self._write_all(name))
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
+        return await asked.answer
+
+    async def _write_all(self, name: str) -> None:
+        waiting = self._asked[name]
+        race = 0
+        try:
+            while waiting:
+                group = _next_group(waiting, max(1, GROUP_MAX >> race))
+                try:
+                    left = await self._write(name, group)
+                except Exception as error:
+                    _fail(group, error)
+                    race = 0
+                    continue
+                race = race + 1 if group and len(left) == len(group) else 0
+                if race == RACES_MAX:
+                    _fail(left[:1], contended(name))
+                    left, race = left[1:], 0
+                waiting.extendleft(reversed(left))
+                if race:
+                    await pause_after(race, self._entropy)
+        finally:
+            del self._asked[name]
+            for asked in waiting:
+                asked.answer.cancel()
+
+    async def _write(self, name: str, group: Sequence[Asked]) -> list[Asked]:
+        """Decide and write. Those that are left for another try."""
+        try:
+            return await self._decide_and_commit(name, group)
+        except asyncio.CancelledError:
+            for asked in group:
+                asked.answer.cancel()
+            raise
+
+    async def _decide_and_commit(self, name: str, group: Sequence[Asked]) -> list[Asked]:
+        if not group:
+            return []
+        together = await self._read(name, group[0].owed)
+        if together is None:
+            return list(group)
+        decided: list[tuple[Asked, Step]] = []
+        left = deque(group)
+        while left and not together.closed:
+            try:
+                step = await asyncio.create_task(_decided(left[0], together), context=left[0].context)
+            except Exception as error:
+                _fail([left.popleft()], error)
+                continue
+            if step is None:
+                break
+            decided.append((left.popleft(), step))
+        plans = [step.planned for _, step in decided if step.planned is not None]
+        if plans and not await self._commit(as_one(plans), together.now):
+            return list(group)
+        for asked, step in decided:
+            if not asked.answer.done():
+                asked.answer.set_result(step)
+        return list(left)
+
+
+async def _decided(asked: Asked, together: Group) -> Step | None:
+    step = await asked.decide(together)
+    if step is not None and step.planned is not None:
+        together.take(step.planned, step.after)
+    return step
+
+
+def _next_group(waiting: deque[Asked], count: int) -> list[Asked]:
+    """Those that come next and may be decided together. Those whose callers are gone are left out."""
+    group: list[Asked] = []
+    while waiting and len(group) < count and (not group or waiting[0].owed == group[0].owed):
+        asked = waiting.popleft()
+        if not asked.answer.done():
+            group.append(asked)
+    return group
+
+
+def _fail(group: Sequence[Asked], error: Exception) -> None:
+    for asked in group:
+        if not asked.answer.done():
+            asked.answer.set_exception(error)
+
+
+__all__ = ["ALONE", "Group", "Reach", "Step", "Turns", "touches_runs"]

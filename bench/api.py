@@ -1,9 +1,11 @@
 """Runs through the REST API of one server process: claim and settle in batches, on connections that are kept alive.
 
     python -m bench.api [--runs N] [--rounds N] [--batch N] [--connections N] [STORE ...]
+    python -m bench.api --single [--cases get-job,...] [--requests N] [--rounds N] [--clients 1,1000] [STORE ...]
 
 The runs stand ready (backfilled); the client is a process of its own, whose share of a core is told.
-Exit status 1 below 5,000 runs a second.
+Exit status 1 below 5,000 runs a second. With `--single`, one request at a time beside a bare ASGI application; exit
+status 1 above twice its CPU (see bench/single.py).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import msgspec
 import psutil
 
 from bench.http_client import Connection, Served, served
+from bench.single import single
 
 BAR = 5_000
 BACKFILL = 1_000
@@ -126,7 +129,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--client", nargs=2, metavar=("URL", "QUEUE"), help=argparse.SUPPRESS)
+    parser.add_argument("--single", action="store_true", help="single requests beside a bare application")
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--requests", type=int, default=2_000)
+    parser.add_argument("--clients", type=lambda text: [int(each) for each in text.split(",")], default=[1, 1_000])
     given = parser.parse_args(arguments)
+    if given.single:
+        return single(given.stores, given.cases, given.requests, given.rounds, given.clients)
     if given.client:
         url, queue = given.client
         client(url, queue, given.batch, given.connections)

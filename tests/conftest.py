@@ -22,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Run in the background of a shell, we ignore Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TESTS = Path(__file__).parent
 PROOF_FOLDERS = {"proof"}
 SLOW_FOLDERS = {
     "blackbox", "buses", "deploy", "doors", "examples", "notify", "proof", "remote", "server",
@@ -58,7 +59,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _in_slow_folder(path: Path) -> bool:
-    return not SLOW_FOLDERS.isdisjoint(path.parts)
+    return not SLOW_FOLDERS.isdisjoint(_folders(path))
+
+
+def _folders(path: Path) -> tuple[str, ...]:
+    """Below `tests`: what a folder above is called says nothing."""
+    return path.relative_to(TESTS).parts
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)
-        if not PROOF_FOLDERS.isdisjoint(item.path.parts):
+        if not PROOF_FOLDERS.isdisjoint(_folders(item.path)):
             item.add_marker(pytest.mark.proof)
 
 

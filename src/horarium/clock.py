@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 Instant = int
@@ -44,7 +45,13 @@ def to_datetime(instant: Instant) -> datetime:
 
 def to_text(instant: Instant) -> str:
     """RFC 3339 in UTC with `Z`; microseconds only where there are any."""
-    return to_datetime(instant).isoformat().replace("+00:00", "Z")
+    seconds, micros = divmod(instant, SECOND)
+    return f"{_second_text(seconds)}.{micros:06d}Z" if micros else f"{_second_text(seconds)}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second_text(seconds: int) -> str:
+    return to_datetime(seconds * SECOND).isoformat().removesuffix("+00:00")
 
 
 def to_micros(seconds: float) -> int:

@@ -304,8 +304,12 @@ class Signal(Protocol):
     def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` on the event loop at each publication; returns how to stop."""
 
+    def writes(self) -> int | None:
+        """A number that is another one after every write to the store, by any process: for those of other processes, a
+        moment later. None: that can't be told."""
 
-class Assignment(Struct, frozen=True):
+
+class Assignment(Struct, frozen=True, gc=False):
     """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
     and the instant at which the attempt must be over (None: no limit)."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiormq.channel import Channel
 
-from horarium.buses.rabbitmq import RabbitBus
+from horarium.buses.rabbitmq import GROUP_JOBS, RabbitBus
 from horarium.errors import BusUnavailable
 from horarium.ports import Bus
 from horarium.testing.bus_contract import BusContract
@@ -90,5 +92,40 @@ async def test_queues_that_stand_with_arguments_of_their_own_are_used_as_they_ar
     await workers.send(job, "status", [b"s"])
     await until(lambda: bool(bus._inbox))
     await bus.ack(bus.take(1))
+    await bus.close()
+    await workers.hang_up()
+
+
+async def test_many_jobs_are_brought_by_few_round_trips(
+    rabbitmq: RabbitMQ, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker answers a command in a few milliseconds, and nine for each of a thousand jobs took minutes. Among them
+    is one whose queues exist with other arguments, which closes the channel on which the others are declared."""
+    answered: list[str] = []
+    send = Channel.rpc
+
+    async def rpc(self: Channel, frame: Any, *given: Any, **how: Any) -> Any:
+        if not getattr(frame, "nowait", False):
+            answered.append(frame.name)
+        return await send(self, frame, *given, **how)
+
+    workers = RabbitWorkers(rabbitmq)
+    channel = await workers.channel("declare")
+    odd = f"{job}-0"
+    await channel.declare_queue(f"scheduler.job.{odd}.status", durable=True, arguments={"x-queue-type": "quorum"})
+    monkeypatch.setattr(Channel, "rpc", rpc)
+    bus = RabbitBus(rabbitmq.url)
+    bus.open(lambda: None)
+    names = [f"{job}-{n}" for n in range(2 * GROUP_JOBS)]
+    bus.listen(names)
+    await until(lambda: bus._line is not None and len(bus._line._consuming) == 2 * len(names))
+    assert bus._line is not None
+    assert bus._line.declared == set(names)
+    one_by_one = 7 * GROUP_JOBS  # only those of the group with the odd one
+    assert len(answered) < one_by_one + 40
+    for name in (names[0], names[-1]):
+        await workers.send(name, "status", [name.encode()])
+    await until(lambda: len(bus._inbox) == 2)
+    assert {report.body.decode() for report in bus.take(2)} == {names[0], names[-1]}
     await bus.close()
     await workers.hang_up()

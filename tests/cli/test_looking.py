@@ -92,6 +92,26 @@ def test_status_says_whether_all_is_well(call: Call) -> None:
     assert {"nodes", "stats", "failed"} <= found.keys()
 
 
+def test_status_shows_a_bound_key_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = "first-key-1234"
+    with live_server([admin]) as server, Client(server.url, admin) as client:
+        for queue in ("ours", "theirs"):
+            client.create_job({"name": queue, "trigger": EVERY_HOUR, "target": {"type": "queue", "queue": queue}})
+            client.trigger_job(queue)
+        key = client.create_key("bound", ["viewer"], queues=["ours"])["key"]
+        nothing = client.create_key("nothing", ["worker"])["key"]
+        monkeypatch.setenv("HORARIUM_URL", server.url)
+        monkeypatch.setenv("HORARIUM_API_KEY", key)
+        shown, found = (CliRunner().invoke(cli, ["status", *more]) for more in ([], ["--json"]))
+        monkeypatch.setenv("HORARIUM_API_KEY", nothing)
+        refused = CliRunner().invoke(cli, ["status"])
+    assert (shown.exit_code, found.exit_code, refused.exit_code) == (0, 0, 1), (shown.stderr, found.stderr)
+    assert "pull/ours" in shown.stdout
+    assert "theirs" not in shown.stdout
+    assert json.loads(found.stdout)["nodes"] is None
+    assert "runs:read" in refused.stderr
+
+
 def test_status_of_no_server_fails_with_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORARIUM_URL", "http://127.0.0.1:9")
     assert "127.0.0.1:9" in call("status", status=1).stderr

@@ -231,22 +231,41 @@ class LosesTouch(MemoryStore):
         return await super().get_jobs_by_id(ids)
 
 
+async def a_deletion_that_no_run_has_followed(world: World, runs: int) -> tuple[Job, list[RunChange]]:
+    """A deleted job, and what puts back runs of it that were claimed before."""
+    await world.put()
+    for _ in range(runs):
+        await world.operations.jobs.trigger_job("job")
+    claimed = (await world.claim()).runs
+    job = await world.operations.jobs.get_job("job")
+    await world.store.commit_plans([Plan(replace(job, deleted_at=NOW))], world.clock.now())
+    pending = [replace(run, state=State.PENDING, lease_expires_at=None, started_at=None) for run in claimed]
+    return job, [RunChange(each, run.token, run.state) for each, run in zip(pending, claimed, strict=True)]
+
+
 async def test_a_look_that_an_outage_prevented_is_made_up_for() -> None:
     store = LosesTouch()
     world = World(store)
-    await world.put()
-    await world.operations.jobs.trigger_job("job")
-    (run,) = (await world.claim()).runs
-    pending = replace(run, state=State.PENDING, lease_expires_at=None, started_at=None)
-    job = await world.operations.jobs.get_job("job")
-    await world.store.commit_plans([Plan(replace(job, deleted_at=NOW))], world.clock.now())
+    job, (change,) = await a_deletion_that_no_run_has_followed(world, 1)
     store.down = True
-    change = RunChange(pending, run.token, run.state)
     assert await world.operations.settling.write([change], {job.id: job}, world.clock.now()) == [True]
-    assert (await world.operations.runs.get_run(run.id)).state is State.PENDING
+    assert (await world.operations.runs.get_run(change.run.id)).state is State.PENDING
     store.down = False
     await world.operations.reconciler.catch_up()
-    assert (await world.operations.runs.get_run(run.id)).state is State.CANCELLED
+    assert (await world.operations.runs.get_run(change.run.id)).state is State.CANCELLED
+
+
+async def test_it_is_made_up_for_though_another_run_of_the_job_was_looked_at_since() -> None:
+    store = LosesTouch()
+    world = World(store)
+    job, (first, second) = await a_deletion_that_no_run_has_followed(world, 2)
+    store.down = True
+    await world.operations.settling.write([first], {job.id: job}, world.clock.now())
+    store.down = False
+    await world.operations.settling.write([second], {job.id: job}, world.clock.now())
+    await world.operations.reconciler.catch_up()
+    states = [(await world.operations.runs.get_run(each.run.id)).state for each in (first, second)]
+    assert states == [State.CANCELLED] * 2
 
 
 async def test_a_job_with_more_runs_than_one_batch_ends_them_all() -> None:

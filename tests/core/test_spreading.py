@@ -256,3 +256,15 @@ async def test_whoever_loses_a_race_looks_again(exists: bool) -> None:
     assert [job.priority for job in await all_jobs(world, ["job", "b"])] == [9, 9]
     with pytest.raises(AlreadyExists):
         await world.operations.jobs.create_job(definition("job"))
+
+
+async def test_what_counts_from_its_end_begins_when_its_definition_says() -> None:
+    """Not at some multiple of its delay after that: the next run of another scheduler is taken over so."""
+    world = World()
+    trigger = {"type": "interval", "every_seconds": 600, "from": "end"}
+    seconds = {"soon": 7, "later": 599, "beyond": 5_000}
+    starts = {name: START + after * SECOND for name, after in seconds.items()}
+    await world.operations.importing.put_jobs(
+        [definition(name, trigger, starts_at=to_text(at)) for name, at in starts.items()]
+    )
+    assert {name: (await job_of(world, name)).next_fire_at for name in starts} == starts

@@ -169,6 +169,7 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
     house.token = house.sign()
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
     call = {"name": "n", "rrule": "FREQ=DAILY", "callback_url": "http://127.0.0.1:9/"}
+    gone, over = ObjectId(), ObjectId()
     before.schedules.insert_one({"_id": ObjectId(SCHEDULE_ID), **call})
     failed = "Callback failed after max retries: Post http://127.0.0.1:9/: connection refused"
     ends = [{"status": "completed", "message": "Event successfully processed"}, {"status": "error", "message": failed}]
@@ -185,16 +186,22 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
         [
             {"schedule_id": SCHEDULE_ID, "run_time": ancient, "status": [{**ends[0], "time": ancient}]},
             {"schedule_id": SCHEDULE_ID, "run_time": hour - timedelta(hours=1), "status": [{**QUEUED, "time": hour}]},
-            {"schedule_id": str(ObjectId()), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+            {"schedule_id": str(gone), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+            {"schedule_id": str(over), "run_time": hour, "status": [{**ends[0], "time": hour}]},
         ]
     )
+    before.schedules.insert_one({"_id": over, **call, "rrule": "DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=3"})
     kept = dump(before)
     source = "door", "import", "rrule-scheduler", url_of(mongo)
     assert (await command(house, *source, "--history", "0"))["history"] == 0
     assert (await command(house, *source, "--history", "2"))["history"] == 2, "the newest two"
-    assert (await command(house, *source))["history"] == 2, "and those that were not there yet"
+    assert (await command(house, *source))["history"] == 4, "those that were not there yet, and of two that have ended"
     assert (await command(house, *source))["history"] == 0
     assert dump(before) == kept, "it is only read"
+    for ended in (gone, over):
+        (event,) = (await house.ask("GET", f"/api/schedules/{ended}/events/history")).json["events"]
+        assert event["run_time"] == f"{hour:%Y-%m-%dT%H:%M:%SZ}"
+        assert (await house.ask("GET", f"/api/schedules/{ended}")).status == 404
     shown = (await house.ask("GET", f"/api/schedules/{SCHEDULE_ID}/events/history")).json["events"]
     assert [event["run_time"] for event in shown] == [
         f"{hour + timedelta(hours=number):%Y-%m-%dT%H:%M:%SZ}" for number in (3, 2, 1, 0)
@@ -229,11 +236,19 @@ async def test_finished_runs_of_a_bus_are_its_history(house: House, mongo: Mongo
         }
         for number, status in enumerate(states)
     )
-    before.runs.insert_one({"jobName": "gone", "status": "completed", "createdTime": at, "endTime": at})
+    before.jobs.insert_one({"_id": "once", "enabled": True, "nextRunAt": at, "interval": 0})
+    for name in ("gone", "once"):
+        before.runs.insert_one({"jobName": name, "status": "completed", "createdTime": at, "endTime": at})
     kept = dump(before)
     source = "door", "import", "simple-scheduler", url_of(mongo)
-    assert (await command(house, *source))["history"] == 3
-    assert (await command(house, *source))["history"] == 0
+    done = await command(house, *source)
+    assert (done["created"], done["over"], done["history"]) == (1, 1, 5), "a one-off job that has run does not again"
+    done = await command(house, *source)
+    assert (done["created"], done["over"], done["history"]) == (0, 1, 0)
+    for name in ("gone", "once"):
+        (run,) = (await house.ask("GET", f"/api/runs?JobName={name}")).json
+        assert run["status"] == "completed"
+        assert (await house.ask("GET", f"/api/jobs/{name}")).status == 404
     assert dump(before) == kept, "it is only read"
     shown = (await house.ask("GET", "/api/runs?JobName=my%20job")).json
     assert [(run["status"], run["createdTime"], run["endTime"]) for run in shown] == [
@@ -272,19 +287,35 @@ async def test_history_that_can_not_be_is_refused(house: House) -> None:
 @pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])
 async def test_scrape_jobs_are_taken_over_from_their_redis(house: House, redis_server: Redis) -> None:
     client = redis.Redis(port=redis_server.port, decode_responses=True)
-    stored = {"id": job_id(URL), "url": URL, "interval_s": 60, "meta": {"k": "v"}}
-    client.hset("scraper:jobs", mapping={job_id(URL): json.dumps(stored)})
-    client.hset("scraper:jobs", job_id(URL + "b"), json.dumps({"id": job_id(URL + "b"), "url": URL + "b"}))
-    client.zadd("scraper:schedule", {job_id(URL): 1.0})
-    client.lpush("scraper:ready", job_id(URL + "b"))
+    day, now = 86_400, datetime.now(UTC).replace(microsecond=0)
+    urls = {name: f"{URL}{name}" for name in ("ahead", "overdue", "ready", "handed", "beyond")}
+    ids = {name: job_id(url) for name, url in urls.items()}
+    for name, url in urls.items():
+        stored = {"id": ids[name], "url": url, "interval_s": day, "meta": {"k": "v"}}
+        client.hset("scraper:jobs", ids[name], json.dumps(stored))
+    client.hset("scraper:jobs", job_id(URL), json.dumps({"id": job_id(URL), "url": URL}))
+    client.hset("scraper:jobs", "broken", "{")
+    begins = {"ahead": now + timedelta(hours=2), "overdue": now - timedelta(hours=2), "beyond": now + timedelta(days=9)}
+    client.zadd("scraper:schedule", {ids[name]: at.timestamp() for name, at in begins.items()})
+    client.lpush("scraper:ready", ids["ready"])
     before = {key: client.dump(key) for key in client.scan_iter("scraper:*")}
     source = f"redis://127.0.0.1:{redis_server.port}/0"
-    done = await command(house, "door", "import", "scrape-scheduler", source)
-    assert (done["created"], done["failed"]) == (2, 0)
-    again = await command(house, "door", "import", "scrape-scheduler", source)
-    assert (again["created"], again["updated"], again["unchanged"]) == (0, 0, 2)
+    done = await command(house, "door", "import", "scrape-scheduler", source, status=1)
+    assert (done["created"], done["failed"], done["runs"]) == (6, 1, 2), "one can't be read; two were due"
+    next_fires = {}
+    for name in (*urls, ""):
+        job = await house.runtime.operations.jobs.get_job(job_id(URL + name))
+        assert job.next_fire_at is not None
+        next_fires[name] = to_datetime(job.next_fire_at)
+    assert {name: next_fires[name] for name in ("ahead", "beyond")} == {k: begins[k] for k in ("ahead", "beyond")}
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    assert next_fires["overdue"] < soon, "what was due runs at once"
+    assert next_fires["ready"] < soon
+    assert next_fires["handed"] < now + timedelta(seconds=day + 60), "a worker of the old system had it: it comes again"
+    again = await command(house, "door", "import", "scrape-scheduler", source, status=1)
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 6, 0)
     listed = await command(house, "door", "scrape-scheduler", "job", "list")
-    assert {one["url"]: one["interval_s"] for one in listed} == {URL: 60, URL + "b": 300}
+    assert {one["url"]: one["interval_s"] for one in listed} == {URL: 300, **dict.fromkeys(urls.values(), day)}
     assert {key: client.dump(key) for key in client.scan_iter("scraper:*")} == before, "it is only read"
     client.close()
 

@@ -12,11 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from horarium.clock import SECOND
+from horarium.node.backends import make_backend
+from horarium.ports import JOBS
 from horarium.server.http import HttpServer
-from horarium.services.service import EARLY_SECONDS, POLL_SECONDS, Health, Loop
+from horarium.services.service import (
+    EARLY_SECONDS,
+    LEFT_OUT_MAX,
+    POLL_SECONDS,
+    STEPPED_SECONDS,
+    Health,
+    Looks,
+    Loop,
+    _Ill,
+)
+from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.touched import RECENT_SECONDS, Touched
-from horarium.stores.wakeups import LocalSignal
+from horarium.stores.wakeups import LocalSignal, PolledSignal
 from horarium.testing import ManualClock
+from horarium.testing.values import a_run
 from tests.blackbox.outside import environment
 from tests.server.conftest import Running
 from tests.services.conftest import START
@@ -59,15 +73,128 @@ def test_an_idle_server_has_not_loaded_what_it_does_not_use(tmp_path: Path) -> N
     assert [name for name in loaded if any(name == each or name.startswith(f"{each}.") for each in SELDOM)] == []
 
 
-async def test_loops_that_began_at_different_times_look_at_the_same_time() -> None:
+class Sleeper(Scripted):
+    """Looks only if `wakeful`, and only at writes if `at_writes`."""
+
+    def __init__(self, *, wakeful: bool, of_writes: bool = False) -> None:
+        super().__init__()
+        self.wakeful, self.of_writes = wakeful, of_writes
+
+    def looks(self) -> bool:
+        return self.wakeful
+
+    def at_writes(self) -> bool:
+        return self.of_writes
+
+
+class Counted(LocalSignal):
+    """A signal that knows how much was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def writes(self) -> int | None:
+        return self.written
+
+
+class Looked:
+    """Loops of some services, which look when the test says so."""
+
+    def __init__(self, *services: Scripted) -> None:
+        self.clock, self.signal, self.health = LoopClock(), Counted(), Health()
+        self.services = services
+        loops = [Loop(service, self.clock, self.signal, self.health) for service in services]
+        self.looks = Looks(loops, self.clock)
+        self.loops = loops
+
+    async def steps(self) -> list[int]:
+        """How often each has stepped, once all of them wait."""
+        await until(lambda: all(loop._waiting for loop in self.loops) and not any(s.wake.is_set for s in self.services))
+        return [service.steps for service in self.services]
+
+    async def __aenter__(self) -> Looked:
+        self.tasks = [asyncio.create_task(loop.run()) for loop in self.loops]
+        await self.steps()
+        self.looks.look()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for loop in self.loops:
+            loop.stop()
+        await asyncio.gather(*self.tasks)
+
+
+class LoopClock(ManualClock):
+    """A wall clock that goes as the event loop's does, until it is stepped."""
+
+    def __init__(self) -> None:
+        super().__init__(START)
+        self.off = 0.0
+
+    def now(self) -> int:
+        return round((asyncio.get_running_loop().time() + self.off) * SECOND)
+
+
+async def test_the_loops_of_a_node_look_at_the_same_part_of_a_second() -> None:
     now = asyncio.get_running_loop().time
-    loops = [Loop(Scripted(), ManualClock(START), LocalSignal(), Health(), looks_at) for looks_at in (0.25, 0.25, 0.75)]
-    looks = []
-    for loop in loops:
-        pause = await loop._step()
+    for at in (0.25, 0.75):
+        pause = Looks([], ManualClock(START), at).pause()
         assert EARLY_SECONDS < pause <= POLL_SECONDS + EARLY_SECONDS
-        looks.append((now() + pause) % POLL_SECONDS)
-    assert looks == pytest.approx([0.25, 0.25, 0.75], abs=0.2)
+        assert (now() + pause) % POLL_SECONDS == pytest.approx(at, abs=0.2)
+
+
+async def test_a_look_wakes_only_those_that_want_to_look() -> None:
+    async with Looked(Sleeper(wakeful=True), Sleeper(wakeful=False)) as looked:
+        before = await looked.steps()
+        for _ in range(3):
+            looked.looks.look()
+            after = await looked.steps()
+        assert [after[0] - before[0], after[1] - before[1]] == [3, 0]
+
+
+async def test_a_step_of_the_clock_wakes_all_of_them_once() -> None:
+    async with Looked(Sleeper(wakeful=False), Sleeper(wakeful=True, of_writes=True)) as looked:
+        before = await looked.steps()
+        for off in (3_600.0, -3_600.0, -3_600.0 + STEPPED_SECONDS / 4):
+            looked.clock.off = off
+            looked.looks.look()
+            await looked.steps()
+        assert await looked.steps() == [count + 2 for count in before]
+
+
+async def test_slow_steps_of_the_clock_add_up() -> None:
+    async with Looked(Sleeper(wakeful=False)) as looked:
+        (before,) = await looked.steps()
+        for _ in range(8):
+            looked.clock.off += STEPPED_SECONDS / 4 * 1.01
+            looked.looks.look()
+            await looked.steps()
+        assert await looked.steps() == [before + 2]
+
+
+async def test_where_nothing_was_written_most_looks_are_left_out() -> None:
+    async with Looked(Sleeper(wakeful=True, of_writes=True), Sleeper(wakeful=True)) as looked:
+        before = await looked.steps()
+        for _ in range(2 * (LEFT_OUT_MAX + 1)):
+            looked.looks.look()
+            await looked.steps()
+        after = await looked.steps()
+        assert [after[0] - before[0], after[1] - before[1]] == [2, 2 * (LEFT_OUT_MAX + 1)]
+        looked.signal.written += 1
+        looked.looks.look()
+        assert (await looked.steps())[0] == after[0] + 1
+
+
+async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
+    async with Looked(Sleeper(wakeful=False)) as looked:
+        (before,) = await looked.steps()
+        looked.health._ill["scripted"] = _Ill("an outage", steady_seconds=3_600.0)
+        looked.looks.look()
+        assert await looked.steps() == [before + 1]
+        del looked.health._ill["scripted"]
+        looked.looks.look()
+        assert await looked.steps() == [before + 1]
 
 
 async def test_a_file_that_was_not_written_to_is_not_asked_about(tmp_path: Path) -> None:
@@ -114,3 +241,67 @@ async def test_a_server_without_connections_looks_at_nothing(running: Running, m
     client.writer.close()
     await until(lambda: not running.server._intake.connected.is_set())
     assert running.open == 0
+
+
+class WellWatched:
+    """A store on a file, with the wake-ups that tell what others write to it."""
+
+    def __init__(self, url: str) -> None:
+        backend = make_backend(url)
+        assert isinstance(backend.store, SqliteStore)
+        assert isinstance(backend.signal, PolledSignal)
+        self.store, self.signal, self.woken = backend.store, backend.signal, 0
+        self.signal.subscribe(JOBS, self._wake)
+        asked = self.signal._asked
+        assert isinstance(asked, Touched)
+        self.touched = asked
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    async def calm(self) -> None:
+        """Return once it waits until the file is written to: as if nothing had been written for long."""
+        long_ago = time.time() - 10 * RECENT_SECONDS
+        for path in self.touched._paths:
+            os.utime(path, (long_ago, long_ago))
+        await until(lambda: self.touched._watched is not None and self.touched._watched.waits)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    watched, other = WellWatched(url), SqliteStore(url)
+    for store in (watched.store, other):
+        await store.open()
+    await watched.signal.start()
+    try:
+        for number in range(2):
+            await watched.calm()
+            woken, writes = watched.woken, watched.signal.writes()
+            await other.add_runs([a_run(number)])
+            await until(lambda before=woken: watched.woken > before)  # type: ignore[misc]
+            assert watched.signal.writes() != writes
+        await watched.calm()
+        woken, writes = watched.woken, watched.signal.writes()
+        await watched.store.add_runs([a_run(9)])
+        assert watched.signal.writes() != writes, "its own writes are known at once"
+        await watched.calm()
+        assert watched.woken == woken, "and are no news"
+    finally:
+        await watched.signal.stop()
+        for store in (other, watched.store):
+            await store.close()
+
+
+async def test_where_there_are_no_events_it_is_asked_again_after_a_pause(tmp_path: Path) -> None:
+    async def changed() -> bool:
+        return False
+
+    file = tmp_path / "x.db"
+    file.write_bytes(b"1")
+    os.utime(file, (1, 1))
+    touched = Touched(str(file), changed)
+    await touched.changed()
+    await touched.pause(0)  # its log is not there, so nothing can be watched
+    assert touched._watched is not None
+    touched.close()

@@ -21,8 +21,6 @@ from horarium.services.service import (
     ANEW_SECONDS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
-    EARLY_SECONDS,
-    POLL_SECONDS,
     STEADY_SECONDS_MAX,
     STEADY_SECONDS_MIN,
     Health,
@@ -232,12 +230,11 @@ def a_loop(setting: Setting, service: Scripted, health: Health) -> Loop:
     return Loop(service, setting.clock, setting.signal, health)
 
 
-async def test_the_loop_waits_for_the_wish_of_the_service_within_its_poll(setting: Setting) -> None:
+async def test_the_loop_waits_for_the_wish_of_the_service(setting: Setting) -> None:
     wishes = [START + SECOND // 4, START - SECOND, START + DAY, None]
     loop = a_loop(setting, Scripted(*(lambda wish=wish: wish for wish in wishes)), Health())
     pauses = [await loop._step() for _ in wishes]
-    assert pauses[:2] == [0.25, 0.0]
-    assert all(EARLY_SECONDS < pause <= POLL_SECONDS + EARLY_SECONDS for pause in pauses[2:])
+    assert pauses == [0.25, 0.0, DAY / SECOND, None]
 
 
 async def test_the_loop_backs_off_and_says_so_once(setting: Setting) -> None:
@@ -247,7 +244,7 @@ async def test_the_loop_backs_off_and_says_so_once(setting: Setting) -> None:
     assert pauses[:3] == [BACKOFF_SECONDS_MIN, 2 * BACKOFF_SECONDS_MIN, 4 * BACKOFF_SECONDS_MIN]
     assert pauses[-1] == BACKOFF_SECONDS_MAX
     assert health.problems() == {"scripted": "ValueError: a bug"}
-    assert EARLY_SECONDS < await loop._step() <= POLL_SECONDS + EARLY_SECONDS
+    assert await loop._step() is None
     assert health.problems() == {}
 
 

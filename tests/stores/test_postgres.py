@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horarium.ports import Store
-from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres import PostgresStore, fronts
 from horarium.testing.contract import StoreContract
 from tests.stores.postgres_server import transaction_on
 
@@ -16,8 +16,11 @@ from tests.stores.postgres_server import transaction_on
 @pytest.mark.slow
 class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
-    def _database(self, postgres_url: str) -> None:
+    def _database(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.url = postgres_url
+        # Claims begin at a front as soon as they can.
+        monkeypatch.setattr(fronts, "CLAIMED_BETWEEN", 1)
+        monkeypatch.setattr(fronts, "SECONDS_BETWEEN", 0.0)
 
     async def open_store(self, namespace: str) -> Store:
         store = PostgresStore(self.url, namespace)

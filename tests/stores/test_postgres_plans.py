@@ -22,7 +22,7 @@ from horarium.stores.listing import SCAN_MAX
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
 from horarium.stores.postgres.listing import HIGHEST_ID, LATEST
-from horarium.stores.postgres.rows import change_columns, job_columns, label_array
+from horarium.stores.postgres.rows import alike_columns, change_columns, job_columns, label_array
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
@@ -44,7 +44,8 @@ PER_ROW = 60
 SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
-    *("add_records", "add_record_labels", "add_runs_elsewhere_along"),
+    *("add_records", "add_record_labels", "add_runs_elsewhere_along", "offer_fronts"),
+    "writers",
 }
 COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 
@@ -136,6 +137,8 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
     job_ids, versions = [job.id for job in jobs], [1] * ROWS
     return {
         "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
+        "claim_beyond": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [1], [0], [NOW]),
+        "fronts_clear": ([1], [0], [-1], [NOW + 10]),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
         "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
@@ -145,6 +148,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "claim_runs": (namespace, ids, b"w", NOW),
         "settle_runs": (namespace, NOW, *changes),
         "finish_runs": (namespace, NOW, *changes),
+        "finish_alike": (namespace, NOW, *alike_columns([completed(run) for run in running])),
         "amend_runs": (namespace, NOW, *changes),
         "heartbeat_runs": (namespace, NOW, ids, [1] * ROWS, [None] * ROWS),
         "withdraw_runs": (namespace, ids, [1] * ROWS),
@@ -159,7 +163,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
             namespace,
             job_ids,
             versions,
-            *job_columns([replace(job, version=1) for job in jobs], 1, label_array),
+            *job_columns([replace(job, version=1) for job in jobs], [1] * len(jobs), label_array),
         ),
         "get_jobs": (namespace, [job.name for job in jobs]),
         "get_jobs_by_id": (namespace, job_ids),

@@ -28,8 +28,6 @@ WIDE_BY_NATURE = {
     "MongoStore": "Store",
     "FaultyStore": "Store",
     "StoreMachine": "one rule for each method of Store",
-    "_Compiler": "one method for each kind of phrase",
-    "Reader": "one method for each kind of word",
 }
 """Classes whose number of methods something outside them gives."""
 

@@ -9,8 +9,6 @@ Work that is handed to another task takes the origin along as a value: a task th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from horarium.access.audit import Origin
@@ -18,14 +16,19 @@ from horarium.access.audit import Origin
 _ACTING: ContextVar[Origin | None] = ContextVar("horarium_acting", default=None)
 
 
-@contextmanager
-def acting(origin: Origin | None) -> Iterator[None]:
+class acting:  # noqa: N801 - read as a word: `with acting(origin):`
     """What is changed within is this caller's doing (None: of no caller's)."""
-    token = _ACTING.set(origin)
-    try:
-        yield
-    finally:
-        _ACTING.reset(token)
+
+    __slots__ = ("_origin", "_token")
+
+    def __init__(self, origin: Origin | None) -> None:
+        self._origin = origin
+
+    def __enter__(self) -> None:
+        self._token = _ACTING.set(self._origin)
+
+    def __exit__(self, *raised: object) -> None:
+        _ACTING.reset(self._token)
 
 
 def who_acts() -> Origin | None:

@@ -24,7 +24,7 @@ from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, Note, options, route
 from horarium.api.explaining import Explanations
-from horarium.api.guards import Keys, add_security_headers, refuse_cross_site, require_host
+from horarium.api.guards import Keys, KnownHosts, add_security_headers, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
@@ -34,6 +34,7 @@ from horarium.api.problems import exception_handlers
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
 from horarium.api.runs import Runs
+from horarium.api.shortcut import Application
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
@@ -124,9 +125,10 @@ def create_app(
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard()])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
-    return Litestar(
+    known = KnownHosts(hosts, telemetry.refused)
+    app = Application(
         [api, Own("/", route_handlers=others)],
-        guards=[require_host(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)],
+        guards=[known.guard, refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
         openapi_config=None,
@@ -135,6 +137,8 @@ def create_app(
         debug=False,
         on_shutdown=[claims.close, heard.close],
     )
+    app.open_short_way(known)
+    return app
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

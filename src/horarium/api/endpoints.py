@@ -16,54 +16,23 @@ from litestar.connection import ASGIConnection
 from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
-from litestar.types import ExceptionHandlersMap, Method, Receive, Send
+from litestar.types import ExceptionHandlersMap, Method
 from msgspec import Struct
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
+from horarium.api.answers import NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
-from horarium.api.reading import JSON_TYPES, read_body, read_query
+from horarium.api.reading import JSON_TYPES, header, read_body, read_query
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
+JSON = "application/json"
 REQUEST_ID_BYTES = 16
-NO_CONTENT = 204
-
-
-class Ready(ASGIResponse):
-    """A whole answer, in bytes. The framework's own takes longer to put a few headers together than a handler does for
-    its work."""
-
-    __slots__ = ("_head",)
-
-    def __init__(
-        self, body: bytes = b"", *, status: int = 200, media_type: str = "", headers: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        self.body, self.status_code = body, status
-        self._head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        if status != NO_CONTENT:
-            self._head += [(b"content-type", media_type.encode()), (b"content-length", b"%d" % len(body))]
-
-    def encode_headers(self) -> list[tuple[bytes, bytes]]:
-        return self._head
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self._head})
-        await send({"type": "http.response.body", "body": self.body, "more_body": False})
-
-
-def header(scope: Any, name: bytes) -> str | None:
-    """The first header of this name (in lower case) in an ASGI scope. Each request asks for a few: reading all of them
-    into a mapping of texts costs more than looking through them each time."""
-    for given, value in scope["headers"]:
-        if given == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
 
 
 def origin_of(scope: Any, caller: Principal) -> Origin:
@@ -119,7 +88,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_MAX
     headers: Mapping[str, str] = {}
     examples: Sequence[Example] = ()
-    media_type: str = "application/json"
+    media_type: str = JSON
     scope: Scope | None = None
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
     bound: bool = False
@@ -130,7 +99,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
     """A value as JSON."""
-    return Ready(msgspec.json.encode(value), status=status, media_type="application/json", headers=headers)
+    return Ready(msgspec.json.encode(value), status=status, media_type=JSON, headers=headers)
 
 
 def no_content() -> Answer:
@@ -147,6 +116,11 @@ class Route(HTTPRouteHandler):
     guard, and puts its error handlers together from all layers, with each request: that costs more than the guards."""
 
     _layers: ExceptionHandlersMap | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it answers with JSON, all of it at once."""
+        return bool(self.opt["media_type"] == JSON)
 
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         for guard in self.resolve_guards():
@@ -189,12 +163,12 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"scope": endpoint.scope},
+        opt={"scope": endpoint.scope, "media_type": endpoint.media_type},
     )(handle)
 
 
 async def _body(request: AnyRequest, read: Callable[[bytes], Any], endpoint: Endpoint) -> Any:
-    text = await read_body(request, endpoint.body_types)
+    text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
     if not text and endpoint.optional_body:
         return None
     return read(text)

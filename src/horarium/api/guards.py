@@ -6,7 +6,7 @@ A key never appears in a log or an answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from os import urandom
@@ -21,9 +21,9 @@ from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL, Principal
 from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
-from horarium.api.endpoints import header
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
+from horarium.api.reading import header
 from horarium.api.refused import Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -211,30 +211,38 @@ def _address(connection: Connection) -> str:
     return client[0] if client else "unknown"
 
 
-def require_host(hosts: Hosts, count: Count) -> Guard:
+class KnownHosts:
     """A guard against DNS rebinding: only requests to the server's own names are answered."""
-    known: set[str] = set()
 
-    async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+    def __init__(self, hosts: Hosts, count: Count) -> None:
+        self._hosts = hosts
+        self._count = count
+        self._known: set[bytes] = set()
+        self.guard: Guard = self._require
+
+    def knows(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether these are the headers of a request to one name, which was found to be this server's."""
+        given = [value for name, value in headers if name == b"host"]
+        return len(given) == 1 and given[0] in self._known
+
+    async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
         given = [value for name, value in connection.scope["headers"] if name == b"host"]
         if not given and connection.scope["http_version"] == "1.0":
             return  # sent by no browser
         if len(given) != 1:
             raise MalformedRequest("a request has exactly one Host header", field="host")
-        host = given[0].decode("latin-1")
-        if host in known:
+        if given[0] in self._known:
             return
-        if not hosts.allow(host):
-            count("host")
+        host = given[0].decode("latin-1")
+        if not self._hosts.allow(host):
+            self._count("host")
             raise WrongHost(
                 f"{host[:200]!r} is not a name of this server; if it should be one, add it with "
                 "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
                 field="host",
             )
-        if len(known) < HOSTS_KNOWN_MAX:
-            known.add(host)
-
-    return guard
+        if len(self._known) < HOSTS_KNOWN_MAX:
+            self._known.add(given[0])
 
 
 def refuse_cross_site(count: Count) -> Guard:
@@ -271,6 +279,8 @@ async def add_security_headers(message: Message, scope: Scope) -> None:
         message["headers"] = [*headers, *security_headers({name.lower() for name, _ in headers})]
 
 
-def security_headers(names: Collection[bytes]) -> list[tuple[bytes, bytes]]:
+def security_headers(names: Collection[bytes]) -> Sequence[tuple[bytes, bytes]]:
     """Our headers for an answer that has those of these names."""
+    if OF_A_PAGE.isdisjoint(names):
+        return _HEADERS
     return [each for each in _HEADERS if each[0] not in names or each[0] not in OF_A_PAGE]

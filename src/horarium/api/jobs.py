@@ -22,6 +22,7 @@ from horarium.api.reading import (
     job_name,
     read_cursor,
     read_job,
+    read_new_job,
     read_object,
     to_definition,
     without_read_only,
@@ -68,14 +69,15 @@ class Jobs:
         self._shown = Shown(operations, public_url)
 
     async def create(self, call: Call) -> Answer:
-        definition, key = to_definition(call.body), idempotency_key(call.request)
+        definition: JobDefinition = call.body
+        key = idempotency_key(call.request)
         try:
             job = await self._operations.jobs.create_job(definition)
         except (AlreadyExists, InvalidTrigger) as error:
             if key is None:
                 raise
-            return answer(await self._shown(call, await self._same(definition, error)))
-        return answer(await self._shown(call, job), 201, [("location", f"/api/v1/jobs/{job.name}")])
+            return await self._shown.answer(call, await self._same(definition, error))
+        return await self._shown.answer(call, job, 201, [("location", f"/api/v1/jobs/{job.name}")])
 
     async def _same(self, definition: JobDefinition, refused: AlreadyExists | InvalidTrigger) -> Job:
         """The stored job, if it has this content: the earlier answer to the same request was lost on its way. (Its rule
@@ -115,7 +117,7 @@ class Jobs:
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:
-        return answer(await self._shown(call, await self._operations.jobs.get_job(job_name(call.request))))
+        return await self._shown.answer(call, await self._operations.jobs.get_job(job_name(call.request)))
 
     async def put(self, call: Call) -> Answer:
         name = call.request.path_params["name"]
@@ -124,13 +126,13 @@ class Jobs:
             raise InvalidContent([Fault("name", f"is not {name!r}, the name in the path; a job can't be renamed")])
         job, created = await self._operations.jobs.put_job(to_definition(call.body))
         location = [("location", f"/api/v1/jobs/{job.name}")] if created else []
-        return answer(await self._shown(call, job), 201 if created else 200, location)
+        return await self._shown.answer(call, job, 201 if created else 200, location)
 
     async def patch(self, call: Call) -> Answer:
         name, changes = job_name(call.request), call.body
         check_rule(changes.get("trigger"))
         try:
-            return answer(await self._shown(call, await self._operations.jobs.patch_job(name, changes)))
+            return await self._shown.answer(call, await self._operations.jobs.patch_job(name, changes))
         except InvalidJob:
             job = await self._operations.jobs.get_job(name)
             patched = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
@@ -163,10 +165,10 @@ class Jobs:
 
     async def pause(self, call: Call) -> Answer:
         reason = call.body.reason if call.body else None
-        return answer(await self._shown(call, await self._operations.jobs.pause_job(job_name(call.request), reason)))
+        return await self._shown.answer(call, await self._operations.jobs.pause_job(job_name(call.request), reason))
 
     async def resume(self, call: Call) -> Answer:
-        return answer(await self._shown(call, await self._operations.jobs.resume_job(job_name(call.request))))
+        return await self._shown.answer(call, await self._operations.jobs.resume_job(job_name(call.request)))
 
     async def trigger(self, call: Call) -> Answer:
         name = job_name(call.request)
@@ -203,7 +205,7 @@ class Jobs:
                 summary="Define a job",
                 description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
                 "very same content is the answer (200): so a request whose answer was lost can be sent again.",
-                body=JobDefinition, read=read_job, examples=examples.JOBS, headers=examples.IDEMPOTENCY,
+                body=JobDefinition, read=read_new_job, examples=examples.JOBS, headers=examples.IDEMPOTENCY,
                 answers={201: (JobView, "The job"), 200: (JobView, "The job existed with this content already")},
                 problems=("already_exists", *INVALID_JOB),
             ),

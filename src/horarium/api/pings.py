@@ -7,17 +7,18 @@ ping. A body that is too long is cut, never refused: what pings is often the end
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from litestar.response.base import ASGIResponse
 
-from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint
+from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer
 from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
 from horarium.operations.jobs import say_words
 from horarium.rules.pinging import Ping, Sign
-from horarium.wire.views import JobView, job_view
+from horarium.wire.views import JobView, job_text, job_view
 
 PING_BODY_BYTES_MAX = 100_000
 """How much of a ping's body is kept."""
@@ -42,12 +43,20 @@ class Shown:
         self._public_url = public_url
 
     async def __call__(self, call: Call, job: Job) -> JobView:
+        """The view of it."""
         await say_words(job)
         view = job_view(job)
         key = await self._pings.key_of(job)
         if key is not None:
             view.ping_url = ping_url(self._public_url, call.request, key)
         return view
+
+    async def answer(self, call: Call, job: Job, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+        """The answer that shows it."""
+        if isinstance(job.target, ExternalTarget):
+            return answer(await self(call, job), status, headers)
+        await say_words(job)
+        return answer(job_text(job), status, headers)
 
 
 class Pings:

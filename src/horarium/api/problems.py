@@ -17,6 +17,7 @@ from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse, Response
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.api.answers import Ready
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.clock import Clock
 from horarium.errors import Forbidden, HorariumError, InvalidRequest, Outage
@@ -292,12 +293,12 @@ class ProblemResponse(Response[Any]):
 
     def __init__(self, problem: Problem, headers: dict[str, str]) -> None:
         super().__init__(content=None, status_code=problem.status, headers=headers)
-        self._body = encode_problem(problem)
+        self._body, self._status = encode_problem(problem), problem.status
 
     def to_asgi_response(self, *args: Any, **kwargs: Any) -> ASGIResponse:
         """The bytes."""
         headers = [(name.lower(), value) for name, value in self.headers.items()]
-        return ASGIResponse(body=self._body, status_code=self.status_code, media_type=MEDIA_TYPE, headers=headers)
+        return Ready(self._body, status=self._status, media_type=MEDIA_TYPE, headers=headers)
 
 
 def exception_handlers(clock: Clock) -> dict[Any, Any]:

@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request
-from litestar.exceptions import InternalServerException
+from litestar.exceptions import ClientException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from msgspec import Struct
 
 from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
@@ -51,29 +52,61 @@ _RUN_ID = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
 
 
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+
+def header(scope: Any, name: bytes) -> str | None:
+    """The first header of this name (in lower case) in an ASGI scope. Each request asks for a few: reading all of them
+    into a mapping of texts costs more than looking through them each time."""
+    for given, value in scope["headers"]:
+        if given == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
 # ---- bodies -----------------------------------------------------------------------------------------------------
 
 
-async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...]) -> bytes:
+async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], bytes_max: int) -> bytes:
     """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
     name one where they send nothing."""
-    headers = request.headers
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+    if (header(request.scope, b"content-encoding") or "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("the body is compressed; send it as it is", field="content-encoding")
-    fits = headers.get("content-type", "").partition(";")[0].strip().lower() in types
-    if not fits and headers.get("content-length", "0") != "0":
-        raise _unsupported(request, types)
-    try:
-        body = await request.body()
-    except InternalServerException:  # the framework's word for a client that hung up
-        raise BodyCutOff("the client closed the connection before its body was complete") from None
+    kind, length = header(request.scope, b"content-type") or "", header(request.scope, b"content-length")
+    fits = kind in types or kind.partition(";")[0].strip().lower() in types
+    if not fits and length not in (None, "0"):
+        raise _unsupported(kind, types)
+    body = await _all_of(request, length, bytes_max)
     if body and not fits:
-        raise _unsupported(request, types)
+        raise _unsupported(kind, types)
     return body
 
 
-def _unsupported(request: Request[Any, Any, Any], types: tuple[str, ...]) -> UnsupportedMediaType:
-    kind = request.headers.get("content-type", "")
+async def _all_of(request: Request[Any, Any, Any], length: str | None, bytes_max: int) -> bytes:
+    """All of the body. One whose length says that it is too large is not read."""
+    try:
+        announced = 0 if length is None else int(length)
+    except ValueError:
+        raise ClientException(f"Invalid content-length: {length!r}") from None
+    if announced > bytes_max:
+        raise RequestEntityTooLarge
+    parts: list[bytes] = []
+    left = bytes_max
+    while True:
+        message: Any = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BodyCutOff("the client closed the connection before its body was complete")
+        part = bytes(message.get("body", b""))
+        left -= len(part)
+        if left < 0:
+            raise RequestEntityTooLarge
+        if not message.get("more_body", False):
+            return b"".join([*parts, part]) if parts else part
+        parts.append(part)
+
+
+def _unsupported(kind: str, types: tuple[str, ...]) -> UnsupportedMediaType:
     given = f"the body is {kind[:100]!r}" if kind else "the body has no Content-Type"
     return UnsupportedMediaType(f"{given}; send {' or '.join(types)}", field="content-type")
 
@@ -150,6 +183,20 @@ def read_object(body: bytes) -> dict[str, Any]:
 def read_job(body: bytes) -> dict[str, Any]:
     """A job's fields, without those that the server sets."""
     return without_read_only(read_object(body))
+
+
+def read_new_job(body: bytes) -> JobDefinition:
+    """A checked definition. Raises MalformedBody, or InvalidContent that lists every fault."""
+    check_text(body, nul=False)
+    try:
+        definition = _decode_definition(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return to_definition(read_job(body))
+    check_rule(definition.trigger)
+    return definition
+
+
+_decode_definition = msgspec.json.Decoder(JobDefinition).decode
 
 
 def without_read_only(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +366,7 @@ def run_id(request: Request[Any, Any, Any]) -> str:
 
 def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
     """The Idempotency-Key header, if there is one."""
-    key: str | None = request.headers.get("idempotency-key")
+    key = header(request.scope, b"idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidContent(
             [Fault("Idempotency-Key", f"expected 1 to {KEY_CHARS_MAX} visible ASCII characters without spaces")]

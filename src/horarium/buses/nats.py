@@ -12,18 +12,19 @@ session looks after its consumer now and then; either begins a new session, whic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import ConnectionClosedError, MaxPayloadError, OutboundBufferLimitError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import APIError, BadRequestError, NoStreamResponseError
+from nats.js.errors import BadRequestError, NoStreamResponseError
 
 from horarium.buses.link import CLOSE_SECONDS, CONFIRM_SECONDS, CONNECT_SECONDS, KINDS, Link, queue_name
+from horarium.buses.nats_publisher import Publisher
 from horarium.errors import BusUnavailable
 from horarium.ports import RECEIVED_MAX, Report
 
@@ -35,12 +36,21 @@ PING_SECONDS = 5
 """Two pings without an answer end the connection."""
 LOOK_SECONDS = 5.0
 """How often a session makes sure that its consumer is still there."""
+ANSWERS = {"ack": b"", "nack": Msg.Ack.Nak, "reject": Msg.Ack.Term}
 PENDING_BYTES_MAX = 256 * 1024 * 1024
 
 
+@lru_cache(maxsize=1024)
 def subject(job: str, kind: str) -> str:
     """The subject of one of a job's queues; a job's name is one token of it."""
     return queue_name(job.replace(".", "%2E"), kind)
+
+
+async def _say(client: Client, receipts: Iterable[str], how: str) -> None:
+    """Answer these messages in one piece."""
+    word = ANSWERS[how]
+    command = b"".join([b"PUB %b %d\r\n%b\r\n" % (receipt.encode(), len(word), word) for receipt in receipts])
+    await client._send_command(command)
 
 
 def _let_go(client: Client) -> None:
@@ -61,10 +71,11 @@ class NatsBus(Link):
     def __init__(self, url: str, confirm_seconds: float = CONFIRM_SECONDS) -> None:
         super().__init__(confirm_seconds)
         self._servers = [server if "://" in server else f"nats://{server}" for server in url.split(";")]
-        self._stream: JetStreamContext | None = None
+        self._client: Client | None = None
+        self._publisher: Publisher | None = None
         self._subscription: Any = None
         self._ended = asyncio.Event()
-        self._unanswered: dict[str, Msg] = {}
+        self._unanswered: set[str] = set()
         self._expire = False
 
     # ---- the connection
@@ -94,15 +105,23 @@ class NatsBus(Link):
                 )
             await self._serve(client, ended)
         finally:
-            self._stream = None
-            await self._leave(client, ended)
+            publisher, self._publisher, self._client = self._publisher, None, None
+            if publisher is not None and ended.is_set():
+                publisher.close()
+            try:
+                await self._leave(client, ended)
+            finally:
+                if publisher is not None:
+                    publisher.close()
 
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
         stream = client.jetstream(timeout=CONNECT_SECONDS)
         await self._declare(stream)
         if not self._interest.over:
             self._subscription = await self._subscribe(stream)
-        self._stream = stream
+        publisher = Publisher(client, ACTIONS, self._confirm_seconds)
+        await publisher.open()
+        self._publisher, self._client = publisher, client
         self._went_up()
         while not ended.is_set():
             with suppress(TimeoutError):
@@ -112,13 +131,12 @@ class NatsBus(Link):
 
     async def _leave(self, client: Client, ended: asyncio.Event) -> None:
         """Hang up; what was received and not answered is given back, where that can still be said."""
-        unanswered, self._unanswered = self._unanswered, {}
+        unanswered, self._unanswered = self._unanswered, set()
         self._inbox.clear()
         with suppress(Exception):
             async with asyncio.timeout(0.5 if ended.is_set() else CLOSE_SECONDS):
                 await self._stop_receiving()
-                for message in unanswered.values():
-                    await message.nak()
+                await _say(client, unanswered, "nack")
                 await client.close()
         _let_go(client)
 
@@ -169,22 +187,16 @@ class NatsBus(Link):
     # ---- actions
 
     async def _send(self, job: str, body: bytes, expires_seconds: float) -> None:
-        stream = self._stream
-        if stream is None:
+        publisher = self._publisher
+        if publisher is None:
             raise BusUnavailable(self.problem or "nats: not connected")
         try:
-            await stream.publish(
-                subject(job, "action"),
-                body,
-                timeout=self._confirm_seconds,
-                stream=ACTIONS,
-                msg_ttl=max(expires_seconds, 1) if self._expire else None,
+            await publisher.publish(
+                subject(job, "action"), body, max(int(expires_seconds), 1) if self._expire else None
             )
         except NoStreamResponseError:
             self._cut()
             raise BusUnavailable(f"nats: there is no stream {ACTIONS}; making it again") from None
-        except (APIError, ConnectionClosedError, OutboundBufferLimitError, MaxPayloadError) as error:
-            raise BusUnavailable(f"nats: the message was not taken: {error}") from None
 
     # ---- reports
 
@@ -192,24 +204,16 @@ class NatsBus(Link):
         *_, name, kind = message.subject.split(".")
         if self._interest.over or message.reply in self._unanswered:
             return
-        self._unanswered[message.reply] = message
+        self._unanswered.add(message.reply)
         self._inbox.add(Report(kind, name.replace("%2E", "."), message.data, message.reply))
 
     async def _answer(self, reports: Sequence[Report], how: str) -> None:
-        stream = self._stream
-        for report in reports:
-            message = self._unanswered.pop(report.receipt, None)
-            if message is None or stream is None:
-                continue
-            match how:
-                case "ack":
-                    await message.ack()
-                case "nack":
-                    await message.nak()
-                case _:
-                    await message.term()
-        if stream is not None:
-            await stream._nc.flush(int(max(self._confirm_seconds, 1)))
+        client = self._client
+        receipts = [report.receipt for report in reports if report.receipt in self._unanswered]
+        self._unanswered.difference_update(receipts)
+        if client is not None and receipts:
+            await _say(client, receipts, how)
+            await client.flush(int(max(self._confirm_seconds, 1)))
 
     async def _stop_receiving(self) -> None:
         subscription, self._subscription = self._subscription, None

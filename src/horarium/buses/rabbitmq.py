@@ -5,6 +5,10 @@ and topology by itself: what reconnects behind our back can't say what became of
 publishes (confirms, mandatory, persistent), one consumes, one declares, so that a refused declaration closes none of
 the others.
 
+Many jobs are brought in groups: their declarations and consumers are sent one after the other, and only the last of a
+group is answered, since the broker works in the order of a channel. One round trip for each of a job's nine commands
+took minutes for a thousand jobs.
+
 The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
 message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory
 or disk takes no messages for a while: nothing is sent then, so nothing becomes uncertain.
@@ -22,6 +26,7 @@ import aiormq
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.exceptions import (
+    AMQPChannelError,
     AuthenticationError,
     ChannelInvalidStateError,
     ChannelPreconditionFailed,
@@ -52,6 +57,8 @@ HEARTBEAT_SECONDS = 10
 ROUTES_MAX = 3
 """How often a message that came back is sent."""
 BLOCKED = "the broker takes no messages: it has raised an alarm (memory or disk)"
+GROUP_JOBS = 50
+"""Jobs whose queues are declared and consumed by one round trip: others that wait to be declared wait that long."""
 LOOK_SECONDS = 0.2
 """How often to look whether the broker takes messages."""
 
@@ -185,7 +192,7 @@ class Line:
 
     _publisher: Channel
     _publishing: Publisher
-    _consumer: AbstractChannel
+    _consumer: Channel
     _declarer: AbstractChannel
 
     def __init__(
@@ -211,7 +218,9 @@ class Line:
         publisher = await self._connection.channel(publisher_confirms=True)
         assert isinstance(publisher, Channel)
         self._publisher = publisher
-        self._consumer = await self._connection.channel(publisher_confirms=False)
+        consumer = await self._connection.channel(publisher_confirms=False)
+        assert isinstance(consumer, Channel)
+        self._consumer = consumer
         self._declarer = await self._connection.channel(publisher_confirms=False)
         self._consumer.on_consumer_cancel_callbacks.add(self._lost_consumer)
         self._publishing = Publisher(publisher)
@@ -250,15 +259,41 @@ class Line:
     async def declare(self, job: str) -> None:
         """Make the job's exchange and queues where they are missing."""
         async with self._declaring:
-            if job in self.declared:
+            if job not in self.declared:
+                await self._declare_one(job)
+
+    async def declare_all(self, jobs: Sequence[str]) -> None:
+        """The same for a group of jobs. A queue of theirs that exists with other arguments costs a round trip each."""
+        async with self._declaring:
+            missing = [job for job in jobs if job not in self.declared]
+            if not missing:
                 return
-            exchange = f"scheduler.job.{job}"
-            await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
-            for kind in ("action", *KINDS):
-                name = queue_name(job, kind)
-                await self._declare_queue(name)
-                await self._declarer.queue_bind(name, exchange, routing_key=kind)
-            self.declared.add(job)
+            try:
+                for job in missing:
+                    await self._declare_unanswered(job)
+                await self._declarer.queue_declare(queue_name(missing[-1], "action"), durable=True)
+            except (AMQPChannelError, ChannelInvalidStateError):
+                self._declarer = await self._connection.channel(publisher_confirms=False)
+                for job in missing:
+                    await self._declare_one(job)
+            self.declared.update(missing)
+
+    async def _declare_one(self, job: str) -> None:
+        exchange = f"scheduler.job.{job}"
+        await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
+        for kind in ("action", *KINDS):
+            name = queue_name(job, kind)
+            await self._declare_queue(name)
+            await self._declarer.queue_bind(name, exchange, routing_key=kind)
+        self.declared.add(job)
+
+    async def _declare_unanswered(self, job: str) -> None:
+        exchange = f"scheduler.job.{job}"
+        await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True, nowait=True)
+        for kind in ("action", *KINDS):
+            name = queue_name(job, kind)
+            await self._declarer.queue_declare(name, durable=True, nowait=True)
+            await self._declarer.queue_bind(name, exchange, routing_key=kind, nowait=True)
 
     async def _declare_queue(self, name: str) -> None:
         """A durable queue. One that exists with other arguments (a quorum queue, a limit) is used as it is."""
@@ -297,20 +332,30 @@ class Line:
             if queue not in wanted:
                 self._consuming.pop(tag)
                 await self._consumer.basic_cancel(tag)
-        missing = wanted - set(self._consuming.values())
-        if missing:
-            await self._consumer.basic_qos(prefetch_count=prefetch(len(wanted)))
-        for job, kind in sorted(missing):
-            await self.declare(job)
-            await self._consume(job, kind)
+        missing: dict[str, list[str]] = {}
+        for job, kind in sorted(wanted - set(self._consuming.values())):
+            missing.setdefault(job, []).append(kind)
+        found = list(missing)
+        share = prefetch(len(wanted))
+        if found:
+            await self._consumer.basic_qos(prefetch_count=share)
+        for start in range(0, len(found), GROUP_JOBS):
+            group = found[start : start + GROUP_JOBS]
+            await self.declare_all(group)
+            for job in group:
+                for kind in missing[job]:
+                    await self._consume(job, kind)
+            # Said again for its answer: it comes once these consumers are there.
+            await self._consumer.basic_qos(prefetch_count=share)
 
     async def _consume(self, job: str, kind: str) -> None:
         async def heard(message: DeliveredMessage) -> None:
             self._heard(self, kind, job, message)
 
-        answer = await self._consumer.basic_consume(queue_name(job, kind), heard)
-        if answer.consumer_tag is not None:
-            self._consuming[answer.consumer_tag] = (job, kind)
+        tag = f"{kind}.{job}"
+        self._consumer.consumers[tag] = heard
+        self._consuming[tag] = (job, kind)
+        await self._consumer.rpc(Basic.Consume(queue=queue_name(job, kind), consumer_tag=tag, nowait=True))
 
     def _lost_consumer(self, frame: Basic.Cancel) -> None:
         """The broker ended a consumer: its queue was deleted, or has moved."""

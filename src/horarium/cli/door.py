@@ -7,22 +7,25 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column, print_json, print_json_list, print_table, say
 from horarium.cli.shell import FAILED, Lazy, connect, server_options
+from horarium.errors import CallerError
 
 if TYPE_CHECKING:
     from horarium.client import Client
     from horarium.doors.past import Pasts
-    from horarium.doors.scrape_jobs import Listed
     from horarium.doors.stored import Found
     from horarium.server.config import Settings
+    from horarium.wire.definitions import JobDefinition
+    from horarium.wire.history import PastRun
+    from horarium.wire.views import JobView
 
 COLUMNS = (
     Column("id", whole=True), Column("url"), Column("interval_s", title="interval"),
@@ -85,37 +88,65 @@ def _import(
         for job in jobs:
             if job.definition is None or job.over:
                 continue
-            if there.get(job.definition.name) == _identity(job.definition.labels, bool(job.definition.enabled)):
+            if there.get(job.definition.name) == _identity(job.definition):
                 counts["unchanged"] += 1
                 continue
             owed[job.definition.name] = job.owed
             wanted.append(written(job.definition))
+        waiting = {job.definition.name for job in jobs if job.definition is not None and job.waits}
         for imported in client.import_jobs(wanted):
             if imported.error is not None:
                 errors[imported.name] = imported.error.message
                 continue
             counts[imported.outcome] += 1
             if imported.outcome == "created":
-                runs += _make_up(client, imported.name, owed[imported.name])
-        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - errors.keys()
-        known = {name: past for name, past in (pasts or {}).items() if name in taken}
-        history = sum(client.add_history(name, system, past)["added"] for name, past in known.items())
+                runs += _make_up(client, imported.name, owed[imported.name]) + (imported.name in waiting)
+        refused = {job.definition.name if job.definition else job.name for job in jobs if job.name in errors}
+        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - refused
+        ended = {job.definition.name: job.definition for job in jobs if job.definition is not None and job.over}
+        history = 0
+        for name, past in (pasts or {}).items():
+            if name in taken:
+                history += client.add_history(name, system, past)["added"]
+            elif name not in refused:
+                history += _remember(client, system, name, ended.get(name), past)
     _say_imported({**counts, "runs": runs, "history": history}, errors, as_json)
 
 
-def _there(client: Client) -> dict[str, tuple[str, bool]]:
-    """The jobs of simple-scheduler that are here, as they were sent: a one-off job that was due gets a new instant each
-    time, and must not run again for that."""
-    from horarium.doors.simple_jobs import LABEL, NAME
+def _there(client: Client) -> dict[str, object]:
+    """The jobs that are here, as they were sent: one that was due gets a new instant at each import, and must not run
+    again for that."""
+    from horarium.doors import scrape_jobs, simple_jobs
 
-    jobs = client.list_jobs(labels={LABEL: NAME}, finished=None)
-    return {job.name: _identity(job.labels, job.enabled) for job in jobs}
+    doors = (simple_jobs, scrape_jobs)
+    found = [job for door in doors for job in client.list_jobs(labels={door.LABEL: door.NAME}, finished=None)]
+    return {job.name: _identity(job) for job in found}
 
 
-def _identity(labels: Mapping[str, str], enabled: bool) -> tuple[str, bool]:
+def _identity(job: JobView | JobDefinition) -> object:
     from horarium.doors.simple_jobs import SENT
+    from horarium.wire.views import payload_of
 
-    return labels.get(SENT, ""), enabled
+    if SENT in job.labels:
+        return job.labels[SENT], bool(job.enabled)
+    return payload_of(job.target), job.trigger.get("every_seconds"), job.jitter_seconds
+
+
+def _remember(client: Client, system: str, name: str, job: JobDefinition | None, past: Sequence[PastRun]) -> int:
+    """History of a job that has ended there, or is deleted: as of one that was deleted here. How many runs."""
+    from horarium.doors.stored import as_json as written
+    from horarium.doors.stored import ended_job
+
+    if next(iter(client.list_runs(job=name, limit=1)), None) is not None:
+        return 0
+    try:
+        client.create_job(written(ended_job(system, name, job)))
+        added = client.add_history(name, system, past)["added"]
+        client.delete_job(name)
+    except CallerError as error:
+        say(f"{name}: its history was not taken over: {error}", err=True)
+        return 0
+    return added
 
 
 def _make_up(client: Client, name: str, owed: Iterable[int]) -> int:
@@ -145,14 +176,6 @@ def _settings() -> Settings:
     from horarium.server.sources import load_settings
 
     return load_settings({}, os.environ, os.environ.get("HORARIUM_CONFIG"))
-
-
-def _definitions(listed: Iterable[Listed]) -> list[dict[str, Any]]:
-    from horarium.doors.scrape_jobs import definition
-
-    settings = _settings()
-    interval, jitter = settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds
-    return [definition(each, interval, jitter) for each in listed]
 
 
 @click.command(
@@ -194,7 +217,7 @@ def import_stored(
     now = time.time_ns() // 1000
     pasts: Pasts = {}
     if system == "scrape-scheduler":
-        found = _listed_jobs(source)
+        found = _listed_jobs(source, now)
     elif system == "rrule-scheduler":
         found = asyncio.run(stored.rrule_schedules_of(source, now))
         pasts = asyncio.run(past.rrule_events_of(source, history)) if history else {}
@@ -205,12 +228,11 @@ def import_stored(
     _import(url, api_key, found, as_json, system, pasts)
 
 
-def _listed_jobs(source: str) -> list[Found]:
-    from horarium.doors.stored import Found, scrape_jobs_of
-    from horarium.wire.definitions import read_definition
+def _listed_jobs(source: str, now: int) -> list[Found]:
+    from horarium.doors.stored import scrape_jobs_of
 
-    wanted = _definitions(scrape_jobs_of(source))
-    return [Found(job["name"], read_definition(job)) for job in wanted]
+    settings = _settings()
+    return scrape_jobs_of(source, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds, now)
 
 
 @click.command(
@@ -240,9 +262,10 @@ def _listed_jobs(source: str) -> list[Found]:
 def add_scrape_job(
     page: str, interval: int | None, meta: tuple[str, ...], url: str, api_key: str | None, as_json: bool
 ) -> None:
-    from horarium.doors.scrape_jobs import Listed
+    from horarium.doors.scrape_jobs import Listed, definition
 
-    (job,) = _definitions([Listed(page, interval, pairs("--meta", meta, "="))])
+    settings, listed = _settings(), Listed(page, interval, pairs("--meta", meta, "="))
+    job = definition(listed, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds)
     with connect(url, api_key) as client:
         _, new = client.put_job(job)
     if as_json:
@@ -259,7 +282,7 @@ def add_scrape_job(
 @click.option("--file", "file", required=True, metavar="FILE", help="The jobs.json.")
 @server_options
 def import_scrape_jobs(file: str, url: str, api_key: str | None, as_json: bool) -> None:
-    _import(url, api_key, _listed_jobs(file), as_json)
+    _import(url, api_key, _listed_jobs(file, time.time_ns() // 1000), as_json)
 
 
 @click.command("list", help="List scrape jobs.\n\n\b\nExample:\n  horarium door scrape-scheduler job list --limit 20")

@@ -124,7 +124,8 @@ class HandlerDelivery:
                 outcome = await self._in_thread(handler, context, thread)
             else:
                 try:
-                    outcome = _returned(context, await handler.call(context))
+                    answer = await handler.call(context)
+                    outcome = _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
                 except asyncio.CancelledError:
                     raise
                 except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from litestar.connection import ASGIConnection
 
-from horarium.api.guards import refuse_cross_site, require_host, security_headers
+from horarium.api.guards import KnownHosts, refuse_cross_site, security_headers
 from horarium.api.hosts import Hosts
 from horarium.api.problems import PROBLEMS
 from horarium.doors.web import JSON, Answer, Door, Receive, Routes, Send, read_request
@@ -25,7 +25,7 @@ class Doors:
     def __init__(self, app: App, doors: Sequence[Door], hosts: Hosts, count: Callable[[str], None]) -> None:
         self._app = app
         self._routes = [(prefix, Routes(door)) for door in doors for prefix in door.prefixes]
-        self._guards = (require_host(hosts, count), refuse_cross_site(count))
+        self._guards = (KnownHosts(hosts, count).guard, refuse_cross_site(count))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         routes = self._behind(scope["path"]) if scope["type"] == "http" else None

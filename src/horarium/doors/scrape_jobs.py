@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import Job, QueueTarget
 
@@ -42,8 +43,8 @@ def job_id(url: str) -> str:
     return sha1(url.encode(), usedforsecurity=False).hexdigest()[:ID_CHARS]
 
 
-def definition(listed: Listed, default_interval: float, jitter: float) -> dict[str, Any]:
-    """The definition of the job, as JSON has it. Raises InvalidRequest."""
+def definition(listed: Listed, default_interval: float, jitter: float, begins: Instant | None = None) -> dict[str, Any]:
+    """The definition of the job, as JSON has it; its first run is at `begins`. Raises InvalidRequest."""
     if not listed.url:
         raise InvalidRequest("url: is empty; give the URL to scrape", field="url")
     interval = listed.interval_s or default_interval
@@ -60,6 +61,7 @@ def definition(listed: Listed, default_interval: float, jitter: float) -> dict[s
         "jitter_seconds": jitter,
         "retry": {"attempts_max": 1, "silences_max": "unlimited"},
         "timeouts": {"heartbeat_seconds": LEASE_SECONDS},
+        **({} if begins is None else {"starts_at": to_text(begins)}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,25 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
 from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
-from horarium.node.backends import read_collection, read_hash
-from horarium.wire.definitions import JobDefinition, job_from
+from horarium.node.backends import read_collection, read_jobs
+from horarium.wire.definitions import JobDefinition, job_from, read_definition
 
+RUNS_MAX = 10_000
+"""How many runs of simple-scheduler are looked at to see which one-off jobs have run."""
 LEAD = 30 * SECOND
-"""When a one-off job runs that was due: the import has brought it here by then."""
+"""When a job runs that was due and can't be given its past instant: the import has brought it here by then."""
 
 
 class Found(Struct):
     """A job of another system: its definition, or why it can't be taken over. `over`: it never runs again. `owed`: the
-    fire times that it has not come to."""
+    fire times that it has not come to. `waits`: it was due, and its definition has it run at once."""
 
     name: str
     definition: JobDefinition | None = None
     refused: str = ""
     over: bool = False
     owed: Sequence[Instant] = ()
+    waits: bool = False
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +72,15 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
 
 
 async def simple_jobs_of(url: str, bus: str, enforce: bool, now: Instant) -> list[Found]:
-    """The jobs of a simple-scheduler. Raises StoreUnavailable."""
-    return [_simple_job(each, bus, enforce, now) for each in await read_collection(url, "jobs", "simple-scheduler")]
+    """The jobs of a simple-scheduler. A one-off job that has run is over: it stays in its list as it was. Raises
+    StoreUnavailable."""
+    newest = await read_collection(url, "runs", "simple-scheduler", ("createdTime", RUNS_MAX))
+    begun = {str(run.get("jobName")) for run in newest}
+    jobs = await read_collection(url, "jobs", "simple-scheduler")
+    return [_simple_job(each, bus, enforce, now, begun) for each in jobs]
 
 
-def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Instant) -> Found:
+def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Instant, begun: Set[str]) -> Found:
     content = _plain(document)
     name = str(content.get("name") or document.get("_id"))
     try:
@@ -83,6 +90,8 @@ def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Insta
         definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now + LEAD)
     except (simple_jobs.Refused, ValueError) as error:
         return Found(name, refused=str(error))
+    if sent.interval <= 0 and name in begun:
+        return Found(name, definition, over=True)
     is_owed = bool(wanted.enabled) and sent.interval > 0 and sent.next_run_at <= now
     return Found(name, definition, owed=[sent.next_run_at] if is_owed else [])
 
@@ -103,16 +112,50 @@ def _is_over(definition: JobDefinition, now: Instant) -> bool:
     return False
 
 
-def scrape_jobs_of(source: str) -> list[scrape_jobs.Listed]:
-    """The jobs of a jobs.json, or of the Redis of a scheduler for scrape jobs. Raises InvalidRequest or
-    StoreUnavailable."""
-    if "://" in source:
-        values = asyncio.run(read_hash(source, "scraper:jobs"))
-        return scrape_jobs.read_listed(b"[" + b",".join(values) + b"]")
+def scrape_jobs_of(source: str, default_interval: float, jitter: float, now: Instant) -> list[Found]:
+    """The jobs of a jobs.json, or of the Redis of a scheduler for scrape jobs, those that wait there included. Raises
+    InvalidRequest or StoreUnavailable."""
+    if "://" not in source:
+        try:
+            listed = scrape_jobs.read_listed(Path(source).read_bytes())
+        except OSError as error:
+            raise InvalidRequest(f"{source} can't be read: {error.strerror}") from None
+        return [_scrape_job(each, default_interval, jitter) for each in listed]
+    values, scores, ready = asyncio.run(read_jobs(source, "scraper:jobs", "scraper:schedule", "scraper:ready"))
+    found = []
+    for value in values:
+        try:
+            (listed_job,) = scrape_jobs.read_listed(b"[" + value + b"]")
+        except CallerError as error:
+            found.append(Found(value[:60].decode(errors="replace"), refused=error.message))
+            continue
+        id = scrape_jobs.job_id(listed_job.url)
+        at = round(scores[id] * SECOND) if id in scores else None
+        waits = id in ready or (at is not None and at <= now)
+        job = _scrape_job(listed_job, default_interval, jitter, now + LEAD if waits else at)
+        job.waits = waits and job.definition is not None
+        found.append(job)
+    return found
+
+
+def _scrape_job(listed: scrape_jobs.Listed, interval: float, jitter: float, begins: Instant | None = None) -> Found:
     try:
-        return scrape_jobs.read_listed(Path(source).read_bytes())
-    except OSError as error:
-        raise InvalidRequest(f"{source} can't be read: {error.strerror}") from None
+        definition = read_definition(scrape_jobs.definition(listed, interval, jitter, begins))
+    except CallerError as error:
+        return Found(listed.url[:60], refused=error.message)
+    return Found(definition.name, definition)
+
+
+def ended_job(system: str, name: str, known: JobDefinition | None) -> JobDefinition:
+    """A job that does not run, to hang its history on; `known`: as it was, where that is still stored."""
+    bus = system == simple_jobs.NAME
+    fields: dict[str, Any] = {
+        "name": name,
+        "title": f"ended in {system}" if known is None else known.title,
+        "target": {"type": "bus"} if bus else {"type": "external"},
+    }
+    fields = fields if known is None else as_json(known)
+    return read_definition({**fields, "enabled": False, "trigger": {"type": "once", "at": "2199-01-01T00:00:00Z"}})
 
 
 def as_json(definition: JobDefinition) -> dict[str, Any]:

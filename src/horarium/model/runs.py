@@ -37,7 +37,7 @@ class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 DEFAULT_RUN_POLICY = RunPolicy()
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True, kw_only=True, gc=False):
     """One execution owed for one fire time (or asked for by hand).
 
     `job` and `job_id` are None for a one-off run, whose `payload` and `policy` say everything. `payload` is JSON text

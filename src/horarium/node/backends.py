@@ -94,7 +94,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.sqlite.touched import Touched
 
             store = SqliteStore(url, namespace=namespace)
-            polled = PolledSignal(Touched(str(store.location.path), store.changed).changed)
+            polled = PolledSignal(Touched(str(store.location.path), store.changed), store.written)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
             from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore
@@ -155,12 +155,13 @@ async def read_collection(
     return await read(url, collection, database, newest)
 
 
-async def read_hash(url: str, key: str) -> list[bytes]:
-    """The values of a hash that another system keeps in a Redis. Raises InvalidSetting or StoreUnavailable."""
+async def read_jobs(url: str, jobs: str, schedule: str, ready: str) -> tuple[list[bytes], dict[str, float], set[str]]:
+    """What another system keeps in a Redis: the values of a hash, the scores of a sorted set, the members of a list.
+    Raises InvalidSetting or StoreUnavailable."""
     need_driver("redis", STORE_DRIVERS, "url")
-    from horarium.stores.redis.elsewhere import read_hash as read
+    from horarium.stores.redis.elsewhere import read_jobs as read
 
-    return await read(url, key)
+    return await read(url, jobs, schedule, ready)
 
 
 def make_bus(url: str) -> Bus:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from horarium.clock import Clock
 from horarium.ports import Signal
-from horarium.services.service import Health, Loop, Service
+from horarium.services.service import Health, Looks, Loop, Service
 
 END_SECONDS = 5.0
 """How long a loop may go on with its present step when it is ended."""
@@ -19,10 +19,12 @@ class Loops:
     def __init__(
         self, services: Sequence[Service], clock: Clock, signal: Signal, health: Health, looks_at: float = 0.0
     ) -> None:
-        self._loops = {service.name: Loop(service, clock, signal, health, looks_at) for service in services}
+        self._loops = {service.name: Loop(service, clock, signal, health) for service in services}
         self._tasks = {
             name: asyncio.create_task(loop.run(), name=f"horarium-{name}") for name, loop in self._loops.items()
         }
+        looks = Looks(list(self._loops.values()), clock, looks_at)
+        self._looks = asyncio.create_task(looks.run(), name="horarium-looks")
 
     def stop(self, name: str) -> None:
         """End this loop after its present step; returns at once."""
@@ -37,3 +39,5 @@ class Loops:
             _, late = await asyncio.wait([self._tasks[name] for name in chosen], timeout=END_SECONDS)
             for task in late:
                 task.cancel()
+        if not names:
+            self._looks.cancel()

@@ -23,7 +23,7 @@ from horarium.clock import Instant
 from horarium.errors import Forbidden
 from horarium.model import Job, Plan, Run
 from horarium.model.records import Record
-from horarium.wire.views import job_view, moment
+from horarium.wire.views import job_text, moment
 
 Records = tuple[Record, ...]
 NOT_SAID: Mapping[str, str] = MappingProxyType({})
@@ -46,8 +46,8 @@ def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -
         action,
         f"job/{job.name}",
         now,
-        before=None if before is None else job_view(before),
-        after=None if after is None else job_view(after),
+        before=None if before is None else job_text(before),
+        after=None if after is None else job_text(after),
     )
 
 

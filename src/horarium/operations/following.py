@@ -33,7 +33,7 @@ class Following:
         """Of these changes those that can be written now, each with what follows from it; at least the first. Another
         waits until those before it in the batch are written or refused, if what follows from it depends on that. Jobs
         that are not among those given are read."""
-        jobs = await self._with_missing(list(changes.values()), jobs)
+        jobs = await self.with_missing(list(changes.values()), jobs)
         if not any(job.on for job in jobs.values()):
             return dict(changes)
         done: dict[int, RunChange] = {}
@@ -107,11 +107,12 @@ class Following:
             return newest
         return await self.earlier_runs(job, run, count)
 
-    async def _with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
-        missing = [each for each in {change.run.job_id for change in changes} if each is not None and each not in jobs]
+    async def with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
+        """The jobs given, and those of the changes that are not among them, as they are stored."""
+        missing = {change.run.job_id for change in changes}.difference(jobs, (None,))
         if not missing:
             return jobs
-        read = await self._store.get_jobs_by_id(sorted(missing))
+        read = await self._store.get_jobs_by_id(sorted(each for each in missing if each is not None))
         return {**jobs, **{job.id: job for job in read if job is not None}}
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -48,6 +49,11 @@ class Reconciler:
         self.following = following
         self._left: dict[str, None] = {}
 
+    @property
+    def behind(self) -> bool:
+        """Whether an outage kept it from something that it has yet to do."""
+        return bool(self._left)
+
     async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
         """A job was changed (`planned` None: found as it was to be). Raises StoreUnavailable if it can't be done now;
         then it is done later."""
@@ -57,9 +63,8 @@ class Reconciler:
         if planned is not None and any(record.name.startswith(PREFIX) for record in planned.records):
             self._signal.publish(APPLY)
             return
-        self._left[after.id] = None
-        await self._hold(after, since)
-        self._left.pop(after.id, None)
+        with self._kept_if_prevented([after.id]):
+            await self._hold(after, since)
 
     async def after_put_back(self, runs: Sequence[Run]) -> None:
         """These runs were just written; those of them that are pending were claimed before, or are new. Never raises
@@ -67,23 +72,31 @@ class Reconciler:
         waiting = [run for run in runs if run.state is State.PENDING and run.job_id is not None]
         if not waiting:
             return
-        self._left.update((run.job_id or "", None) for run in waiting)
         try:
-            await self._look(waiting)
+            with self._kept_if_prevented([run.job_id or "" for run in waiting]):
+                await self._look(waiting)
         except StoreUnavailable as error:
             log.warning("runs that were put back are looked at later: %s", error)
-            return
-        for run in waiting:
-            self._left.pop(run.job_id or "", None)
 
     async def catch_up(self) -> None:
         """Do what an outage kept us from."""
         while self._left:
             job_id = next(iter(self._left))
-            (job,) = await self._store.get_jobs_by_id([job_id])
-            if job is not None:
-                await self._hold(job, INSTANT_MIN)
-            self._left.pop(job_id, None)
+            del self._left[job_id]
+            with self._kept_if_prevented([job_id]):
+                (job,) = await self._store.get_jobs_by_id([job_id])
+                if job is not None:
+                    await self._hold(job, INSTANT_MIN)
+
+    @contextmanager
+    def _kept_if_prevented(self, job_ids: Sequence[str]) -> Iterator[None]:
+        """Remember these jobs if what follows fails or is given up. What others remember of them stays: they may look
+        at other runs of the same job."""
+        try:
+            yield
+        except BaseException:
+            self._left.update(dict.fromkeys(job_ids))
+            raise
 
     async def sweep(self, after: str | None) -> str | None:
         """Look at one page of all that is pending. Where the next page begins; None: that was the last."""

@@ -68,9 +68,12 @@ class Settling:
     async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         """Write these, and all that follows from it. False: the run was not as the change says. One batch, unless what
         follows from one of them depends on whether another is written."""
+        known = await self._following.with_missing(changes, jobs)
+        if not any(job.on for job in known.values()):
+            return await self._write_batch(changes, jobs, now)
         todo, written = dict(enumerate(changes)), dict[int, bool]()
         while todo:
-            ready = await self._following.ready(todo, jobs, now)
+            ready = await self._following.ready(todo, known, now)
             written |= zip(ready, await self._write_batch(list(ready.values()), jobs, now), strict=True)
             todo = {index: change for index, change in todo.items() if index not in ready}
         return [written[index] for index in range(len(changes))]
@@ -79,7 +82,8 @@ class Settling:
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change, did in zip(changes, written, strict=True) if did]
         self._settled(done, jobs)
-        room = [run for run in done if run.state is State.PENDING or run.serial or run.concurrency_key is not None]
+        pending = State.PENDING
+        room = [run for run in done if run.state is pending or run.serial or run.concurrency_key is not None]
         for queue in sorted({run.queue for run in room}):
             self._signal.publish(queue_topic(queue))
         if followed := [change.follow_ups for change in changes if change.follow_ups]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from horarium.model import Run, State
@@ -12,14 +10,19 @@ from horarium.rules.tracing import marked, planned_context, read_traceparent
 _ASKED: ContextVar[str | None] = ContextVar("horarium_trace", default=None)
 
 
-@contextmanager
-def asked_under(traceparent: str | None) -> Iterator[None]:
+class asked_under:  # noqa: N801 - read as a word: `with asked_under(trace):`
     """Runs that are asked for within belong to this trace (None, or no traceparent: to none)."""
-    token = _ASKED.set(read_traceparent(traceparent))
-    try:
-        yield
-    finally:
-        _ASKED.reset(token)
+
+    __slots__ = ("_token", "_trace")
+
+    def __init__(self, traceparent: str | None) -> None:
+        self._trace = None if traceparent is None else read_traceparent(traceparent)
+
+    def __enter__(self) -> None:
+        self._token = _ASKED.set(self._trace)
+
+    def __exit__(self, *raised: object) -> None:
+        _ASKED.reset(self._token)
 
 
 def asked_trace() -> str | None:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from horarium.clock import Instant
 from horarium.model import Job, Outcome, Run, RunChange, Succeeded
 from horarium.rules.settling import completed, settle
 
 
-def settle_all(ended: Iterable[tuple[Run, Job | None, Outcome]], now: Instant) -> list[RunChange]:
+class Ended(Struct, frozen=True, gc=False):
+    """An attempt that ended."""
+
+    run: Run
+    job: Job | None
+    outcome: Outcome
+
+
+def settle_all(batch: Iterable[Ended], now: Instant) -> list[RunChange]:
     """As `settle`, of runs whose leases are held. Runs of one job are kept equally long."""
     prunes: dict[int, Instant | None] = {}
     changes = []
-    for run, job, outcome in ended:
+    for ended in batch:
+        run, job, outcome = ended.run, ended.job, ended.outcome
         if type(outcome) is not Succeeded or run.policy is not None:
             after = settle(run, job, outcome, now)
-        elif id(job) in prunes:
-            after = completed(run, outcome, now, prunes[id(job)])
-        else:
+        elif id(job) not in prunes:
             after = settle(run, job, outcome, now)
             prunes[id(job)] = after.prune_at
+        else:
+            after = completed(run, outcome, now, prunes[id(job)])
         changes.append(RunChange(after, run.token, run.state, True))
     return changes

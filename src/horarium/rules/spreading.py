@@ -3,7 +3,8 @@
 `every 60 s` without an anchor counts from when its job is defined. Ten thousand such jobs of one import would fire as
 one, every minute, for good. Here each gets an anchor of its own, so that their first fire times, and all later ones,
 lie evenly over the interval. Pure: the same jobs at the same instant give the same anchors. A job that exists keeps the
-one it has, so that importing again moves nothing.
+one it has, so that importing again moves nothing. One that counts from the end of its last run and has a beginning
+ahead (`starts_at`) has its first run then: it is how another scheduler's next run is taken over.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def spread(jobs: Sequence[Job], now: Instant) -> list[Job]:
     begun: dict[int, float] = {}
     moved: list[Job] = []
     for job in jobs:
-        period = period_of(read_stored(job.trigger), now)
+        trigger = read_stored(job.trigger)
+        period, delay = period_of(trigger, now), trigger.after_end
+        if delay is not None and job.starts_at is not None and job.starts_at > now:
+            moved.append(_anchored(job, job.starts_at - delay))
+            continue
         if period is None:
             moved.append(job)
             continue

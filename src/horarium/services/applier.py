@@ -47,6 +47,9 @@ class Applier(Service):
     def signalled(self) -> None:
         self._look_at = INSTANT_MIN
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         began = self._clock.monotonic()
         if self._work is None:

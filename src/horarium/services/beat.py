@@ -25,6 +25,9 @@ class NodeBeat(Service):
         self._node = node
         self._next: Instant = 0
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         if self._next - BEAT_EVERY <= now < self._next:
             return self._next

@@ -163,6 +163,9 @@ class HttpCancels(Service):
         """A cancel was asked, of any run."""
         self._asked = True
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         """Begin to send the cancels of all runs that were asked to stop and that this node is to send."""
         again_at = min((at for _, at in self._tried.values()), default=None)
@@ -183,8 +186,8 @@ class HttpCancels(Service):
             target = _target(run, jobs.get(run.job_id or ""))
             if target is not None and _held(run) not in self._sending:
                 self._consider(run, target, now)
-        soon = [now + to_micros(LOOK_SECONDS_MIN)] if self._asked else []
-        return min([*soon, *(at for _, at in self._tried.values())], default=None)
+        look_at = now + to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
+        return min([look_at, *(at for _, at in self._tried.values())])
 
     async def _ours(self, runs: Sequence[Run], now: Instant) -> list[Run]:
         """Those whose cancel was not sent yet, and is to be sent by this node."""

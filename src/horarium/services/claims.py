@@ -218,6 +218,12 @@ class Claims(Service):
 
     # ---- serving
 
+    def looks(self) -> bool:
+        return bool(self._lines)
+
+    def at_writes(self) -> bool:
+        return True
+
     async def step(self, now: Instant) -> Instant | None:
         """Serve the lines as far as runs are due: some of each, then some more of those that got some. One that got
         something comes last the next time. When the next run of a line falls due, or None."""

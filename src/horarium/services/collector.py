@@ -8,25 +8,16 @@ belongs to another worker, and the outcome is void.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 from horarium.clock import Clock, Instant
 from horarium.model import Job, Outcome, Run
 from horarium.operations.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
-from horarium.rules.settling_many import settle_all
+from horarium.rules.settling_many import Ended, settle_all
 from horarium.services.leases import Leases
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
-
-
-class Ended(NamedTuple):
-    """An attempt that ended here."""
-
-    run: Run
-    job: Job | None
-    outcome: Outcome
 
 
 class Collector(Service):
@@ -60,6 +51,9 @@ class Collector(Service):
             self.wake()
         self._ended.append(Ended(run, job, outcome))
 
+    def looks(self) -> bool:
+        return bool(self._ended) or self._log.waits
+
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
         self._leases.watch.look(now)
@@ -87,14 +81,16 @@ class Collector(Service):
         """Settle one batch, as runs and jobs were read when they were claimed. Those that have changed come back."""
         now = self._clock.now()
         changes = settle_all(batch, now)
-        written = await self._settling.write(changes, {job.id: job for _, job, _ in batch if job is not None}, now)
+        written = await self._settling.write(
+            changes, {ended.job.id: ended.job for ended in batch if ended.job is not None}, now
+        )
         return [] if all(written) else [ended for ended, done in zip(batch, written, strict=True) if not done]
 
     async def _write_stale(self, stale: list[Ended]) -> None:
         """Settle what was not as expected as it now is: a cancel was asked meanwhile, or the first answer was lost. A
         claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is ours."""
         await self._leases.revive({ended.run.id: ended.run.token for ended in stale})
-        reports = [Settlement(run.id, run.token, outcome) for run, _, outcome in stale]
+        reports = [Settlement(ended.run.id, ended.run.token, ended.outcome) for ended in stale]
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
             if not isinstance(answer, Run):
                 self._telemetry.lease_lost()

@@ -88,6 +88,9 @@ class CostlyJobs(Service):
         self._waiting[job.id] = None
         self.wake.set()
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         if not self._waiting:
             return None

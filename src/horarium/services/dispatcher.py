@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -67,16 +68,19 @@ class Dispatcher(Service):
 
     # ---- claiming
 
+    def at_writes(self) -> bool:
+        return self._performing.unoccupied
+
     async def step(self, now: Instant) -> Instant | None:
         """Claim what is due, as far as there is room. When the next run falls due."""
         if not self._accepting:
             return None
         if (stepped := self._watch.look(now)) > 0:
             await self._leases.write(self._performing.waiting.put_forward(stepped), now)
-        for run, job in self._performing.waiting.take_impatient(now):
-            self._performing.release(run, job, "released: no place became free in time")
-        for run, job in self._performing.waiting.take_early(now + self._window):
-            self._performing.release(run, job, "released: the clock went back, and it is not due")
+        for ready in self._performing.waiting.take_impatient(now):
+            self._performing.release(ready.run, ready.job, "released: no place became free in time")
+        for ready in self._performing.waiting.take_early(now + self._window):
+            self._performing.release(ready.run, ready.job, "released: the clock went back, and it is not due")
         await self._ask_about_held(now)
         unstoppable = self._performing.unstoppable
         if unstoppable.everywhere:
@@ -113,12 +117,13 @@ class Dispatcher(Service):
         self._telemetry.claimed(runs, self.name)
         claimed = [Ready(run, jobs.get(run.job_id) if run.job_id is not None else None) for run in runs]
         if not self._accepting:
-            for run, job in claimed:
-                self._performing.release(run, job, "released: the node stops")
+            for each in claimed:
+                self._performing.release(each.run, each.job, "released: the node stops")
             return
+        late = {lease for lease in {_lease_of(run) for run in runs} if _came_late(*lease, now)}
         ready = []
         for each in claimed:
-            if each.run.due_at > now or _came_late(each.run, now):
+            if each.run.due_at > now or (late and _lease_of(each.run) in late):
                 self._performing.waiting.hold(each)
             else:
                 ready.append(each)
@@ -153,8 +158,8 @@ class Dispatcher(Service):
                 waiting.add(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
         self._performing.begin()
         if lost:
-            jobs = {job.id: job for _, job in lost if job is not None}
-            await self._claiming.never_begun([run for run, _ in lost], jobs)
+            jobs = {each.job.id: each.job for each in lost if each.job is not None}
+            await self._claiming.never_begun([each.run for each in lost], jobs)
 
     # ---- stopping
 
@@ -176,10 +181,13 @@ class Dispatcher(Service):
         self._hurried.set()
 
 
-def _came_late(run: Run, now: Instant) -> bool:
+_lease_of = attrgetter("started_at", "lease_expires_at")
+
+
+def _came_late(began: Instant | None, ends: Instant | None, now: Instant) -> bool:
     """Whether the answer to the claim was so late (an outage) that a third of the lease is gone: it might end before it
     can be renewed, so that is done before the run begins."""
-    began, ends = run.started_at or 0, run.lease_expires_at or 0
+    began, ends = began or 0, ends or 0
     return now - began > (ends - began) // 3
 
 

@@ -43,6 +43,9 @@ class Finisher(Service):
         self._after: str | None = None
         self._idle_until: Instant = 0
 
+    def at_writes(self) -> bool:
+        return True
+
     async def step(self, now: Instant) -> Instant | None:
         self._watch.look(now)
         if self._looking_through:
@@ -50,6 +53,10 @@ class Finisher(Service):
             return now + PAUSE
         if self._idle_until - IDLE <= now < self._idle_until:
             return self._idle_until
+        next_at = await self._next_at()
+        if next_at is None or next_at > now:
+            self._idle_until = now + IDLE
+            return next_at
         where = RecordFilter(LOOK, until=instant_key(now + 1))
         page = await self._store.list_records(where, None, LOOKS_MAX)
         notes = [Look.of(record) for record in page.items]
@@ -60,6 +67,11 @@ class Finisher(Service):
             return now + PAUSE
         self._idle_until = now + IDLE
         return self._idle_until
+
+    async def _next_at(self) -> Instant | None:
+        """When the first of all jobs is to be looked at."""
+        page = await self._store.list_records(RecordFilter(LOOK), None, 1)
+        return Look.of(page.items[0]).at if page.items else None
 
     async def _look(self, record: Record, note: Look, job: Job | None, now: Instant) -> None:
         if job is None or job.deleted_at is not None or job.next_fire_at is not None:

@@ -31,6 +31,9 @@ class JobRecall(Service):
         self._after: str | None = ""
         self._looked_at: Instant = 0
 
+    def looks(self) -> bool:
+        return self._jobs.scraped and (self._after is not None or self._jobs.full)
+
     async def step(self, now: Instant) -> Instant | None:
         if not self._jobs.scraped:
             return None

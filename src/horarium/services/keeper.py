@@ -34,6 +34,9 @@ class Keeper(Service):
             if one.waiting.hold_all():
                 one.room.set()
 
+    def looks(self) -> bool:
+        return self._asked or any(one.attempts or one.quiet.waits for one in self._performing)
+
     async def step(self, now: Instant) -> Instant | None:
         await self._put_forward(now)
         if self._asked:

@@ -100,6 +100,9 @@ class LeaseWatch(Service):
         self.wake = Wake()
         self._leases = leases
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         self._leases.watch.look(now)
         return None

@@ -27,10 +27,15 @@ class LogPruner(Service):
         self._bytes_max = bytes_max
         self._look_at: Instant = 0
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         self._watch.look(now)
-        if not self._watch.stood_for(STEP_STANDS_SECONDS) or self._look_at - LOOK <= now < self._look_at:
-            return None
+        if self._look_at - LOOK <= now < self._look_at:
+            return self._look_at
+        if not self._watch.stood_for(STEP_STANDS_SECONDS):
+            return now + LOOK
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

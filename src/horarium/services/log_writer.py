@@ -85,15 +85,18 @@ class LogWriter(Service):
 
     # ---- the service
 
+    def looks(self) -> bool:
+        return bool(self._unwritten)
+
     async def step(self, now: Instant) -> Instant | None:
         self._loop = asyncio.get_running_loop()
         if self._next_at - FLUSH <= now < self._next_at:
-            return self._next_at if self._unwritten else None
+            return self._next_at if self._unwritten else self._account_at
         if not self._account_at - ACCOUNT <= now < self._account_at:
             self._account_at = now + ACCOUNT
             await self._logs.account()
         if not self._unwritten:
-            return None
+            return self._account_at
         self._next_at = now + FLUSH
         await self.flush()
         return self._next_at

@@ -86,6 +86,7 @@ class Performing:
         self._deliveries = deliveries
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = False
+        self._more = 1
         self._leased = leased
 
     @property
@@ -103,9 +104,13 @@ class Performing:
     # ---- places
 
     def begin(self) -> None:
-        """Let what is ready begin, as far as there are places: one more, if there is a run for it."""
+        """Let what is ready begin, as far as there are places: one more, if there is a run for it; twice as many each
+        time for as long as there still is."""
         self._opening = False
-        if self.waiting.line and len(self._tasks) < self.places - len(self.unstoppable.work):
+        free = self.places - len(self.unstoppable.work) - len(self._tasks)
+        more = min(self._more, free, len(self.waiting.line))
+        self._more = 2 * more if more > 0 else 1
+        for _ in range(more):
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._close_place)
@@ -147,7 +152,7 @@ class Performing:
     # ---- attempts
 
     async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
-        run, job = ready
+        run, job = ready.run, ready.job
         claim = run.id, run.token
         attempt = self.attempts[claim] = Attempt(self._leases, self._goes_on, run, job, task)
         if attempt.deadline is not None or attempt.renew_at < now + POLL:
@@ -194,12 +199,17 @@ class Performing:
 
     def give_back(self, reason: str) -> None:
         """Release what was claimed and has not begun."""
-        for run, job in self.waiting.clear():
-            self.release(run, job, reason)
+        for ready in self.waiting.clear():
+            self.release(ready.run, ready.job, reason)
 
     def release(self, run: Run, job: Job | None, reason: str) -> None:
         """Release a run that has not begun."""
         self._collector.add(run, job, Released(reason))
+
+    @property
+    def unoccupied(self) -> bool:
+        """Whether nothing is claimed here."""
+        return not self._tasks and not self.attempts and not len(self.waiting)
 
     async def idle(self) -> None:
         """Return when nothing runs."""

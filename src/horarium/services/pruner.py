@@ -78,6 +78,7 @@ class Pruner(Service):
         self._calm_at = 0.0
         self._pace = Pace()
         self._trim: dict[str, int] = {}
+        self._held_back = False
         self._idle_until: Instant = 0
         self._swept_at: Instant | None = None
         self._sweep_after: str | None = None
@@ -94,10 +95,15 @@ class Pruner(Service):
         if keep is not None and len(self._trim) < TRIMMED_JOBS_MAX:
             self._trim[job.id] = keep
 
+    def looks(self) -> bool:
+        return bool(self._trim) or self._held_back
+
     async def step(self, now: Instant) -> Instant | None:
         if self._watch.look(now) < 0:
             self._calm_at = self._clock.monotonic() + CALM_SECONDS
-        if self._clock.monotonic() < self._calm_at or not self._watch.stood_for(STEP_STANDS_SECONDS):
+        calm = self._clock.monotonic() >= self._calm_at
+        self._held_back = not calm or not self._watch.stood_for(STEP_STANDS_SECONDS)
+        if self._held_back:
             return None
         await self._prune_audit(now)
         idle = self._idle_until - IDLE <= now < self._idle_until

@@ -39,6 +39,11 @@ class QuietLog:
         else:
             self._left_out += 1
 
+    @property
+    def waits(self) -> bool:
+        """Whether lines were left out of which nothing was said yet."""
+        return bool(self._left_out)
+
     def tell_rest(self, now: Instant) -> None:
         """Say how many lines were left out, once their second is over. To be called now and then."""
         if now // SECOND == self._second:

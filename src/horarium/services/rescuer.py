@@ -49,7 +49,11 @@ class Rescuer(Service):
         self._waits_here = waits_here
         self._watch = ClockWatch(clock)
         self._to_shorten = True
+        self._nothing_overdue = False
         self._log = QuietLog("runs rescued")
+
+    def at_writes(self) -> bool:
+        return self._nothing_overdue and not self._reconciler.behind and not self._log.waits
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
@@ -61,6 +65,7 @@ class Rescuer(Service):
             self._to_shorten = False
         await self._reconciler.catch_up()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
+        self._nothing_overdue = not runs
         if not runs:
             return next_at
         if not self._watch.stood_for(GRACE_SECONDS):

@@ -2,8 +2,9 @@
 back-off and stop are here, once.
 
 A step that meets an outage is called again after a growing pause, which is logged once, not at every try. A step that
-fails in any other way is a bug: it is logged, and the loop goes on. The wait is never longer than `POLL_SECONDS`,
-so that a dropped signal or a wall clock that was stepped costs at most a second.
+fails in any other way is a bug: it is logged, and the loop goes on. A service that can miss something in between is
+called once a second beside (`looks`), so that a dropped signal costs at most a second; so is every one when the wall
+clock was stepped. The others sleep until the time that they said.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -21,8 +22,15 @@ from horarium.errors import Outage
 from horarium.ports import Signal, Topic
 
 POLL_SECONDS = 1.0
+LEFT_OUT_MAX = 4
+"""How many looks in a row are left out where nothing was written to the store."""
 EARLY_SECONDS = 0.02
 """A timer may go off this much before its time."""
+STEPPED_SECONDS = 0.02
+"""A wall clock that is off by this much from where it was, beside the event loop's, was stepped: what was to be due at
+an instant is due at another time."""
+WAIT_SECONDS_MAX = 600.0
+"""No loop waits longer than this."""
 BACKOFF_SECONDS_MIN = 0.1
 BACKOFF_SECONDS_MAX = 2.0
 """Firing goes on within this of the end of an outage, however long it was."""
@@ -72,8 +80,18 @@ class Service(Protocol):
         signal from the passing of time."""
         return
 
+    def looks(self) -> bool:
+        """Whether it is to be called at the next look of its node, once a second, though nothing woke it: for what
+        comes up without a wake-up, or whose signal may be lost. Asked at each look."""
+        return True
+
+    def at_writes(self) -> bool:
+        """Whether what it looks for at present comes only with a write to the store, or at a time that its last step
+        said: then it need not look where nothing was written."""
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
-        """Do what is due at `now`. The latest time for the next call (None: on a signal, or after `POLL_SECONDS`)."""
+        """Do what is due at `now`. The latest time for the next call (None: on a signal, a wake-up, or at a look)."""
 
 
 class _Ill(Struct):
@@ -106,6 +124,10 @@ class Health:
         """Part and reason, for /readyz."""
         return {part: ill.reason for part, ill in self._ill.items()}
 
+    def is_ill(self, part: str) -> bool:
+        """Whether a part does not count as well."""
+        return part in self._ill
+
     def well(self, part: str) -> bool:
         """Note that a part works. Whether it is well from now on, and was not before."""
         ill = self._ill.get(part)
@@ -135,16 +157,18 @@ class Health:
 
 
 class Loop:
-    """Calls one service until `stop`. `looks_at`: at which part of a second it looks without a reason."""
+    """Calls one service until `stop`. Something calls `look` once a second."""
 
-    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health, looks_at: float = 0.0) -> None:
+    def __init__(self, service: Service, clock: Clock, signal: Signal, health: Health) -> None:
         self.service = service
-        self._looks_at = looks_at
         self._clock = clock
         self._signal = signal
         self._health = health
         self._wake = service.wake
         self._halt = Wake()
+        self._waiting = False
+        self._writes: int | None = None
+        self._left_out = 0
         self._stopping = False
         self._failures = 0
 
@@ -153,6 +177,23 @@ class Loop:
         self._stopping = True
         self._wake.set()
         self._halt.set()
+
+    def look(self, *, stepped: bool = False) -> None:
+        """A second has passed: step, if the service wants to look, or works again and has to prove it. `stepped`: the
+        wall clock was, so what a step that is under way asks for may be wrong too."""
+        if stepped or (self._waiting and self._wants_look()):
+            self._wake.set()
+
+    def _wants_look(self) -> bool:
+        if self._health.is_ill(self.service.name):
+            return True
+        return self.service.looks() and not self._leaves_out()
+
+    def _leaves_out(self) -> bool:
+        """Whether there can be nothing to find: nothing was written since the last step began."""
+        writes = self._signal.writes() if self.service.at_writes() else None
+        self._left_out += 1
+        return writes is not None and writes == self._writes and self._left_out <= LEFT_OUT_MAX
 
     async def run(self) -> None:
         """Step and wait, until stopped."""
@@ -171,9 +212,10 @@ class Loop:
         self.service.signalled()
         self._wake.set()
 
-    async def _step(self) -> float:
-        """One step. Seconds until the next."""
+    async def _step(self) -> float | None:
+        """One step. Seconds until the next; None: no time was said."""
         now = self._clock.now()
+        self._writes, self._left_out = self._signal.writes(), 0
         try:
             due_at = await self.service.step(now)
         except Outage as outage:
@@ -183,14 +225,7 @@ class Loop:
         self._failures = 0
         if self._health.well(self.service.name):
             log.info("%s works again", self.service.name)
-        pause = POLL_SECONDS if due_at is None else max((due_at - self._clock.now()) / SECOND, 0.0)
-        return min(pause, self._until_look()) if pause >= POLL_SECONDS else pause
-
-    def _until_look(self) -> float:
-        """Seconds until all loops of this node look again: together, so that an idle process wakes up once a second,
-        and not once for each of them."""
-        pause = POLL_SECONDS - (asyncio.get_running_loop().time() - self._looks_at) % POLL_SECONDS
-        return pause if pause > EARLY_SECONDS else pause + POLL_SECONDS
+        return None if due_at is None else max((due_at - self._clock.now()) / SECOND, 0.0)
 
     def _ill(self, reason: str, *, expected: bool) -> float:
         if self._health.ill(self.service.name, reason):
@@ -202,17 +237,60 @@ class Loop:
         pause = BACKOFF_SECONDS_MIN * 2.0 ** min(self._failures - 1, 16)
         return min(pause, BACKOFF_SECONDS_MAX)
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, seconds: float | None) -> None:
         """Wait for the wake-up, at most `seconds`. After a failure, wake-ups do not shorten the pause."""
         if self._stopping:
             return
-        if seconds <= 0:
+        if seconds is not None and seconds <= 0:
             await asyncio.sleep(0)
             return
         event = self._halt if self._failures else self._wake
-        timer = asyncio.get_running_loop().call_later(seconds, event.set)
+        loop = asyncio.get_running_loop()
+        timer = None if seconds is None else loop.call_later(min(seconds, WAIT_SECONDS_MAX), event.set)
+        self._waiting = True
         try:
             await event.wait()
         finally:
-            timer.cancel()
+            self._waiting = False
+            if timer is not None:
+                timer.cancel()
             self._halt.clear()
+
+
+class Looks:
+    """Once a second, at the same part of it (`at`), every loop of a node looks that has a reason to: together, so that
+    an idle process wakes up once, and not once for each of them. Here a step of the wall clock is noticed, too, for all
+    of them."""
+
+    def __init__(self, loops: Sequence[Loop], clock: Clock, at: float = 0.0) -> None:
+        self._loops = tuple(loops)
+        self._clock = clock
+        self._at = at
+        self._offset: float | None = None
+
+    async def run(self) -> None:
+        """Look, until cancelled."""
+        self.look()
+        while True:
+            await asyncio.sleep(self.pause())
+            self.look()
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        pause = POLL_SECONDS - (asyncio.get_running_loop().time() - self._at) % POLL_SECONDS
+        return pause if pause > EARLY_SECONDS else pause + POLL_SECONDS
+
+    def look(self) -> None:
+        """Look now."""
+        stepped = self._stepped()
+        for loop in self._loops:
+            loop.look(stepped=stepped)
+
+    def _stepped(self) -> bool:
+        """Whether the wall clock and the clock by which loops wait have parted. (Small steps add up.)"""
+        offset = self._clock.now() / SECOND - asyncio.get_running_loop().time()
+        before = offset if self._offset is None else self._offset
+        if self._offset is not None and abs(offset - before) < STEPPED_SECONDS:
+            return False
+        self._offset = offset
+        return offset != before

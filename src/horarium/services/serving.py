@@ -33,6 +33,9 @@ class Serving(Service):
         self._seen: frozenset[str] = frozenset()
         self._said: dict[str, Instant] = {}
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
             return self._looked_at + LOOK_EVERY

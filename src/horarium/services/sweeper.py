@@ -40,6 +40,9 @@ class Sweeper(Service):
         self._under_way = False
         self._after: str | None = None
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is None:
             self._looked_at = now

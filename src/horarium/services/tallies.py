@@ -121,6 +121,9 @@ class Tallies(Service):
         self._written = 0
         self._pruned_at: Instant | None = None
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         await self.write(now - SETTLES)
         if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + PRUNED_EVERY:

@@ -43,6 +43,9 @@ class Troubles(Service):
         self._seen: frozenset[str] = frozenset()
         self._told: set[str] = set()
 
+    def looks(self) -> bool:
+        return False
+
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
             return self._looked_at + LOOK_EVERY

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from operator import attrgetter
+
+from msgspec import Struct
 
 from horarium.clock import Instant, to_micros
 from horarium.model import Job, Run
@@ -18,7 +20,7 @@ Claim = tuple[str, int]
 """A run's id and the token of its claim."""
 
 
-class Ready(NamedTuple):
+class Ready(Struct, frozen=True, gc=False):
     """A claimed run that can be performed."""
 
     run: Run
@@ -34,6 +36,9 @@ class Ready(NamedTuple):
         run = self.run
         ends = run.lease_expires_at or 0
         return ends - min(to_micros(run.lease_seconds), ends - (run.started_at or 0)) * 2 // 3
+
+
+_lease_of = attrgetter("lease_expires_at", "started_at", "lease_seconds")
 
 
 class Waiting:
@@ -63,7 +68,7 @@ class Waiting:
 
     def add(self, *ready: Ready) -> None:
         """These can begin as soon as there is a place. (The runs of one claim mostly have the same lease.)"""
-        leases = {(each.run.lease_expires_at, each.run.started_at, each.run.lease_seconds): each for each in ready}
+        leases = {_lease_of(each.run): each for each in ready}
         ends = [each.patience_ends_at for each in leases.values()]
         if self.line:
             ends.append(self._patient_until)
@@ -84,7 +89,7 @@ class Waiting:
         """The wall clock stepped forward, and no time has passed: these leases go on as they were. Nothing begins
         before the store has been asked about it. The runs as they are now."""
         self.hold_all()
-        self._held = {claim: Ready(put_forward(run, step), job) for claim, (run, job) in self._held.items()}
+        self._held = {claim: Ready(put_forward(held.run, step), held.job) for claim, held in self._held.items()}
         return [ready.run for ready in self._held.values()]
 
     def take_impatient(self, now: Instant) -> list[Ready]:

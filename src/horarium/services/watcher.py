@@ -42,6 +42,9 @@ class Watcher(Service):
         self._since: Instant | None = None
         self._told: frozenset[str] = frozenset()
 
+    def at_writes(self) -> bool:
+        return True
+
     async def step(self, now: Instant) -> Instant | None:
         if self._look_at is not None and self._look_at - LOOK_EVERY * SHARE < now < self._look_at:
             return self._look_at
@@ -49,15 +52,17 @@ class Watcher(Service):
             self._since = now
         began = self._clock.monotonic()
         seen: set[str] = set()
+        watched = False
         after: str | None = None
         while True:
             page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
             seen |= await self._look(page.items, now)
+            watched = watched or bool(page.items)
             if (after := page.next_after) is None:
                 break
         self._told = frozenset(seen)
         self._look_at = now + max(LOOK_EVERY, round((self._clock.monotonic() - began) * SHARE * SECOND))
-        return self._look_at
+        return self._look_at if watched else None
 
     async def _look(self, records: Sequence[Record], now: Instant) -> set[str]:
         """Tell what is behind of the jobs of these records. The unique keys of all that is, told before or now."""

@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol
 
 from horarium.errors import HorariumError, Outage
 from horarium.ports import Topic
@@ -42,6 +43,9 @@ class LocalSignal:
 
         return unsubscribe
 
+    def writes(self) -> int | None:
+        return None
+
     def wake(self, topic: Topic) -> None:
         """Wake the subscribers of this process."""
         for wake in tuple(self._wakes.get(topic, ())):
@@ -53,13 +57,29 @@ class LocalSignal:
             self.wake(topic)
 
 
+class Asked(Protocol):
+    """What a PolledSignal asks."""
+
+    async def changed(self) -> bool:
+        """Whether another process wrote since this was last asked. Raises Outage."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for that long, and on as long as it is certain that no process wrote since `changed` was asked."""
+
+    def close(self) -> None:
+        """It is not asked any more."""
+
+
 class PolledSignal(LocalSignal):
     """A LocalSignal that also asks, ten times a second, whether another process wrote: for stores that can't notify,
-    but where asking costs almost nothing (a SQLite file: one pragma)."""
+    but where asking costs almost nothing (a SQLite file: one pragma), and where it is known when there is no need to.
+    `written`: how much this process wrote."""
 
-    def __init__(self, changed: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, asked: Asked, written: Callable[[], int]) -> None:
         super().__init__()
-        self._changed = changed
+        self._asked = asked
+        self._written = written
+        self._foreign = 0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -73,13 +93,22 @@ class PolledSignal(LocalSignal):
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+            self._asked.close()
 
     async def _ask(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
-            with suppress(Outage):
-                if await self._changed():
-                    self.wake_all()
+            await self._asked.pause(POLL_SECONDS)
+            try:
+                if not await self._asked.changed():
+                    continue
+            except Outage:
+                self._foreign += 1
+                continue
+            self._foreign += 1
+            self.wake_all()
+
+    def writes(self) -> int | None:
+        return self._foreign + self._written()
 
 
 class SharedSignal(LocalSignal, ABC):

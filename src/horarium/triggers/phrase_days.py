@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horarium.triggers.phrase_parts import DayRef
 from horarium.triggers.phrase_reader import WEEKDAY_GROUPS
 from horarium.triggers.phrase_times import TimeReader
 from horarium.triggers.phrase_words import (
@@ -22,8 +23,8 @@ class DayReader(TimeReader):
     def _is_date(self) -> bool:
         """`24th of december`: a date, where `last friday of march` is a rule."""
         first, second, third = self._peek(), self._peek(1), self._peek(2)
-        if second.text == "of" and third.text == "next" and self._peek(3).text == "month":
-            return True
+        if second.text == "of" and third.text in ("next", "this") and self._peek(3).text == "month":
+            return first.kind == "ordinal"
         return second.text in MONTH_NAMES or (
             second.text == "of" and third.text in MONTH_NAMES and first.kind == "ordinal"
         )
@@ -67,6 +68,8 @@ class DayReader(TimeReader):
             found += self._ordinal_range()
         noun = self._peek()
         self._once_only("list of days", noun)
+        if self._of_one_month(start, found):
+            return
         self.parts.recurring = True
         if noun.text in DAY_NAMES:
             self._take()
@@ -75,30 +78,48 @@ class DayReader(TimeReader):
             self._take()
             if noun.text in ("working", "business") and not self._accept("day", "weekday"):
                 self._fail(self._peek(), "expected day")
-            if max(found) > 20:
+            if max(found) > 20 or min(found) < -1:
                 self._refuse(start, "expected the first to the 20th, or the last: every month has those")
             self.parts.workdays |= set(found)
         else:
             self._accept("day", "days")
+            if min(found) < -7:
+                self._refuse(start, "expected the last to the seventh to last day")
             if max(found) > 31:
                 self._refuse(start, "expected a day from 1st to 31st")
             self.parts.month_days |= set(found)
         self._accept_of()
 
+    def _of_one_month(self, start: Token, found: list[int]) -> bool:
+        """`the last friday of next month`, `the first day of next month`: a single day."""
+        noun, words = self._peek(), [self._peek(n).text for n in range(1, 4)]
+        if words[0] != "of" or words[1] not in ("next", "this") or words[2] != "month" or len(found) != 1:
+            return False
+        if noun.text not in DAY_NAMES and noun.text != "day":
+            return False
+        self._once_only("date", start)
+        self._at += 4
+        months = 1 if words[1] == "next" else 0
+        self.parts.day = DayRef(months=months, which=found[0], weekday=DAY_NAMES.get(noun.text))
+        return True
+
     def _ordinal_range(self) -> list[int]:
         """`1st`, or `1st to 5th`."""
         start = self._peek()
         first = self._take_ordinal()
-        if self._peek().text not in RANGE_WORDS or self._ordinal(self._peek(1)) is None:
+        width = 2 if self._peek(1).text == "the" else 1
+        if self._peek().text not in (*RANGE_WORDS, "and") or self._ordinal(self._peek(width)) is None:
             return [first]
-        self._at += 1
+        if self._peek().text == "and" and not self._between_days:
+            return [first]
+        self._at += width
         last = self._take_ordinal()
         if not 1 <= first < last:
             self._refuse(start, "the range of days runs backwards")
         return list(range(first, last + 1))
 
     def _nth_weekday(self, start: Token, found: list[int], weekday: int) -> None:
-        if max(found) > 5:
+        if max(found) > 5 or min(found) < -1:
             self._refuse(start, "expected first to fifth, or last")
         if found == [2] and self._peek().text not in ("of", "in"):
             self._refuse(start, "ambiguous: write 'every other ...' or 'every second ... of the month'")

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from horarium.errors import InvalidTrigger
-from horarium.triggers.phrase_cities import city_zone
-from horarium.triggers.phrase_parts import Parts
+from horarium.triggers.phrase_cities import ZONE_NAMES, city_zone
+from horarium.triggers.phrase_parts import DayRef, Parts
 from horarium.triggers.phrase_rhythms import RhythmReader
 from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,
     DAY_PARTS,
+    FILLERS,
     LONGEST,
     MONTH_NAMES,
     RANGE_WORDS,
@@ -70,6 +72,9 @@ class _Parser(RhythmReader):
             **dict.fromkeys(("except", "excluding", "but"), self._except),
             **dict.fromkeys(("today", "tomorrow", "next", "this"), self._near_day),
             "tonight": self._tonight,
+            **dict.fromkeys(("coming", "upcoming"), self._near_day),
+            **dict.fromkeys(("early", "late"), self._early),
+            **dict.fromkeys(FILLERS, lambda token: None),
         }
 
     # --- clauses
@@ -82,14 +87,23 @@ class _Parser(RhythmReader):
                 continue
             self._clause(token)
         self._settle_times()
+        if self._said_once and not self.parts.once:
+            self.parts.count = 1
         return self.parts
 
     def _clause(self, token: Token) -> None:
         clause = self._clauses.get(token.text)
-        if clause is not None:
+        if self._feast_at(token) is not None or self._day_after_tomorrow(token):
+            self._near_day(token)
+        elif self._past_hour_at(token):
+            self._at -= 1
+            self._past_hour()
+        elif clause is not None:
             clause(token)
         elif token.kind == "zone":
             self._zone(token)
+        elif self._delay(token):
+            return
         elif self._from_now(token):
             self._at -= 1
             self._from_now_clause(token)
@@ -104,7 +118,7 @@ class _Parser(RhythmReader):
             self._on(token)
         elif token.kind in ("number", "word") and self._peek().text == "times":
             self._times_a(token)
-        elif not self._city(token, "time"):
+        elif not self._city(token, "time") and not self._known_zone(token):
             self._fail(token, "not understood; expected e.g. every, at, on, in, between, until, except or a time zone")
 
     def _from_now(self, token: Token) -> bool:
@@ -117,12 +131,25 @@ class _Parser(RhythmReader):
         ).text in ("a", "an", "and", "half", "fortnight", *UNITS):
             at += 1
         word = self._after(token, at - token.index)
-        return word.text == "from" and self._after(word).text in ("now", "today")
+        then = self._after(word)
+        return word.text == "from" and (then.text in ("now", "today", "tomorrow") or then.text in DAY_NAMES)
 
     def _from_now_clause(self, token: Token) -> None:
         self._once_only("date", token)
-        self.parts.offset = self._offset()
-        self._at += 2
+        offset = self._offset()
+        self._at += 1
+        if self._accept("now", "today"):
+            self.parts.offset = offset
+            return
+        day = self._day()
+        days = {"day": 1, "week": 7}
+        if any(unit not in days for _, unit in offset):
+            self._refuse(token, "count days or weeks from there, e.g. 'two days from tomorrow'")
+        self.parts.day = replace(day, plus=sum(count * days[unit] for count, unit in offset))
+
+    def _early(self, token: Token) -> None:
+        """`early every morning at 5`: says nothing beside a time."""
+        self._vague = token
 
     def _tonight(self, token: Token) -> None:
         self._near_day(token)
@@ -135,7 +162,9 @@ class _Parser(RhythmReader):
             return
         self._once_only("number of times or length", token)
         self._accept("the")
-        self._accept("next")
+        if self._accept("next", "coming", "following") and self._peek().text in UNITS:
+            self.parts.lasting = 1, UNITS[self._take().text]
+            return
         self.parts.lasting = self._duration()
 
     def _city(self, token: Token, ending: str) -> bool:
@@ -158,10 +187,26 @@ class _Parser(RhythmReader):
             self._refuse(token, "no time zone is named after that place: give one such as Europe/Berlin")
         return False
 
+    def _known_zone(self, token: Token) -> bool:
+        """`CET`, `US Eastern`: names of zones, where a city's needs `time`."""
+        words = [token.text, f"{token.text} {self._peek().text}"]
+        for width, name in ((2, words[1]), (1, words[0])):
+            if name in ZONE_NAMES:
+                self._once_only("time zone", token)
+                self.parts.zone = city_zone(name)
+                self._at += width - 1
+                return True
+        return False
+
     def _at_clause(self, token: Token) -> None:
+        if self._past_hour_at(self._peek()):
+            self._past_hour()
+            return
         self._accept("the")
         if self._peek().text in DAY_PARTS:
             self._day_part(self._take())
+        elif self._peek().kind == "date":
+            self._on(token)
         elif self._shift_at(self._peek()) is not None:
             self._times(token)
         elif self._peek().kind == "past":
@@ -173,7 +218,9 @@ class _Parser(RhythmReader):
     def _on(self, token: Token) -> None:
         self._accept("the")
         first = self._peek()
-        if first.text in ("hour", "half") and (first.text == "hour" or self._peek(1).text == "hour"):
+        if first.text == "next" and self._number(self._peek(1)) is not None:
+            self._near_day(self._take())
+        elif first.text in ("hour", "half") and (first.text == "hour" or self._peek(1).text == "hour"):
             self._at += 1 if first.text == "hour" else 2
             self._minute_past(first, 0 if first.text == "hour" else 30)
         elif self._is_weekday(first):
@@ -202,9 +249,21 @@ class _Parser(RhythmReader):
             self.parts.offset = self._offset()
 
     def _between(self, token: Token) -> None:
-        first = self._peek()
+        first = self._peek(1) if self._peek().text == "the" else self._peek()
         if token.text == "from" and first.text in DAY_NAMES and self._peek(1).text in RANGE_WORDS:
             self._weekdays()
+        elif self._ordinal(first) is not None and self._days_of_month_from(first):
+            if (self.parts.unit, self.parts.step) == ("day", 1):
+                self.parts.unit = None
+            self._between_days = token.text == "between"
+            self._ordinals(token)
+        elif token.text == "between" and first.text in DAY_NAMES:
+            self._refuse(first, "which days? write e.g. 'monday to wednesday'")
+        elif token.text == "between" and self._starts_day(first) and not self._starts_time(first):
+            self._start(token)
+            if not self._accept("and", *RANGE_WORDS):
+                self._fail(self._peek(), "expected 'and' and the last day")
+            self._until(self._peek())
         elif token.text == "from" and not self._starts_time(first) and first.kind != "number":
             self._start(token)
         else:
@@ -212,18 +271,34 @@ class _Parser(RhythmReader):
 
     def _start(self, token: Token) -> None:
         self._once_only("start", token)
+        if self._accept("at") and self._starts_hour(self._peek()):
+            self._refuse(self._peek(), "on which day does it start? write e.g. 'starting tomorrow at 9am'")
         self._accept("on", "from", "at")
         self.parts.start = self._moment()
+        if token.text == "from" and self._peek().text in RANGE_WORDS:
+            self._until(self._take())
+
+    def _days_of_month_from(self, first: Token) -> bool:
+        """`the 1st to the 10th`, without a month."""
+        width = 2 if self._after(first, 2).text == "the" else 1
+        word, then = self._after(first), self._after(first, 1 + width)
+        after = self._after(then)
+        month = after.text in MONTH_NAMES or (after.text == "of" and self._after(after).text in MONTH_NAMES)
+        return word.text in (*RANGE_WORDS, "and") and self._ordinal(then) is not None and not month
 
     def _until(self, token: Token) -> None:
         self._once_only("end", token)
         self._accept("on")
+        if self._starts_time(self._peek()):
+            self._refuse(self._peek(), "of which day? write e.g. 'until tomorrow at 6pm', or 'from 8am to 6pm'")
         self.parts.until = self._moment()
 
     def _except(self, token: Token) -> None:
         self._once_only("exception", token)
         self._accept("not")
-        self._accept("on", "for")
+        self._accept("on", "for", "in")
+        if self._peek().text in ("between", "from"):
+            self._refuse(self._peek(), "does it fire at the end of that? write when it fires, e.g. 'from 6am to 11pm'")
         while True:
             if self._is_weekday(self._peek()):
                 recurring = self.parts.recurring
@@ -247,7 +322,13 @@ class _Parser(RhythmReader):
         self.parts.except_dates.append(yearly if day.year is None else f"{day.year:04}-{yearly}")
 
     def _near_day(self, token: Token) -> None:
+        if self._next_days(token):
+            return
         self._once_only("date", token)
+        if token.text == "this" and self._peek().text in DAY_PARTS:
+            self.parts.day = DayRef(days=0)
+            self._day_part(self._take())
+            return
         self.parts.day = self._day_of(token)
 
     def _zone(self, token: Token) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -26,6 +27,14 @@ class DayRef:
     """`the 3rd of next month` is 1, with its day."""
     weeks: int | None = None
     """`next week on tuesday` is 1, with its weekday."""
+    years: int | None = None
+    """`next year on march 3` is 1, with its month and day."""
+    which: int | None = None
+    """`the last friday of next month`: -1, with its weekday and `months`; without a weekday, the day itself."""
+    ends: str | None = None
+    """`the end of the month`: its last day."""
+    plus: int = 0
+    """`two days from tomorrow`: days after what the rest says."""
 
     @property
     def relative(self) -> bool:
@@ -34,6 +43,15 @@ class DayRef:
 
     def resolve(self, today: date, passed: bool) -> date:
         """The day, seen from `today`; `passed` says that its time of day is over today. Raises ValueError for none."""
+        return self._named(today, passed and not self.plus) + timedelta(days=self.plus)
+
+    def _named(self, today: date, passed: bool) -> date:
+        if self.ends is not None:
+            return _last_day(today, self.ends)
+        if self.which is not None and self.months is not None:
+            return self._nth_of_month(today)
+        if self.years is not None:
+            return date(today.year + self.years, self.month, self.day)
         if self.days is not None:
             return today + timedelta(days=self.days)
         if self.months is not None:
@@ -48,6 +66,15 @@ class DayRef:
             return date(self.year, self.month, self.day)
         return self._next_yearly(today, passed)
 
+    def _nth_of_month(self, today: date) -> date:
+        year, month = divmod(today.year * 12 + today.month - 1 + (self.months or 0), 12)
+        which = self.which or 1
+        days = [date(year, month + 1, 1) + timedelta(days=n) for n in range(_last_day_of(year, month + 1))]
+        fitting = [day for day in days if self.weekday is None or day.isoweekday() % 7 == self.weekday]
+        if which > len(fitting):
+            raise ValueError("there is no such day in that month")
+        return fitting[which - 1 if which > 0 else which]
+
     def _next_yearly(self, today: date, passed: bool) -> date:
         for year in range(today.year, today.year + 9):
             if (self.month, self.day) == (2, 29) and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
@@ -56,6 +83,20 @@ class DayRef:
             if found > today or (found == today and not passed):
                 return found
         raise ValueError(f"there is no {self.day}.{self.month}.")
+
+
+def _last_day_of(year: int, month: int) -> int:
+    return calendar.monthrange(year, month)[1]
+
+
+def _last_day(today: date, unit: str) -> date:
+    """Of the week (Sunday), the month, the quarter or the year."""
+    if unit == "week":
+        return today + timedelta(days=7 - today.isoweekday())
+    if unit == "day":
+        return today
+    month = {"month": today.month, "quarter": (today.month + 2) // 3 * 3, "year": 12}[unit]
+    return date(today.year, month, _last_day_of(today.year, month))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +123,8 @@ class Parts:
     """1 is the first working day, -1 the last."""
     months: set[int] = field(default_factory=set)
     times: list[Time] = field(default_factory=list)
-    minute_past: int | None = None
+    minutes_past: list[int] = field(default_factory=list)
+    """`every hour at :15 and :45`."""
     window: tuple[Time, Time] | None = None
     zone: str | None = None
     day: DayRef | None = None

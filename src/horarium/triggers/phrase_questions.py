@@ -16,6 +16,7 @@ def _zone(*names: str) -> str:
 _TWICE = "on which {0}? write e.g. '{1}'"
 _COUNT = "how many? write the number"
 _WHEN = "at what time? write e.g. 6:30am"
+_MONTHS = "which months? write e.g. 'in june, july and august'"
 _WEEKLY = _either("weeks", "every second week", "twice a week")
 _MONTHLY = _either("months", "every second month", "twice a month")
 _YEARLY = _either("years", "every second year", "twice a year")
@@ -43,6 +44,12 @@ QUESTIONS = {
     "lunch": _WHEN,
     "early": _WHEN,
     "late": _WHEN,
+    "same": _WHEN,
+    "summer": _MONTHS,
+    "winter": _MONTHS,
+    "spring": _MONTHS,
+    "autumn": _MONTHS,
+    "fall": _MONTHS,
     "weekend": "on saturday or on sunday? write e.g. 'this saturday'",
     "cst": _zone("America/Chicago", "Asia/Shanghai"),
     "ist": _zone("Asia/Kolkata", "Europe/Dublin", "Asia/Jerusalem"),

@@ -1,19 +1,11 @@
-"""The tokens of a phrase, and what is read the same in every clause: numbers, times of day, days, lists.
-
-Owns the reading position. It only moves forward, so every parser on top of it is linear; nothing here recurses.
-"""
+"""What is read the same in every clause of a phrase: numbers, lengths of time, what a day may begin with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import date
-from typing import NoReturn
+from decimal import Decimal
 
-from horarium.errors import InvalidTrigger
-from horarium.triggers.phrase_parts import DayRef
-from horarium.triggers.phrase_questions import QUESTIONS, half_before
-from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
-from horarium.triggers.words import quote
+from horarium.triggers.phrase_tokens import TokenReader
+from horarium.triggers.phrase_words import DAY_NAMES, DAY_PLURALS, FEASTS, MONTH_NAMES, NUMBERS, ORDINALS, UNITS, Token
 
 STEP_MAX = 10_000
 """`every N ...`, `in N ...`."""
@@ -21,62 +13,16 @@ STEP_MAX = 10_000
 WEEKDAY_GROUPS = ("weekday", "weekdays", "weekend", "weekends", "workday", "workdays")
 
 
-class Reader:
-    """Reads a row of tokens from left to right."""
+_FINER = {
+    "minute": ("minute", "second", 60),
+    "hour": ("hour", "minute", 60),
+    "day": ("day", "hour", 24),
+    "week": ("week", "day", 7),
+}
 
-    def __init__(self, tokens: list[Token], length: int) -> None:
-        self._tokens = tokens
-        self._at = 0
-        self._end = Token("end", "", "", length, len(tokens))
-        self._seen: set[str] = set()
 
-    # --- tokens
-
-    def _peek(self, ahead: int = 0) -> Token:
-        index = self._at + ahead
-        return self._tokens[index] if index < len(self._tokens) else self._end
-
-    def _take(self) -> Token:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def _accept(self, *words: str) -> bool:
-        if self._peek().text in words:
-            self._at += 1
-            return True
-        return False
-
-    def _fail(self, token: Token, expected: str) -> NoReturn:
-        after = self._tokens[token.index + 1] if token.index + 1 < len(self._tokens) else token
-        if token.text == "half" and after.kind == "number" and 0 < int(after.text) < 13:
-            self._refuse(token, half_before(after.text))
-        if token.kind == "word" and token.text in QUESTIONS:
-            self._refuse(token, QUESTIONS[token.text])
-        what = "the phrase ends" if token.kind == "end" else f"{quote(token.given)} at position {token.position}"
-        joiner = " where" if token.kind == "end" else ":"
-        raise InvalidTrigger(f"text: {what}{joiner} {expected}", field="text", position=token.position)
-
-    def _refuse(self, token: Token, why: str) -> NoReturn:
-        raise InvalidTrigger(
-            f"text: {quote(token.given)} at position {token.position}: {why}", field="text", position=token.position
-        )
-
-    def _once_only(self, what: str, token: Token) -> None:
-        if what in self._seen:
-            self._refuse(token, f"a second {what}; a phrase says it once")
-        self._seen.add(what)
-
-    def _lists_on(self, fits: Callable[[Token], bool]) -> bool:
-        """Takes `,`, `and` or `, and` if what follows it fits, i.e. if the list goes on."""
-        width = 0
-        while width < 2 and (self._peek(width).kind == "comma" or self._peek(width).text in ("and", "or", "&")):
-            width += 1
-        extra = 1 if self._peek(width).text in ("at", "on", "the") and width else 0
-        if width and fits(self._peek(width + extra)):
-            self._at += width + extra
-            return True
-        return False
+class Reader(TokenReader):
+    """What is read the same in every clause."""
 
     def _starts_day(self, token: Token) -> bool:
         names = (DAY_NAMES, DAY_PLURALS, MONTH_NAMES, ORDINALS)
@@ -85,7 +31,21 @@ class Reader:
             or any(token.text in known for known in names)
             or token.text in WEEKDAY_GROUPS
             or (token.kind == "number" and self._peek().text in MONTH_NAMES)
+            or self._feast_at(token) is not None
+            or self._day_after_tomorrow(token)
         )
+
+    def _feast_at(self, token: Token) -> tuple[str, int] | None:
+        """A day of the year by its name, and how many words that is."""
+        words = [each.text for each in self._tokens[token.index : token.index + 3]]
+        for width in range(len(words), 0, -1):
+            if " ".join(words[:width]) in FEASTS:
+                return " ".join(words[:width]), width
+        return None
+
+    def _day_after_tomorrow(self, token: Token) -> bool:
+        words = [each.text for each in self._tokens[token.index : token.index + 3]]
+        return words == ["day", "after", "tomorrow"]
 
     def _is_weekday(self, token: Token) -> bool:
         known = token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in WEEKDAY_GROUPS
@@ -95,76 +55,6 @@ class Reader:
         after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
         return token.text in ("business", "working") and after in ("day", "days")
 
-    # --- days
-
-    def _day(self) -> DayRef:
-        self._accept("the")
-        return self._day_of(self._take())
-
-    def _day_of(self, token: Token) -> DayRef:
-        if token.text in ("today", "tonight", "tomorrow"):
-            return DayRef(days=1 if token.text == "tomorrow" else 0)
-        if token.text in ("next", "this"):
-            name = self._take()
-            if token.text == "next" and name.text in ("month", "week"):
-                return self._day_of_next(name)
-            if name.text not in DAY_NAMES:
-                self._fail(name, f"expected a weekday after {token.text!r}")
-            return DayRef(weekday=DAY_NAMES[name.text], strict=token.text == "next")
-        if token.text in DAY_NAMES:
-            return DayRef(weekday=DAY_NAMES[token.text])
-        if token.kind == "date":
-            year, month, day = map(int, token.text.split("-"))
-            return self._checked(token, year, month, day)
-        if token.text in MONTH_NAMES:
-            number = self._take()
-            named = self._day_number(number)
-            if named is None:
-                self._fail(number, "expected a day of the month, e.g. december 24th")
-            return self._checked(token, self._year(), MONTH_NAMES[token.text], named)
-        leading = self._day_number(token)
-        if leading is not None:
-            self._accept("of")
-            if self._peek().text == "next" and self._peek(1).text == "month":
-                self._at += 2
-                return DayRef(months=1, day=leading)
-            month_name = self._take()
-            if month_name.text not in MONTH_NAMES:
-                self._fail(month_name, "expected the name of a month")
-            return self._checked(token, self._year(), MONTH_NAMES[month_name.text], leading)
-        return self._fail(token, "expected a date such as december 24th, 2026-12-24, tomorrow or next friday")
-
-    def _day_of_next(self, unit: Token) -> DayRef:
-        """`next month on the 3rd`, `next week on tuesday`."""
-        self._accept("on")
-        self._accept("the")
-        token = self._peek()
-        if unit.text == "week" and token.text in DAY_NAMES:
-            return DayRef(weeks=1, weekday=DAY_NAMES[self._take().text])
-        day = self._day_number(token)
-        if unit.text == "month" and day is not None:
-            self._take()
-            return DayRef(months=1, day=day)
-        example = "next month on the 3rd" if unit.text == "month" else "next week on tuesday"
-        return self._refuse(unit, f"which day of next {unit.text}? write e.g. {example!r}")
-
-    def _year(self) -> int | None:
-        width = 1 if self._peek().kind == "comma" else 0
-        token = self._peek(width)
-        if token.kind == "number" and len(token.text) == 4:
-            self._at += width + 1
-            return int(token.text)
-        return None
-
-    def _checked(self, token: Token, year: int | None, month: int, day: int) -> DayRef:
-        try:
-            date(2000 if year is None else year, month, day)
-        except ValueError:
-            self._refuse(token, "there is no such date")
-        if year is not None and not 1970 <= year <= 2199:
-            self._refuse(token, "expected a year from 1970 to 2199")
-        return DayRef(year=year, month=month, day=day)
-
     # --- numbers
 
     @staticmethod
@@ -173,13 +63,24 @@ class Reader:
 
     @staticmethod
     def _ordinal(token: Token) -> int | None:
+        if token.text == "penultimate":
+            return -2
         return int(token.text[:-2]) if token.kind == "ordinal" else ORDINALS.get(token.text)
 
     def _take_ordinal(self) -> int:
+        """`first`, `2nd`, `last`, `second to last`."""
         token = self._take()
+        if token.text == "penultimate":
+            return -2
         found = self._ordinal(token)
         if found is None or found == 0:
             self._fail(token, "expected first, 2nd, last and so on")
+        if found > 1 and self._peek().text == "to" and self._peek(1).text == "last":
+            self._at += 2
+            return -found
+        if found > 1 and self._peek().text == "last":
+            self._at += 1
+            return -found
         return found
 
     def _day_number(self, token: Token) -> int | None:
@@ -206,7 +107,8 @@ class Reader:
     def _starts_duration(self, token: Token) -> bool:
         """A number and a unit, or `a half`."""
         after = self._tokens[token.index + 1].text if token.index + 1 < len(self._tokens) else ""
-        return (self._number(token) is not None and after in UNITS) or (token.text == "a" and after == "half")
+        counts = self._number(token) is not None or token.kind == "decimal"
+        return (counts and after in UNITS) or (token.text == "a" and after == "half")
 
     def _half_of(self, unit: str) -> tuple[int, str]:
         halves = {"minute": (30, "second"), "hour": (30, "minute"), "day": (12, "hour")}
@@ -214,12 +116,28 @@ class Reader:
             self._refuse(self._tokens[self._at - 1], f"half a {unit} is no certain time")
         return halves[unit]
 
+    def _with_fraction(self, first: Token) -> tuple[int, str]:
+        """`1.5 hours`, `two and a half hours`: in the next smaller unit."""
+        if first.kind == "decimal":
+            share = Decimal(first.text)
+        else:
+            self._at += 3
+            share = Decimal(self._number(first) or 0) + Decimal("0.5")
+        unit = self._take()
+        name, finer, size = _FINER.get(UNITS.get(unit.text, ""), ("", "", 0))
+        count = share * size
+        if not name or count != int(count):
+            self._refuse(unit, "write it in whole minutes, hours or days")
+        return self._bounded(first, int(count)), finer
+
     def _duration(self) -> tuple[int, str]:
         if self._accept("half"):
             if not (self._accept("an", "a") and self._accept("hour")):
                 self._fail(self._peek(), "expected 'in half an hour'")
             return 30, "minute"
         first = self._take()
+        if first.kind == "decimal" or [self._peek(n).text for n in range(3)] == ["and", "a", "half"]:
+            return self._with_fraction(first)
         count = 1 if first.text in ("a", "an") else self._number(first)
         if count is None:
             self._fail(

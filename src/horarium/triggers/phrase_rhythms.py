@@ -1,19 +1,36 @@
-"""Rhythms in phrases: `every 15 minutes`, `every other tuesday`, `twice a day`, `10 times`, `at half past`."""
+"""Rhythms in phrases: `every 15 minutes`, `every other tuesday`, `twice a day`, `10 times`."""
 
 from __future__ import annotations
 
-from horarium.triggers.phrase_days import DayReader
-from horarium.triggers.phrase_words import ADVERBS, DAY_NAMES, DAY_PARTS, MONTH_NAMES, TIMES, UNITS, Token
+from horarium.triggers.phrase_minutes import MinuteReader
+from horarium.triggers.phrase_words import (
+    ADVERBS,
+    DAY_NAMES,
+    DAY_PARTS,
+    DAY_PLURALS,
+    MONTH_NAMES,
+    TIMES,
+    UNITS,
+    Token,
+)
 
 TIMES_MAX = 1_000
 """`every 5 minutes, 10 times`."""
 
 
-class RhythmReader(DayReader):
+class RhythmReader(MinuteReader):
     """Reads how often."""
 
     def _every(self, token: Token) -> None:
         first = self._peek()
+        if first.text in ("full", "whole") and self._peek(1).text == "hour":
+            self._at += 1
+            first = self._peek()
+        feast = self._feast_at(first)
+        if feast is not None:
+            self._once_only("rhythm", token)
+            self.parts.unit, self.parts.day = "year", self._day()
+            return
         if first.text in DAY_PARTS:
             self._once_only("rhythm", token)
             self.parts.recurring = True
@@ -48,6 +65,18 @@ class RhythmReader(DayReader):
         self._accept("ends", "ended", "finishes", "finished")
         self.parts.from_end = True
 
+    def _delay(self, token: Token) -> bool:
+        """`10 minutes after the last run`, without `every`."""
+        words = [each.text for each in self._tokens[token.index + 1 : token.index + 5]]
+        if self._number(token) is None or words[:1] == [] or words[0] not in UNITS or words[1:2] != ["after"]:
+            return False
+        if not {"run", "last", "previous", "end"} & set(words[2:]):
+            return False
+        self._once_only("rhythm", token)
+        self.parts.step = self._bounded(token, self._number(token) or 0)
+        self.parts.unit = UNITS[self._take().text]
+        return True
+
     def _expect(self, *words: str) -> None:
         if not self._accept(*words):
             self._fail(self._peek(), f"expected {words[0]!r}, as in 'after the end of the last run'")
@@ -65,7 +94,7 @@ class RhythmReader(DayReader):
     def _counts_units(self) -> bool:
         """`every third day`, `every second`: an ordinal that counts units, unless `of` makes it a day of something."""
         first, second, third = self._peek(), self._peek(1), self._peek(2)
-        if first.text == "last":
+        if first.text == "last" or second.text == "last" or (second.text == "to" and third.text == "last"):
             return False
         if first.text == "second" and second.text not in UNITS and self._ordinal(second) is None:
             return second.text not in DAY_NAMES and second.text != "of"
@@ -74,6 +103,9 @@ class RhythmReader(DayReader):
     def _rhythm(self) -> None:
         """`15 minutes`, `other tuesday`, `half hour`, `third day`, `week`."""
         first = self._take()
+        if first.kind == "decimal":
+            self.parts.step, self.parts.unit = self._with_fraction(first)
+            return
         if first.text in ("half", "quarter") and self._peek().text in ("hour", "an"):
             self._accept("an")
             self._accept("hour")
@@ -116,6 +148,13 @@ class RhythmReader(DayReader):
         if token.text not in ("once", "twice", "thrice") and not self._divides_a_unit():
             self._limit(token)
             return
+        if token.text in ("twice", "thrice") and self._peek().kind in ("comma", "end"):
+            self._once_only("number of times or length", token)
+            self.parts.count = 2 if token.text == "twice" else 3
+            return
+        if token.text == "once" and not self._divides_from(self._peek()):
+            self._said_once = True
+            return
         self._once_only("rhythm", token)
         count = {"once": 1, "twice": 2, "thrice": 3}.get(token.text) or self._number(token)
         self._accept("times")
@@ -141,9 +180,15 @@ class RhythmReader(DayReader):
             self._refuse(token, f"{count} times a {unit} does not divide evenly: name the times or days")
 
     def _divides_a_unit(self) -> bool:
-        """`3 times a day`, where `3 times` by itself is a limit."""
-        after = self._peek(1).text
+        """`3 times a day`, where `3 times` by itself, or before `every 5 minutes`, is a limit."""
+        after, then = self._peek(1).text, self._peek(2)
+        if after in ("each", "every") and UNITS.get(then.text) not in ("day", "hour", "week", "month", "year"):
+            return False
         return after in ("a", "an", "per", "each", "every") or after in ADVERBS
+
+    def _divides_from(self, token: Token) -> bool:
+        """`once a week`, `once daily`, `once every 3 hours`, where `once` by itself is a limit."""
+        return token.text in ("a", "an", "per", "each", "every") or token.text in ADVERBS
 
     def _limit(self, token: Token) -> None:
         """`10 times`."""
@@ -154,30 +199,25 @@ class RhythmReader(DayReader):
             self._refuse(token, f"expected 1 to {TIMES_MAX} times")
         self.parts.count = count
 
-    def _past_the_hour(self) -> bool:
-        """`half past`, `a quarter to the hour`, `minute 15`, `15 minutes past the hour`."""
-        start = 1 if self._peek().text == "a" else 0
-        first, second = self._peek(start), self._peek(start + 1)
-        if first.text in ("half", "quarter") and second.text in ("past", "to"):
-            minute = 30 if first.text == "half" else 15 if second.text == "past" else 45
-        elif first.text == "minute" and second.kind == "number":
-            first, minute = second, int(second.text)
-        elif first.kind == "number" and second.text in ("past", "minutes"):
-            minute = int(first.text)
-        else:
+    def _next_days(self, token: Token) -> bool:
+        """`the next 5 fridays`, `the next 3 days`: after `next`."""
+        number, noun = self._peek(), self._peek(1)
+        count = self._number(number)
+        if token.text != "next" or count is None:
             return False
-        self._at += start + 2
-        self._accept("past", "after")
-        self._hour_word()
-        self._minute_past(first, minute)
+        if noun.text not in DAY_PLURALS and noun.text not in ("days", "weekdays", "weeks", "months"):
+            return False
+        self._once_only("number of times or length", token)
+        self._take()
+        if noun.text in DAY_PLURALS:
+            self.parts.count = self._bounded(number, count)
+            self._weekdays()
+            return True
+        self._once_only("rhythm", token)
+        if noun.text == "weekdays":
+            self.parts.count = self._bounded(number, count)
+            self._weekdays()
+            return True
+        unit = UNITS[self._take().text]
+        self.parts.unit, self.parts.lasting = unit, (self._bounded(number, count), unit)
         return True
-
-    def _hour_word(self) -> None:
-        self._accept("the", "every", "each")
-        self._accept("hour")
-
-    def _minute_past(self, token: Token, minute: int) -> None:
-        self._once_only("time of day", token)
-        if minute > 59:
-            self._refuse(token, "expected a minute from 0 to 59")
-        self.parts.minute_past = minute

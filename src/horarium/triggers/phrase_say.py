@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from horarium.triggers.phrase_parts import DayRef, Moment, Parts
 from horarium.triggers.words import MONTHS, WEEKDAYS, ordinal, say_count, say_every, say_list, say_time
 
 _NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last"}
-_ONE_DAY = {0: "today", 1: "tomorrow"}
+_ONE_DAY = {0: "today", 1: "tomorrow", 2: "the day after tomorrow"}
 
 
 def say_parts(parts: Parts) -> str:
@@ -43,7 +45,7 @@ def _recurring(parts: Parts) -> str:
     if parts.nth:
         said += f" on {say_list([f'the {_NTH[which]} {WEEKDAYS[day]}' for which, day in sorted(parts.nth)])}"
     if parts.month_days or (unit in ("month", "year") and not parts.nth and parts.day is None):
-        days_said = [f"the {ordinal(day)}" if day > 0 else "the last day" for day in sorted(parts.month_days or {1})]
+        days_said = [f"the {ordinal(day)}" if day > 0 else _from_last(day) for day in sorted(parts.month_days or {1})]
         said += f" on {say_list(days_said)}"
     if parts.day is not None:
         said += f" {_day(parts.day)}"
@@ -52,6 +54,10 @@ def _recurring(parts: Parts) -> str:
     if parts.window is not None:
         said += f", from {say_time(*parts.window[0])} to {say_time(*parts.window[1])}"
     return said if parts.sub_daily else said + _at(parts)
+
+
+def _from_last(day: int) -> str:
+    return "the last day" if day == -1 else f"the {ordinal(-day)} to last day"
 
 
 def _at(parts: Parts) -> str:
@@ -65,6 +71,15 @@ def _moment(moment: Moment) -> str:
 
 
 def _day(day: DayRef) -> str:
+    if day.plus:
+        return f"{say_count(day.plus, 'day')} after {_day(replace(day, plus=0)).removeprefix('on ')}"
+    if day.ends is not None:
+        return f"the end of the {day.ends}"
+    if day.which is not None:
+        noun = "day" if day.weekday is None else WEEKDAYS[day.weekday]
+        return f"on the {_NTH.get(day.which, ordinal(day.which))} {noun} of {'next' if day.months else 'this'} month"
+    if day.years is not None:
+        return f"on {day.day} {MONTHS[day.month - 1]} of next year"
     if day.months is not None:
         return f"on the {ordinal(day.day)} of next month"
     if day.weeks is not None and day.weekday is not None:

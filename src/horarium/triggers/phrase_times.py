@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horarium.triggers.phrase_dates import DateReader
 from horarium.triggers.phrase_parts import Moment, Parts, Time
-from horarium.triggers.phrase_reader import Reader
 from horarium.triggers.phrase_words import DAY_PARTS, MONTH_NAMES, NUMBERS, RANGE_WORDS, TIMES, UNITS, Token
 from horarium.triggers.words import say_count
 
@@ -48,7 +48,7 @@ class WrittenTime:
         return second + self.shift + (_DAY_SECONDS if second == 0 and self.shift < 0 else 0)
 
 
-class TimeReader(Reader):
+class TimeReader(DateReader):
     """Reads times of day, lists of them, windows and parts of the day."""
 
     def __init__(self, tokens: list[Token], length: int) -> None:
@@ -58,13 +58,18 @@ class TimeReader(Reader):
         self._window: tuple[Token, WrittenTime, WrittenTime] | None = None
         self._part: Token | None = None
         self._times_a_day: tuple[Token, int] | None = None
+        self._vague: Token | None = None
+        self._said_once = False
+        self._between_days = False
 
     # --- reading
 
     def _starts_time(self, token: Token) -> bool:
         if token.kind == "number" or token.text in _HOURS:
             after = self._after(token)
-            return after.kind == "half" or after.text == "o'clock"
+            if self._spoken_minute(token) is not None:
+                after = self._after(token, 2)
+            return after.kind == "half" or after.text == "o'clock" or self._is_h(after)
         return token.kind == "time" or token.text in TIMES
 
     def _after(self, token: Token, ahead: int = 1) -> Token:
@@ -77,7 +82,19 @@ class TimeReader(Reader):
             return True
         after = self._after(token).text
         counts = after in UNITS or after in MONTH_NAMES or after in ("times", "past", "of")
-        return ((token.kind == "number" and len(token.text) <= 2) or token.text in _HOURS) and not counts
+        digits = (1, 2, 4) if self._written and len(self._written[0].token.text) == 4 else (1, 2)
+        return ((token.kind == "number" and len(token.text) in digits) or token.text in _HOURS) and not counts
+
+    def _is_h(self, token: Token) -> bool:
+        """The h of `at 13h`, which reads as a length of time."""
+        before = self._tokens[token.index - 1]
+        return token.text == "hour" and before.given == token.given and token.given[-1] in "hH"
+
+    def _spoken_minute(self, token: Token) -> int | None:
+        """The minute of `six thirty`: a word after the hour as a word."""
+        after = self._after(token)
+        minute = NUMBERS.get(after.text) if token.text in _HOURS and after.kind == "word" else None
+        return minute if minute is not None and 10 <= minute < 60 and self._after(after).text not in UNITS else None
 
     def _shift_at(self, token: Token) -> tuple[int, int] | None:
         """Seconds, and how many tokens say so: `quarter past`, `20 minutes before`, `10 to`; a time must follow."""
@@ -98,6 +115,8 @@ class TimeReader(Reader):
         words = [self._after(token, ahead).text for ahead in range(3)]
         if words[:3] == ["half", "an", "hour"]:
             return 1800, 3, True
+        if [self._after(token, ahead).text for ahead in range(5)] == ["a", "quarter", "of", "an", "hour"]:
+            return 900, 5, True
         start = 1 if words[0] in ("a", "an") else 0
         if words[start] in ("quarter", "half"):
             return {"quarter": 900, "half": 1800}[words[start]], start + 1, True
@@ -125,14 +144,21 @@ class TimeReader(Reader):
             return WrittenTime(token, hour, minute, second, half=True)
         if token.kind not in ("time", "number") and token.text not in _HOURS:
             self._fail(token, "expected a time of day such as 9am, 9:34am, 18:00, noon or midnight")
-        text = _HOURS.get(token.text, token.text)
+        spoken = self._spoken_minute(token)
+        text = _HOURS.get(token.text, token.text).replace(".", ":").replace("h", ":")
         half = text[-2:] if text[-1] == "m" else ""
         if token.kind == "number" and len(text) == 4:
             text = f"{text[:2]}:{text[2:]}"
         digits = [int(n) for n in text.removesuffix(half).split(":")]
+        if spoken is not None:
+            self._at += 1
+            digits.append(spoken)
         if not half and self._peek().kind == "half":
             half = self._take().text.replace(".", "")
         clock = self._accept("o'clock")
+        if token.kind == "number" and self._is_h(self._peek()):
+            self._at += 1
+            clock = True
         hour, minute, second = (*digits, 0, 0)[:3]
         if half and not 1 <= hour <= 12:
             self._refuse(token, "expected an hour from 1 to 12 before am or pm")
@@ -141,7 +167,12 @@ class TimeReader(Reader):
         if hour > 23 or minute > 59 or second > 59:
             self._refuse(token, "expected a time from 00:00 to 23:59")
         return WrittenTime(
-            token, hour, minute, second, bare=len(digits) == 1 and not half and not clock, half=bool(half)
+            token,
+            hour,
+            minute,
+            second,
+            bare=(len(digits) == 1 or spoken is not None) and not half and not clock,
+            half=bool(half),
         )
 
     def _times(self, token: Token) -> None:
@@ -163,16 +194,18 @@ class TimeReader(Reader):
         width = 2 if self._after(token).kind == "half" else 1
         word, then = self._after(token, width), self._after(token, width + 1)
         is_time = token.kind in ("number", "time") or token.text in TIMES
+        if width == 1 and word.text == "to" and token.text in ("5", "10", "20", "25") and then.text in TIMES:
+            return self.parts.sub_daily  # `5 to midnight`: 23:55, unless something is to happen often until then
         return is_time and word.text in RANGE_WORDS and (then.kind in ("number", "time") or then.text in TIMES)
 
     def _day_part(self, token: Token) -> None:
         self._once_only("part of the day", token)
         self._part = token
-        if token.text.endswith("s"):
+        if token.text.endswith(("s", "ly")):
             self.parts.recurring = True
 
     def _moment(self) -> Moment:
-        day = self._day()
+        day = self._last_of() or self._day()
         self._accept("at")
         if not self._starts_time(self._peek()):
             return Moment(day, None)
@@ -182,6 +215,8 @@ class TimeReader(Reader):
 
     def _settle_times(self) -> None:
         """From what was written to times of day."""
+        if self._vague is not None and not self._written:
+            self._fail(self._vague, "expected a time")
         if self._part is not None and not self._written:
             name = DAY_PARTS[self._part.text].replace("tonight", "evening")
             self._refuse(self._part, f"at what time? write e.g. 'every {name} at {_EXAMPLES[name]}'")
@@ -193,8 +228,8 @@ class TimeReader(Reader):
             token, *ends = self._window
             alone = not self._tells_24_hours(ends)
             first, last = (self._time_of(end, alone, part=False) for end in ends)
-            if last <= first:
-                self._refuse(token, "the window ends before it starts")
+            if last == first:
+                self._refuse(token, "the window ends when it starts")
             self.parts.window = (first, last)
 
     @staticmethod
@@ -208,7 +243,8 @@ class TimeReader(Reader):
             self._within_part(written, self._part)
         elif written.bare and alone:
             hour = _HOURS.get(written.token.text, written.token.text)
-            self._refuse(written.token, f"is it {hour}am, {hour}pm or {hour}:00?")
+            said = f"{hour}:{written.minute:02}" if written.minute else hour
+            self._refuse(written.token, f"is it {said}am, {said}pm or {int(hour):02}:{written.minute:02}?")
         second = written.shifted()
         if not 0 <= second < _DAY_SECONDS:
             self._refuse(written.token, "counted from there, it is another day: write the time itself")

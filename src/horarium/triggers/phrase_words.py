@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_questions import slashed_date
@@ -18,7 +19,8 @@ TEXT_MAX = 512
 
 _TOKEN = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)(?![\w-])"
-    r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?|\d{1,2}[ap]m)(?![\w:])"
+    r"|(?P<decimal>\d{1,4}\.\d{1,2})(?=[ \t]*(?:days?|hours?|hrs?|minutes?|mins?|weeks?)(?!\w))"
+    r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?|\d{1,2}[ap]m|\d{1,2}h\d\d|\d{1,2}\.\d\d(?:[ap]m)?)(?![\w:]|\.\d)"
     r"|(?P<ordinal>\d{1,3}(?:st|nd|rd|th))(?!\w)"
     r"|(?P<past>:\d\d)(?![\w:])"
     r"|(?P<short>\d{1,5}(?:h|m|s|min|d|w))(?!\w)"
@@ -41,7 +43,10 @@ UNITS = {
     **dict.fromkeys(("quarter", "quarters"), "quarter"),
     **dict.fromkeys(("year", "years"), "year"),
 }
+FILLERS = ("only", "just", "exactly", "sharp")
+"""Words that say nothing here."""
 ADVERBS = {
+    "minutely": "minute",
     "hourly": "hour",
     "daily": "day",
     "weekly": "week",
@@ -62,18 +67,47 @@ MONTH_NAMES = (
     | {name[:3].lower(): n for n, name in enumerate(MONTHS, 1)}
     | {"sept": 9}
 )
-_SHORT = {"tues": 2, "thur": 4, "thurs": 4, "weds": 3}
+_SHORT = {
+    "tues": 2,
+    "thur": 4,
+    "thurs": 4,
+    "weds": 3,
+    "m": 1,
+    "w": 3,
+    "f": 5,
+    "mo": 1,
+    "tu": 2,
+    "we": 3,
+    "th": 4,
+    "fr": 5,
+    "sa": 6,
+    "su": 0,
+}
 DAY_NAMES = (
     {name.lower(): n for n, name in enumerate(WEEKDAYS)}
     | {name[:3].lower(): n for n, name in enumerate(WEEKDAYS)}
     | _SHORT
 )
+FEASTS = {
+    "christmas": (12, 25),
+    "christmas day": (12, 25),
+    "christmas eve": (12, 24),
+    "boxing day": (12, 26),
+    "new year's day": (1, 1),
+    "new year's eve": (12, 31),
+    "new years day": (1, 1),
+    "new years eve": (12, 31),
+    "halloween": (10, 31),
+    "valentine's day": (2, 14),
+    "valentines day": (2, 14),
+}
+"""Days of every year by their names: those whose date is the same wherever they are kept."""
 DAY_PLURALS = {f"{name.lower()}s": n for n, name in enumerate(WEEKDAYS)}
 DAY_PARTS = {
     **dict.fromkeys(("morning", "mornings"), "morning"),
     **dict.fromkeys(("afternoon", "afternoons"), "afternoon"),
     **dict.fromkeys(("evening", "evenings"), "evening"),
-    **dict.fromkeys(("night", "nights"), "night"),
+    **dict.fromkeys(("night", "nights", "nightly"), "night"),
     "tonight": "tonight",
 }
 RANGE_WORDS = ("to", "through", "thru", "until", "till", "-")
@@ -110,6 +144,7 @@ def tokens_of(text: object) -> list[Token]:
         )
     found: list[Token] = []
     position = 0
+    written, text = text, _plain(text)
     while position < len(text):
         if text[position] in " \t":
             position += 1
@@ -127,7 +162,7 @@ def tokens_of(text: object) -> list[Token]:
                 field="text",
                 position=position,
             )
-        found += _read(match, len(found))
+        found += _read(match, len(found), written)
         position = match.end()
     if not found:
         raise InvalidTrigger(
@@ -136,10 +171,15 @@ def tokens_of(text: object) -> list[Token]:
     return found
 
 
-def _read(match: re.Match[str], index: int) -> list[Token]:
+def _plain(text: str) -> str:
+    """Without accents, so that S\u00e3o Paulo is a word, and each letter where it was."""
+    return "".join(normalize("NFKD", letter)[0] if letter.isalpha() else letter for letter in text)
+
+
+def _read(match: re.Match[str], index: int, written: str) -> list[Token]:
     """One token; two for `30m`, a number and its unit."""
-    kind, given, position = str(match.lastgroup), match.group(), match.start()
-    text = given.lower()
+    kind, given, position = str(match.lastgroup), written[match.start() : match.end()], match.start()
+    text = match.group().lower()
     if kind == "sign":
         return [Token("word", _SIGNS.get(text, text), given, position, index)]
     if kind == "short":

@@ -162,6 +162,20 @@ def job_view(job: Job) -> JobView:
     return in_full(view)
 
 
+_last_shown: tuple[Job | None, bytes] = (None, b"")
+
+
+def job_text(job: Job) -> msgspec.Raw:
+    """A job as it is shown, as JSON. That of the last one is kept: what a change is told as in the audit is also its
+    answer."""
+    global _last_shown
+    last, text = _last_shown
+    if last is not job:
+        text = msgspec.json.encode(job_view(job))
+        _last_shown = (job, text)
+    return msgspec.Raw(text)
+
+
 _JOB_SHARED = (
     "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
     "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",

@@ -196,6 +196,31 @@ WITH taken AS (
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
+-- name: settle_runs
+-- Changes that leave a run unfinished. Nothing is marked as late here.
+UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
+    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
+    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
+    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
+FROM (
+    SELECT $1::int8 AS namespace_id, given.*
+    FROM unnest(
+        $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
+        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
+        $20::int8[], $21::int8[]
+    ) AS given (
+        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+        started_at, finished_at, progress, error, result, disposition, prune_at, history,
+        start_by, token
+    )
+    OFFSET 0
+) AS given
+WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.namespace_id AND runs.id = given.id
+    AND runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])
+    AND runs.token = given.token_read AND runs.state = given.state_read
+    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
+RETURNING runs.id;
+
 -- name: finish_runs
 -- Changes that finish a run: it leaves `runs` and enters history, in one statement.
 WITH given (

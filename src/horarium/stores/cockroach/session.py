@@ -23,7 +23,19 @@ from horarium.stores.queries import Queries, load_queries
 T = TypeVar("T")
 
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
-NOT_INHERITED = frozenset({"claim_at_once", "add_runs_elsewhere", "add_runs_elsewhere_along", "fold_job_counts"})
+NOT_INHERITED = frozenset(
+    {
+        "claim_at_once",
+        "claim_beyond",
+        "offer_fronts",
+        "writers",
+        "fronts_clear",
+        "add_runs_elsewhere",
+        "add_runs_elsewhere_along",
+        "fold_job_counts",
+        "finish_alike",
+    }
+)
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 BOUNDS = {
@@ -69,6 +81,7 @@ class CockroachSession(Session):
 
     queries = QUERIES
     labels = staticmethod(label_list)
+    tells_alike = False
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))

@@ -26,6 +26,7 @@ from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.encoding import encode_text
+from horarium.stores.postgres.fronts import Call
 from horarium.stores.postgres.rows import OWNER_COLUMN, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -51,15 +52,20 @@ Level = tuple[int, int, int, Instant]
 
 
 async def claim_at_once(
-    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, call: Call, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed | None:
-    """The claim, unless gated runs are due: then None, and nothing was taken."""
-    names, by = storable(set(queues)), encode_text(worker)
-    rows = await session.rows("claim_at_once", session.namespace_id, names, limit, by, now, until)
+    """The claim, unless gated runs are due: then None, and nothing was taken. `call`: see `fronts`."""
+    names, by, memory = storable(set(queues)), encode_text(worker), session.memory
+    given = session.namespace_id, names, limit, by, now, until
+    if (fronts := memory.fronts.of(names, memory.queues)) is None:
+        rows = await session.rows("claim_at_once", *given)
+    else:
+        rows = await session.rows("claim_beyond", *given, *fronts)
     first = rows[0]
     if first["gated_due"]:
         return None
     taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
+    memory.fronts.claimed(taken, now, call)
     return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 

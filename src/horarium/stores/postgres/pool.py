@@ -45,6 +45,8 @@ class Pool:
         self._places = asyncio.Semaphore(location.connections_max)
         self._calls: set[asyncio.Task[Any]] = set()
         self.open = True
+        self.opened = 0
+        """How many connections were opened in all."""
 
     async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool) -> T:
         """`work` on a connection; in a transaction if asked, and always behind a pooler. Raises StoreUnavailable."""
@@ -92,6 +94,7 @@ class Pool:
         return result
 
     async def _connect(self) -> Connection:
+        self.opened += 1
         return await connect(self.location)
 
     def _sound(self) -> Connection | None:

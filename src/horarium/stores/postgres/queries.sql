@@ -494,6 +494,152 @@ taken AS (
 SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
 FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
+-- name: claim_beyond
+-- The same, where it is known that nothing waits before some instant in some levels ($7 to $9: queue, priority, instant),
+-- but what is late or waits again. It is only known while the front that was published is no earlier. The priorities
+-- between those that are known are probed as above. Only the first part differs.
+WITH RECURSIVE
+known (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT given.queue_id, given.priority, given.due_at
+    FROM unnest($7::int4[], $8::int2[], $9::int8[]) AS given (queue_id, priority, due_at)
+    WHERE (
+        SELECT fronts.due_at FROM horarium.fronts
+        WHERE fronts.queue_id = given.queue_id AND NOT fronts.gated AND fronts.priority = given.priority
+    ) >= given.due_at
+),
+gaps (queue_id, above, below) AS MATERIALIZED (
+    SELECT queue_id, priority::int4, lag(priority::int4, 1, 32768) OVER (PARTITION BY queue_id ORDER BY priority DESC)
+    FROM known
+    UNION ALL
+    SELECT queues.num, -32769, coalesce((SELECT min(priority)::int4 FROM known WHERE queue_id = queues.num), 32768)
+    FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+),
+others (queue_id, above, priority, due_at) AS (
+    SELECT gaps.queue_id, gaps.above, first.* FROM gaps CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = gaps.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < gaps.below AND runs.priority > gaps.above
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT others.queue_id, others.above, lower.* FROM others CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = others.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < others.priority AND runs.priority > others.above
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
+),
+ready (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT known.queue_id, known.priority, LEAST(
+            (
+                SELECT runs.due_at FROM horarium.runs
+                WHERE runs.queue_id = known.queue_id AND runs.priority = known.priority AND state = 0 AND NOT gated
+                    AND runs.due_at >= known.due_at ORDER BY runs.due_at LIMIT 1
+            ),
+            (
+                SELECT runs.due_at FROM horarium.runs
+                WHERE runs.queue_id = known.queue_id AND runs.gated = false AND runs.priority = known.priority
+                    AND state = 0 AND (late OR token > 0) ORDER BY runs.due_at LIMIT 1
+            )
+        ) AS due_at FROM known
+    ) AS first WHERE due_at IS NOT NULL
+    UNION ALL
+    SELECT queue_id, priority, due_at FROM others
+),
+gated (queue_id, priority, due_at) AS (
+    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
+),
+next (due_at, gated_due) AS MATERIALIZED (
+    SELECT LEAST(
+        (SELECT min((
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
+                AND runs.due_at > $6::int8 ORDER BY runs.due_at LIMIT 1
+        )) FROM ready),
+        (SELECT min((
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
+                AND runs.due_at > $6 ORDER BY runs.due_at LIMIT 1
+        )) FROM gated)
+    ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
+),
+levels (number) AS MATERIALIZED (
+    SELECT count(*) FROM ready WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
+),
+wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
+    SELECT queue_id, priority, due_at, $3::int8 FROM ready
+    WHERE ready.due_at <= $6 AND (SELECT number FROM levels) = 1
+    UNION ALL
+    SELECT queue_id, priority, min(due_at), count(*) FROM (
+        SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
+            SELECT runs.due_at, runs.id FROM horarium.runs
+            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
+                AND runs.due_at >= ready.due_at AND runs.due_at <= $6
+                AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
+            ORDER BY runs.due_at, runs.id LIMIT $3
+        ) AS due
+        WHERE ready.due_at <= $6 AND (SELECT number FROM levels) > 1
+        ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
+    ) AS first GROUP BY queue_id, priority
+),
+chosen (place) AS MATERIALIZED (
+    SELECT due.ctid FROM wanted CROSS JOIN LATERAL (
+        SELECT runs.ctid FROM horarium.runs
+        WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
+            AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
+        ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
+    ) AS due
+),
+taken AS (
+    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $4::bytea,
+        started_at = GREATEST($5, runs.due_at),
+        lease_expires_at = GREATEST($5, runs.due_at)
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+    FROM chosen
+    WHERE runs.ctid = chosen.place AND runs.state = 0
+    RETURNING runs.*
+)
+SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
+FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
+
+-- name: offer_fronts
+-- From here on, what is written and due before these instants is marked as late.
+INSERT INTO horarium.fronts (queue_id, gated, priority, due_at)
+SELECT given.queue_id, false, given.priority, given.due_at
+FROM unnest($1::int4[], $2::int2[], $3::int8[]) AS given (queue_id, priority, due_at)
+ORDER BY given.queue_id, given.priority
+ON CONFLICT (queue_id, gated, priority) DO UPDATE SET due_at = excluded.due_at
+WHERE fronts.due_at < excluded.due_at;
+
+-- name: writers
+-- The transactions that may be writing runs. One that is not among them will see the fronts published until now: a
+-- statement has this lock before its snapshot.
+SELECT virtualtransaction FROM pg_catalog.pg_locks
+WHERE locktype = 'relation' AND relation = 'horarium.runs'::regclass AND mode = 'RowExclusiveLock'
+    AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
+
+-- name: fronts_clear
+-- In which of these levels nothing waits that is due from $3 until before $4, but what a claim finds apart: what is late,
+-- and what waits again.
+SELECT given.queue_id, given.priority
+FROM unnest($1::int4[], $2::int2[], $3::int8[], $4::int8[]) AS given (queue_id, priority, since, until)
+WHERE (
+    SELECT true FROM horarium.runs
+    WHERE runs.queue_id = given.queue_id AND runs.priority = given.priority AND state = 0 AND NOT gated
+        AND runs.due_at >= given.since AND runs.due_at < given.until AND late IS NULL AND token = 0 LIMIT 1
+) IS NULL;
+
 -- name: lock_gates
 -- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
 SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + given.gate)
@@ -714,11 +860,18 @@ WITH taken AS (
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: settle_runs
--- Changes that leave a run unfinished.
+-- Changes that leave a run unfinished. What is due earlier than it was, and before a front, is late (see `fronts_clear`).
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
     lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
-    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
+    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token,
+    late = CASE
+        WHEN given.state = 0 AND given.due_at < runs.due_at AND (
+            SELECT fronts.due_at FROM horarium.fronts
+            WHERE fronts.queue_id = runs.queue_id AND fronts.gated = runs.gated AND fronts.priority = runs.priority
+        ) > given.due_at THEN true
+        ELSE runs.late
+    END
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
     FROM unnest(
@@ -769,6 +922,38 @@ SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, 
     priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
     lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
 FROM gone RETURNING id;
+
+-- name: finish_alike
+-- As above, where all but these few values are the same for the whole batch. The ids of those that were written.
+WITH gone AS (
+    DELETE FROM horarium.runs USING (
+        SELECT $1::int4 AS namespace_id, given.*
+        FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int4[], $7::int8[], $8::bytea[], $9::int8[]) AS given (
+            id, token, due_at, attempt, started_at, result, prune_at
+        )
+        OFFSET 0
+    ) AS given
+    WHERE given.token + 0 = given.token AND runs.namespace_id = given.namespace_id AND runs.id = given.id
+        AND runs.token = given.token AND runs.state = $10::int2
+        AND ($11::bool IS NULL OR (runs.lease_expires_at > $2) = $11)
+    RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
+        runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
+        runs.unique_key, runs.payload, runs.details, given.*
+),
+kept AS (
+    INSERT INTO horarium.finished (
+        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at, attempt, started_at,
+        result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
+        start_by
+    )
+    SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id,
+        concurrency_max, priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at,
+        attempt, started_at, result, prune_at, token, $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
+        $17::bytea, $18::int2, $19::bytea, $20::int8
+    FROM gone RETURNING id
+)
+SELECT array_agg(id) FROM kept;
 
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.

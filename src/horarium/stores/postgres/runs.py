@@ -12,9 +12,17 @@ from typing import Any, TypeVar
 from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, RunChange
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
-from horarium.stores.encoding import comes_alone, decode_id, encode_id, encode_text
+from horarium.stores.encoding import are_alike, comes_alone, decode_id, encode_id, encode_text
 from horarium.stores.postgres.records import add_along, add_records
-from horarium.stores.postgres.rows import OWNER_COLUMN, QUEUE_COLUMN, change_columns, decode_run, is_storable, storable
+from horarium.stores.postgres.rows import (
+    OWNER_COLUMN,
+    QUEUE_COLUMN,
+    alike_columns,
+    change_columns,
+    decode_runs,
+    is_storable,
+    storable,
+)
 from horarium.stores.postgres.session import Session
 
 T = TypeVar("T")
@@ -24,7 +32,7 @@ async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
     """The runs of rows that begin with the columns of `runs` or `finished`."""
     queues = await session.queue_names([row[QUEUE_COLUMN] for row in rows])
     owners = await session.owners([row[OWNER_COLUMN] for row in rows])
-    return [decode_run(row, queues, owners) for row in rows]
+    return decode_runs(rows, queues, owners)
 
 
 async def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
@@ -109,11 +117,26 @@ async def _settle_part(session: Session, changes: Sequence[RunChange], now: Inst
             part = sorted((item for item in wave if _statement(item[1]) == name), key=lambda item: item[1].run.id)
             if not part:
                 continue
-            columns = change_columns([change for _, change in part])
-            written = {row[0] for row in await session.rows(name, session.namespace_id, now, *columns)}
-            for (place, _), blob in zip(part, columns[0] or (), strict=True):
-                answers[place] = blob in written
+            for (place, _), did in zip(part, await _write_part(session, name, part, now), strict=True):
+                answers[place] = did
     return answers
+
+
+async def _write_part(
+    session: Session, name: str, part: Sequence[tuple[int, RunChange]], now: Instant
+) -> Sequence[bool]:
+    """One statement, and which of the changes it wrote."""
+    changes = [change for _, change in part]
+    if name == "finish_runs" and session.tells_alike and are_alike(changes):
+        columns = alike_columns(changes)
+        written = await session.one("finish_alike", session.namespace_id, now, *columns) or ()
+    else:
+        columns = change_columns(changes)
+        written = [row[0] for row in await session.rows(name, session.namespace_id, now, *columns)]
+    if len(written) == len(part):
+        return [True] * len(part)
+    known = set(written)
+    return [blob in known for blob in columns[0] or ()]
 
 
 def _statement(change: RunChange) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from horarium.model import Job, Run
 from horarium.stores.postgres.connect import Connection
-from horarium.stores.postgres.rows import decode_job, job_columns, label_array, run_columns
+from horarium.stores.postgres.fronts import Fronts
+from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
 QUERIES: Queries = load_queries("horarium.stores.postgres")
@@ -19,9 +20,6 @@ QUERIES: Queries = load_queries("horarium.stores.postgres")
 REMEMBERED_MAX = 100_000
 """Names remembered, of a kind."""
 JOBS_REMEMBERED_MAX = 10_000
-
-Owner = tuple[str, str]
-"""A job's id and name."""
 
 
 class Memory:
@@ -32,6 +30,7 @@ class Memory:
         self.owners: dict[int, Owner] = {}
         self.jobs: dict[str, tuple[int, Job]] = {}
         """By id: the number, which tells a job from a later one of the same id, and the job."""
+        self.fronts = Fronts()
 
 
 class Session:
@@ -42,6 +41,8 @@ class Session:
     queries: Queries = QUERIES
     labels = staticmethod(label_array)
     """How a job's labels are sent."""
+    tells_alike = True
+    """Whether it has a statement of its own for changes that are alike."""
 
     def __init__(self, connection: Connection, namespace_id: int, memory: Memory) -> None:
         self.connection = connection

@@ -93,6 +93,7 @@ class PostgresStore:
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
+            await self._memory.fronts.settled()
 
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
@@ -101,6 +102,7 @@ class PostgresStore:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
+        self._memory.fronts.remember(pool.opened)
         return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction)
 
     def _session(self, connection: Connection) -> Session:
@@ -177,7 +179,7 @@ class PostgresStore:
         if not queues:
             return Claimed()
         given = queues, limit, worker, now, until
-        claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
+        claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given))
         return await self._claim_exactly(*given) if claimed is None else claimed
 
     async def _claim_exactly(

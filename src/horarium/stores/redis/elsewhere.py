@@ -10,13 +10,25 @@ from horarium.errors import StoreUnavailable
 CONNECT_SECONDS = 5.0
 
 
-async def read_hash(url: str, key: str) -> list[bytes]:
-    """The values of a hash. Raises StoreUnavailable."""
+async def read_jobs(url: str, jobs: str, schedule: str, ready: str) -> tuple[list[bytes], dict[str, float], set[str]]:
+    """The values of a hash, a sorted set with its scores, and a list. Raises StoreUnavailable."""
     client = Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS)
     try:
-        found = await client.hvals(key)
+        async with client.pipeline(transaction=True) as asked:
+            asked.hvals(jobs)
+            asked.zrange(schedule, 0, -1, withscores=True)
+            asked.lrange(ready, 0, -1)
+            values, scores, members = await asked.execute()
     except (RedisError, OSError) as error:
         raise StoreUnavailable(f"Redis can't be read: {error}") from error
     finally:
         await client.aclose()
-    return [text if isinstance(text, bytes) else text.encode() for text in found]
+    return [_bytes(value) for value in values], {_text(id): at for id, at in scores}, {_text(id) for id in members}
+
+
+def _bytes(given: bytes | str) -> bytes:
+    return given if isinstance(given, bytes) else given.encode()
+
+
+def _text(given: bytes | str) -> str:
+    return _bytes(given).decode(errors="replace")

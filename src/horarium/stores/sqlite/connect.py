@@ -117,6 +117,13 @@ def connect(location: Location) -> apsw.Connection:
     return connection
 
 
+def undo_in_memory(connection: apsw.Connection) -> None:
+    """Keep in memory what undoing a savepoint or a statement takes: with each batch whole pages of it went to a
+    temporary file, more than to the database. Not for a connection that sorts or indexes much, which would do that in
+    memory, too."""
+    connection.pragma("temp_store", 2)
+
+
 def _create(path: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))

@@ -224,7 +224,7 @@ SELECT ?, 0, 0, 0, 0, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
 -- name: load_runs
 -- Every reading of runs ends here: numbers in, rows out in that order. What is rarely set comes as a nested array.
 SELECT json_group_array(json_array(
-    lower(hex(id)), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
+    hex(id), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
     token, worker_id, lease_expires_at, started_at, hex(payload),
     CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
             concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
@@ -608,6 +608,17 @@ FROM given
 WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND runs.token = given.token_read AND runs.state = given.state_read
     AND (given.held IS NULL OR (runs.lease_expires_at > ?) IS given.held);
+
+-- name: settle_alike
+-- As above, where all but these few values are the same for the whole batch.
+WITH given (id, token, due_at, attempt, started_at, result, prune_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
+UPDATE runs SET state = ?, worker_id = ?, lease_expires_at = ?, finished_at = ?, progress = ?, error = ?,
+    disposition = ?, history = ?, start_by = ?, due_at = given.due_at, attempt = given.attempt,
+    started_at = given.started_at, result = given.result, prune_at = given.prune_at
+FROM given
+WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
+    AND runs.token = given.token AND runs.state = ?
+    AND (? IS NULL OR (runs.lease_expires_at > ?) IS ?);
 
 -- name: beating_runs
 -- Which leases are still held, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.

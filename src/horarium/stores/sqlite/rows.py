@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.model import Job, Run, RunChange
 from horarium.stores.encoding import (
     CAUSE_NUMBERS,
@@ -25,10 +26,10 @@ from horarium.stores.encoding import (
     STATES,
     decode_details,
     decode_history,
-    decode_id_digits,
+    decode_ids,
     encode_details,
     encode_history,
-    encode_id,
+    encode_ids,
     encode_json,
     encode_text,
     is_plain,
@@ -45,7 +46,7 @@ def job_columns(job: Job, version: int) -> Row:
     labels = None
     if job.labels and job.deleted_at is None:
         labels = json.dumps(job.labels, sort_keys=True)
-    stored = job if job.version == version else msgspec.structs.replace(job, version=version)
+    stored = job if job.version == version else replace(job, version=version)
     definition = encode_json(stored).decode()
     plan = job.active, job.next_fire_at, job.deleted_at
     finished_version = None if job.finished_at is None else version
@@ -60,15 +61,16 @@ def run_rows(session: Session, runs: Sequence[Run]) -> tuple[str, list[Row]]:
     names = {run.job_id: run.job or "" for run in runs if run.job_id is not None}
     owners = session.owner_numbers(names) if names else {}
     queues = {name: session.queue_number(name) for name in {run.queue for run in runs}}
-    if all(is_plain(run) for run in runs):
-        return "add_plain_runs", [_plain_row(run, queues[run.queue], owners) for run in runs]
-    return "add_runs", [_run_row(session, run, queues[run.queue], owners) for run in runs]
+    identified = zip(encode_ids([run.id for run in runs]), runs, strict=True)
+    if all(map(is_plain, runs)):
+        return "add_plain_runs", [_plain_row(id, run, queues[run.queue], owners) for id, run in identified]
+    return "add_runs", [_run_row(session, id, run, queues[run.queue], owners) for id, run in identified]
 
 
-def _plain_row(run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
+def _plain_row(id: bytes, run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
     job_id, seconds = run.job_id, run.lease_seconds
     return (
-        encode_id(run.id),
+        id,
         queue_id,
         run.priority,
         run.due_at,
@@ -82,10 +84,10 @@ def _plain_row(run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
     )
 
 
-def _run_row(session: Session, run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
+def _run_row(session: Session, id: bytes, run: Run, queue_id: int, owners: Mapping[str, int]) -> Row:
     job_id, key = run.job_id, run.concurrency_key
     return (
-        encode_id(run.id),
+        id,
         queue_id,
         run.priority,
         STATE_NUMBERS[run.state],
@@ -121,11 +123,16 @@ def _run_row(session: Session, run: Run, queue_id: int, owners: Mapping[str, int
     )
 
 
-def change_row(session: Session, change: RunChange) -> Row:
-    """The row of a change: what must still be so, then everything that may change."""
+def change_rows(session: Session, changes: Sequence[RunChange]) -> list[Row]:
+    """The rows of changes: what must still be so, then everything that may change."""
+    ids = encode_ids([change.run.id for change in changes])
+    return [_change_row(session, id, change) for id, change in zip(ids, changes, strict=True)]
+
+
+def _change_row(session: Session, id: bytes, change: RunChange) -> Row:
     run = change.run
     return (
-        encode_id(run.id),
+        id,
         change.token,
         STATE_NUMBERS[change.state],
         change.held,
@@ -147,6 +154,34 @@ def change_row(session: Session, change: RunChange) -> Row:
     )
 
 
+_own = attrgetter("token", "due_at", "attempt", "started_at", "result", "prune_at")
+
+
+def alike_rows(session: Session, changes: Sequence[RunChange], now: Instant) -> tuple[list[Row], Row]:
+    """The values of the query `settle_alike`: the rows, and what follows them. For changes that are alike."""
+    runs = [change.run for change in changes]
+    ids = encode_ids([run.id for run in runs])
+    rows: list[Row] = [(id, *own) for id, own in zip(ids, map(_own, runs), strict=True)]
+    run, held = runs[0], changes[0].held
+    values = (
+        STATE_NUMBERS[run.state],
+        None if run.worker is None else session.worker_number(run.worker),
+        run.lease_expires_at,
+        run.finished_at,
+        run.progress,
+        encode_text(run.error),
+        DISPOSITION_NUMBERS[run.disposition],
+        encode_history(run),
+        run.start_by,
+        session.namespace_id,
+        STATE_NUMBERS[changes[0].state],
+        held,
+        now,
+        held,
+    )
+    return rows, values
+
+
 # ---- runs: from columns -----------------------------------------------------------------------------------------
 
 
@@ -158,19 +193,46 @@ def load_runs(session: Session, numbers: Sequence[int]) -> list[Run]:
     queues = session.queue_names([row[1] for row in rows])
     owners = session.owners([row[7] for row in rows])
     workers = session.worker_names([row[12] for row in rows])
-    return [_run(row, queues, owners, workers) for row in rows]
+    names = queues, owners, workers
+    alike: dict[tuple[Any, ...], Run] = {}
+    runs: list[Run] = []
+    for id, row in zip(decode_ids([row[0] for row in rows]), rows, strict=True):
+        if row[_RARE] is not None:
+            runs.append(_rare_run(id, row, *names))
+        elif (like := alike.get(kind := _kind(row))) is None:
+            runs.append(_run(id, row, *names))
+            alike[kind] = runs[-1]
+        else:
+            runs.append(
+                replace(
+                    like,
+                    id=id,
+                    due_at=row[4],
+                    fire_at=row[5],
+                    created_at=row[6],
+                    payload=_from_hex(row[15]) if row[15] else None,
+                    lease_expires_at=row[13],
+                    started_at=row[14],
+                )
+            )
+    return runs
 
 
-def _run(
-    row: list[Any], queues: Mapping[int, str], owners: Mapping[int, tuple[str, str]], workers: Mapping[int, str]
-) -> Run:
-    (digits, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
-     worker_id, lease_expires_at, started_at, payload, rare) = row  # fmt: skip
+_RARE = 16
+_kind = itemgetter(1, 2, 3, 7, 8, 9, 10, 11, 12)
+"""What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
+
+Names = Mapping[int, str]
+Owners = Mapping[int, tuple[str, str]]
+
+
+def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
+    """A run that has nothing rare."""
+    (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
+     worker_id, lease_expires_at, started_at, payload, _) = row  # fmt: skip
     job_id, job = (None, None) if owner_id is None else owners[owner_id]
-    if rare is not None:
-        return _rare_run(row, rare, job_id, job, queues[queue_id], workers.get(worker_id))
     return Run(
-        id=decode_id_digits(digits),
+        id=id,
         queue=queues[queue_id],
         fire_at=fire_at,
         due_at=due_at,
@@ -190,17 +252,16 @@ def _run(
     )
 
 
-def _rare_run(
-    row: list[Any], rare: list[Any], job_id: str | None, job: str | None, queue: str, worker: str | None
-) -> Run:
-    (digits, _, priority, state, due_at, fire_at, created_at, _, cause, lease_seconds, attempt, token,
-     _, lease_expires_at, started_at, payload, _) = row  # fmt: skip
+def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
+    (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
+     worker_id, lease_expires_at, started_at, payload, rare) = row  # fmt: skip
     (finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key, concurrency_max,
      unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
     details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS
+    job_id, job = (None, None) if owner_id is None else owners[owner_id]
     return Run(
-        id=decode_id_digits(digits),
-        queue=queue,
+        id=id,
+        queue=queues[queue_id],
         fire_at=fire_at,
         due_at=due_at,
         created_at=created_at,
@@ -220,7 +281,7 @@ def _rare_run(
         start_by=start_by,
         attempt=attempt,
         token=token,
-        worker=worker,
+        worker=None if worker_id is None else workers[worker_id],
         lease_expires_at=lease_expires_at,
         started_at=started_at,
         finished_at=finished_at,

@@ -14,9 +14,9 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import Along, Beat, Pulse
-from horarium.stores.encoding import comes_alone, encode_id
+from horarium.stores.encoding import are_alike, comes_alone, encode_id
 from horarium.stores.sqlite.records import add_along, add_records
-from horarium.stores.sqlite.rows import change_row, load_runs, run_rows
+from horarium.stores.sqlite.rows import alike_rows, change_rows, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray
 
 RUNNING, CANCELLING = 1, 2
@@ -43,8 +43,13 @@ def missing_runs(session: Session, ids: Collection[str]) -> set[str]:
 
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-    rows = [change_row(session, change) for change in changes]
-    if all(map(comes_alone, changes)):
+    alone = all(map(comes_alone, changes))
+    if alone and len(changes) > 1 and are_alike(changes):
+        rows, values = alike_rows(session, changes, now)
+        if _all_or_none(session, "settle_alike", rows, *values):
+            return [True] * len(changes)
+    rows = change_rows(session, changes)
+    if alone:
         return _each_or_all(session, "settle_runs", rows, session.namespace_id, now)
     if _all_or_none(session, "settle_runs", rows, session.namespace_id, now):
         _bring_along(session, changes)

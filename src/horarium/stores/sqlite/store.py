@@ -19,7 +19,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import known_migrations
 from horarium.stores.sqlite import claim, jobs, listing, records, runs, stats
-from horarium.stores.sqlite.connect import connect, parse_url
+from horarium.stores.sqlite.connect import connect, parse_url, undo_in_memory
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import Session
 from horarium.stores.sqlite.writer import GROUP_MAX, Lane
@@ -46,6 +46,7 @@ class SqliteStore:
         session = Session(connect(self.location), self.namespace)
         try:
             migrate(session.connection, known_migrations(PACKAGE))
+            undo_in_memory(session.connection)
             session.find_namespace()
         except BaseException:
             session.close()
@@ -75,6 +76,10 @@ class SqliteStore:
 
     async def check(self) -> None:
         await self._writer.call(_check)
+
+    def written(self) -> int:
+        """A number that grows with every row that this store changed."""
+        return self._writer.changes
 
     async def changed(self) -> bool:
         """Whether another process (or another store of this one) committed anything since this was last asked. Not in

@@ -40,6 +40,8 @@ class Lane:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self.changes = 0
+        """How many rows its transactions changed so far, give or take what was undone."""
 
     async def start(self) -> None:
         """Start the thread and wait until its connection is open. Raises what opening it raised."""
@@ -108,9 +110,11 @@ class Lane:
     def _carry_out(self, session: Session | None, pieces: list[_Piece[Any]]) -> Session | None:
         try:
             session = session or self._connect()
+            before = session.connection.total_changes()
             session.connection.execute(self._begin)
             _run_pieces(session, pieces)
             session.connection.execute("COMMIT")
+            self.changes += session.connection.total_changes() - before
         except BaseException as error:
             for piece in pieces:
                 piece.fail(explain(error, self._path))

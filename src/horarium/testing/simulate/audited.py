@@ -41,7 +41,8 @@ class AuditWitness:
         self.there: set[str] = set()
         """Runs that were added for anyone: those of a group are written in a task that acts for none of its callers."""
         self.together: dict[Change, range] = {}
-        """Changes of a job that were written together: which of their versions a caller made is not seen here."""
+        """Changes of a job that were written together, perhaps by the task of one that acts for no person: which of
+        their versions a person made is not seen here."""
 
     # ---- what was changed
 
@@ -50,8 +51,8 @@ class AuditWitness:
         owned = old is None or any(getattr(old, name) != getattr(new, name) for name in OWNERS)
         if (owned or (old is not None and old.deleted_at != new.deleted_at)) and who_acts() is not None:
             self.changes["job", new.id, new.version] = None
-            if old is not None and new.version > old.version + 1:
-                self.together["job", new.id, new.version] = range(old.version + 1, new.version + 1)
+        if old is not None and new.version > old.version + 1:
+            self.together["job", new.id, new.version] = range(old.version + 1, new.version + 1)
 
     def run_added(self, run: Run) -> None:
         """A run was added. One that was there before follows its job to another queue."""

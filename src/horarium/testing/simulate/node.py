@@ -18,7 +18,7 @@ from horarium.clock import DAY, SECOND
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
-from horarium.ports import CANCEL, Bus, Store, Topic
+from horarium.ports import CANCEL, Bus, Claimed, Store, Topic
 from horarium.services.performing import Pace
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.hands import Hands
@@ -38,6 +38,8 @@ LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
 LEASE_AHEAD_SECONDS_MAX = 60
 """How far in the future a lease may end beyond its length before it is shortened."""
+READS = ("due_", "get_", "jobs_", "last_", "list_", "overdue_", "stats", "unfinished_")
+"""How the names of the store's methods begin that write nothing."""
 ROLES = ("api", "planner", "rescuer", "pruner")
 NODE: ContextVar[SimulatedNode | None] = ContextVar("node", default=None)
 
@@ -52,6 +54,8 @@ class Chaos:
         self.lag_seconds = chance.choice((0.02, 0.3))
         self.dropped = chance.choice((0.0, 0.3, 1.0))
         self.last_death = -DAY
+        self.written = 0
+        """How many calls have written to the store."""
         self.went_back_at = -1.0
         self.woken = chance.choice((0.02, 0.2, 0.5))
         self.called = chance.choice((0.0, 0.002, 0.01))
@@ -94,6 +98,7 @@ class UnreliableStore:
                 raise self._fail("before", name)
             self._note(f"{self._node.name} {name}")
             answer = await method(*args)
+            self._chaos.written += _wrote(name, answer)
             self._node.carried_out(name, args, answer)
             await self._node.pass_gate(self._chaos)
             if self._chaos.chance.random() < self._chaos.faults:
@@ -102,6 +107,15 @@ class UnreliableStore:
 
         setattr(self, name, call)
         return call
+
+
+def _wrote(name: str, answer: Any) -> bool:
+    """Whether this answer is that of a call which wrote to the store."""
+    if name.startswith(READS):
+        return False
+    if isinstance(answer, list):
+        return any(answer)
+    return bool(answer.runs) if isinstance(answer, Claimed) else answer is None or answer > 0
 
 
 class LossySignal(LocalSignal):
@@ -114,6 +128,11 @@ class LossySignal(LocalSignal):
     def publish(self, topic: Topic) -> None:
         if self._chaos.chance.random() >= self._chaos.dropped:
             super().publish(topic)
+
+    def writes(self) -> int | None:
+        """Told where signals are lost: then it is the looks that find everything, and they are left out where nothing
+        was written."""
+        return self._chaos.written if self._chaos.dropped else None
 
     def wake_some(self) -> None:
         """One that comes from elsewhere, of any topic that is listened to."""

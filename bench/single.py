@@ -1,0 +1,298 @@
+"""Single requests, each beside a bare ASGI application on the same HTTP server that reads the same bodies and answers
+the same bytes. Called as `python -m bench.api --single`.
+
+Both servers are processes of their own, asked in turns over connections that are kept. Told are the server's CPU for a
+request and the rate, both as ratios to the bare one's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bench.http_client import Connection, served
+
+API = "/api/v1"
+BAR = 2.0
+DIGITS = "0123456789"
+JOB = {
+    "trigger": {"type": "interval", "every_seconds": 3600},
+    "target": {"type": "queue", "queue": "q", "payload": {"to": "a", "number": 1_234_567}},
+}
+LATER = {"target": {"type": "queue", "queue": "later", "payload": {"to": "a", "number": 1_234_567}}}
+READY = {"target": {"type": "queue", "queue": "ready", "payload": {"to": "a", "number": 1_234_567}}}
+CLAIM = {"queues": ["ready"], "limit": 1, "worker": "bench"}
+NAMES = count()
+JOBS = 100
+"""Jobs that are read in turn."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request that is measured. `body`: that of the next one."""
+
+    method: str
+    path: str
+    body: Callable[[], bytes] = lambda: b""
+    status: int = 200
+    paths: int = 0
+    """How many paths are asked in turn: with these numbers at their end."""
+
+    def message(self, host: str, number: int = 0) -> bytes:
+        body = self.body()
+        path = f"{self.path}{number % self.paths}" if self.paths else self.path
+        head = f"{self.method} {path} HTTP/1.1\r\nhost: {host}\r\n"
+        if body:
+            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        return f"{head}\r\n".encode() + body
+
+
+def a_job() -> bytes:
+    return msgspec.json.encode({"name": f"n-{next(NAMES):07}", **JOB})
+
+
+CASES: Mapping[str, Asked] = {
+    "healthz": Asked("GET", "/healthz"),
+    "get-job": Asked("GET", f"{API}/jobs/x", paths=JOBS),
+    "add-run": Asked("POST", f"{API}/runs", lambda: msgspec.json.encode(LATER), 201),
+    "claim": Asked("POST", f"{API}/runs/claim", lambda: msgspec.json.encode(CLAIM)),
+    "add-job": Asked("POST", f"{API}/jobs", a_job, 201),
+}
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU of a process, to the nanosecond, as the kernel's scheduler counts it."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+# ---- the bare server
+
+
+def serve_bare(answers: Path) -> None:
+    """Serve these answers, the keys of which are `METHOD PATH`, on a free port that is printed."""
+    import socket
+
+    from horarium.server.http import make_server
+
+    kept = {
+        key: (
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(name.encode(), value.encode()) for name, value in headers],
+            },
+            {"type": "http.response.body", "body": body.encode(), "more_body": False},
+        )
+        for key, (status, headers, body) in json.loads(answers.read_text()).items()
+    }
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        if scope["method"] == "POST":
+            while (await receive())["more_body"]:
+                pass
+        start, body = kept[f"{scope['method']} {scope['path'].rstrip(DIGITS)}"]
+        await send(start)
+        await send(body)
+
+    async def serve() -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        await make_server(app, lambda reason: None).serve([listener])
+
+    asyncio.run(serve())
+
+
+@contextmanager
+def bare(answers: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, int]]:
+    """Its URL and its process."""
+    file = folder / "answers.json"
+    file.write_text(json.dumps(answers))
+    command = [sys.executable, "-m", "bench.single", "--bare", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+# ---- the client
+
+
+class Client(asyncio.Protocol):
+    """One connection: sends the next message when the answer to the one before is whole."""
+
+    def __init__(self, messages: Iterator[bytes], times: list[float], status: bytes) -> None:
+        self._messages, self._times, self._status = messages, times, status
+        self._buffer = b""
+        self._began = 0.0
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def next(self) -> None:
+        message = next(self._messages, None)
+        if message is None:
+            self._transport.close()
+            self.done.set_result(None)
+            return
+        self._began = time.perf_counter()
+        self._transport.write(message)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head = self._buffer.find(b"\r\n\r\n") + 4
+        if head < 4:
+            return
+        found = self._buffer.find(b"content-length: ", 0, head)
+        length = int(self._buffer[found + 16 : self._buffer.find(b"\r", found)]) if found >= 0 else 0
+        if len(self._buffer) < head + length:
+            return
+        assert self._buffer[9:12] == self._status, self._buffer
+        self._times.append(time.perf_counter() - self._began)
+        self._buffer = b""
+        self.next()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(error or ConnectionResetError("the server closed the connection"))
+
+
+class Measured(msgspec.Struct):
+    """`cpu`: of the server, microseconds a request. `times`: of each request, in seconds."""
+
+    cpu: float
+    rate: float
+    times: list[float]
+
+
+async def ask(url: str, pid: int, asked: Asked, requests: int, connections: int) -> Measured:
+    """All requests, over this many connections."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    loop, times = asyncio.get_running_loop(), list[float]()
+    messages = iter([asked.message(parts.netloc, number) for number in range(requests)])
+    clients: list[Client] = []
+    for _ in range(connections):
+        _, client = await loop.create_connection(
+            lambda: Client(messages, times, str(asked.status).encode()), parts.hostname, parts.port
+        )
+        clients.append(client)
+    before, began = cpu_seconds(pid), time.perf_counter()
+    for client in clients:
+        client.next()
+    await asyncio.gather(*(client.done for client in clients))
+    seconds, spent = time.perf_counter() - began, cpu_seconds(pid) - before
+    return Measured(spent / requests * 1e6, requests / seconds, times)
+
+
+# ---- what is compared
+
+
+async def record(url: str, cases: Sequence[str]) -> dict[str, Any]:
+    """An answer of ours to each case: status, headers as they are sent, body."""
+    parts = urlsplit(url)
+    answers: dict[str, Any] = {}
+    for case in cases:
+        asked = CASES[case]
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(asked.message(parts.netloc))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = [line.split(": ", 1) for line in head.split("\r\n")[1:] if line]
+        headers = [(name, value) for name, value in lines if name not in ("date",)]
+        body = (await reader.readexactly(int(dict(headers)["content-length"]))).decode()
+        assert int(head[9:12]) == asked.status, head + body
+        answers[f"{asked.method} {asked.path}"] = (asked.status, headers, body)
+        writer.close()
+    return answers
+
+
+async def fill(url: str, runs: int) -> None:
+    """The jobs that are read, if they are not there; and runs to be claimed one at a time."""
+    connection = await Connection.open(url)
+    jobs = msgspec.json.encode({"jobs": [{"name": f"x{number}", **JOB} for number in range(JOBS)]})
+    status, said = await connection.ask("POST", f"{API}/import", jobs)
+    assert status == 200, said
+    while runs > 0:
+        body = msgspec.json.encode({"runs": [READY] * min(runs, 1_000)})
+        status, said = await connection.ask("POST", f"{API}/runs/batch", body)
+        assert status == 200, said
+        runs -= 1_000
+    connection.close()
+
+
+def compare(store: str, cases: Sequence[str], requests: int, rounds: int, connections: int, folder: Path) -> float:
+    """Print a line for each case. The largest ratio of CPU."""
+    worst = 0.0
+    with served(store) as ours:
+        ours.count_lines()
+        pid = ours.statistics.pid
+        asyncio.run(fill(ours.url, 1))
+        with bare(asyncio.run(record(ours.url, cases)), folder) as (bare_url, bare_pid):
+            for case in cases:
+                found: dict[str, list[Measured]] = {"bare": [], "ours": []}
+                for _ in range(rounds + 1):
+                    if case == "claim":
+                        asyncio.run(fill(ours.url, requests))
+                    one = asyncio.run(ask(bare_url, bare_pid, CASES[case], requests, connections))
+                    found["bare"].append(one)
+                    found["ours"].append(asyncio.run(ask(ours.url, pid, CASES[case], requests, connections)))
+                worst = max(worst, say(store.partition(":")[0], case, connections, found))
+    return worst
+
+
+def say(store: str, case: str, connections: int, found: Mapping[str, Sequence[Measured]]) -> float:
+    """One line, of all rounds but the first. The ratio of CPU."""
+    kept = {name: each[1:] for name, each in found.items()}
+    cpu = {name: statistics.median(one.cpu for one in each) for name, each in kept.items()}
+    ratio = statistics.median(one.cpu / two.cpu for one, two in zip(kept["ours"], kept["bare"], strict=True))
+    rate = statistics.median(one.rate / two.rate for one, two in zip(kept["ours"], kept["bare"], strict=True))
+    print(
+        f"{store:<8} {case:<8} {connections:>5} connections: CPU {cpu['ours']:5.0f} us, bare {cpu['bare']:4.0f} us: "
+        f"{ratio:5.2f} times; rate {rate:.2f} of bare",
+        flush=True,
+    )
+    return ratio
+
+
+def single(stores: Sequence[str], cases: Sequence[str], requests: int, rounds: int, connections: Sequence[int]) -> int:
+    """Exit status 1 above twice the CPU of the bare server."""
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = stores or ["memory://", f"sqlite:///{folder}/single.db"]
+        worst = [
+            compare(store, cases or list(CASES), max(requests, each), rounds, each, Path(folder))
+            for store in wanted
+            for each in connections
+        ]
+    return 0 if max(worst) <= BAR else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bare", type=Path, required=True)
+    serve_bare(parser.parse_args().bare)

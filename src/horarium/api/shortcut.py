@@ -1,0 +1,149 @@
+"""The short way to a route: past the framework, for the requests that need nothing of it.
+
+The framework takes longer to find a route, to build what its handlers may ask for and to wrap an answer than most
+handlers take for their work. What a request needs of all that is little: its route, the guards, the handler, the answer
+to an error. Here these very objects (the framework's own routes, with their guards and error handlers) are called one
+after the other, so there is one definition of each, and both ways answer alike.
+
+Only what is plain goes this way: a route whose answer is JSON, a path that is written as the route is, a host that was
+answered before. All else goes through the framework, untouched: other paths and methods, pages, streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from litestar import Litestar, Request
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+from litestar.types import Receive, Send
+from msgspec import Struct
+
+from horarium.api.endpoints import Route
+from horarium.api.guards import Guard, KnownHosts, security_headers
+
+ANY = ""
+"""What stands for a parameter in a path: no segment is empty."""
+
+
+class Way(Struct, frozen=True):
+    """A route, its guards but for that of the host, and the names of its parameters in the order of the path."""
+
+    route: Route
+    guards: Sequence[Guard]
+    names: tuple[str, ...]
+
+
+Methods = Mapping[str, Way | None]
+"""None: a handler to which only the framework leads."""
+
+
+class Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("children", "methods")
+
+    def __init__(self) -> None:
+        self.children: dict[str, Node] = {}
+        self.methods: Methods = {}
+
+
+class Ways:
+    """Which route is at a path. Chosen as the framework does: a path without parameters first, then segment by
+    segment, a word before a parameter."""
+
+    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts) -> None:
+        self._plain: dict[str, Methods] = {}
+        self._root = Node()
+        for route in routes:
+            names = tuple(each.name for each in route.path_components if not isinstance(each, str))
+            methods: dict[Any, Way | None] = {
+                method: _way(handler, hosts, names)
+                for handler in route.route_handlers
+                for method in handler.http_methods
+            }
+            if names:
+                self._node([each if isinstance(each, str) else ANY for each in route.path_components]).methods = methods
+            else:
+                self._plain[route.path] = methods
+
+    def _node(self, segments: Iterable[str]) -> Node:
+        node = self._root
+        for segment in segments:
+            node = node.children.setdefault(segment, Node())
+        return node
+
+    def find(self, method: str, path: str) -> tuple[Way, dict[str, Any]] | None:
+        """The way to take, and the values of the path's parameters."""
+        methods = self._plain.get(path)
+        values: list[str] = []
+        if methods is None:
+            node: Node | None = self._root
+            for segment in path.split("/")[1:]:
+                assert node is not None
+                children = node.children
+                node = children.get(segment) if segment else None
+                if node is None:
+                    node = children.get(ANY) if segment else None
+                    values.append(segment)
+                if node is None:
+                    return None
+            assert node is not None
+            methods = node.methods
+        way = methods.get(method)
+        return None if way is None else (way, dict(zip(way.names, values, strict=True)))
+
+
+def _way(handler: HTTPRouteHandler, hosts: KnownHosts, names: tuple[str, ...]) -> Way | None:
+    if not isinstance(handler, Route) or not handler.plain:
+        return None
+    guards: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
+    return Way(handler, guards, names)
+
+
+class Application(Litestar):
+    """The framework's application, with the short way before it. `open_short_way` opens it."""
+
+    _ways: Ways | None = None
+    _hosts: KnownHosts
+
+    def open_short_way(self, hosts: KnownHosts) -> None:
+        """From now on, plain requests to hosts that are known here go the short way."""
+        self._hosts = hosts
+        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        ways = self._ways
+        if ways is not None and scope["type"] == "http" and not scope.get("root_path"):
+            found = ways.find(scope["method"], scope["path"])
+            if found is not None and self._hosts.knows(scope["headers"]):
+                await self._answer(found[0], found[1], scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+    async def _answer(self, way: Way, values: dict[str, Any], scope: Any, receive: Receive, send: Send) -> None:
+        route = way.route
+        scope["app"] = scope["litestar_app"] = self
+        scope["path_params"] = values
+        scope["route_handler"] = route
+        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        try:
+            for guard in way.guards:
+                await guard(request, route)
+            answer = await route.fn(request)
+        except Exception as error:
+            answer = self._refusal(request, route, error)
+        headers = answer.encode_headers()
+        headers = [*headers, *security_headers({name for name, _ in headers})]
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+    @staticmethod
+    def _refusal(request: Request[Any, Any, Any], route: Route, error: Exception) -> Any:
+        handlers: Any = route.resolve_exception_handlers()
+        handle = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
+        return handle(request, error).to_asgi_response(None, request)
+
+
+__all__ = ["Application", "Ways"]

@@ -267,7 +267,6 @@ class WellWatched:
         await until(lambda: self.touched._watched is not None and self.touched._watched.waits)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shared.db"
     watched, other = WellWatched(url), SqliteStore(url)

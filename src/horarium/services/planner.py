@@ -79,13 +79,12 @@ class Planner(Service):
         self._shares = Shares(store, node, self._ahead)
         self._pacing = Pacing(round(SECOND / catch_up_per_second))
         self._passed: Instant | None = None
-        self._nothing_due = False
         self._clock_steps = ClockSteps(store, self._ahead)
         self.costly = CostlyJobs(store, self._commit_one, self._ahead)
         """The service that plans what costs too much here; to be run beside this one."""
 
     def at_writes(self) -> bool:
-        return self._nothing_due
+        return self._shares.nothing
 
     async def step(self, now: Instant) -> Instant | None:
         self._pacing.look(now)
@@ -100,7 +99,6 @@ class Planner(Service):
         else:
             jobs, next_at = await self._store.due_jobs(until, self._jobs_max, self._passed)
         full = len(jobs) == self._jobs_max
-        self._nothing_due = not jobs
         punctual = now - MISFIRE_GRACE
         if full and _fire(jobs[-1]) <= punctual:
             # More is late than a step takes. What is on time does not wait for it.

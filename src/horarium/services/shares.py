@@ -40,6 +40,8 @@ class Shares:
         self._names: list[str] = [] if node is None else [node]
         self._began: Instant | None = None
         self._look_at: Instant = 0
+        self.nothing = False
+        """Whether nothing was due when it was last shared out."""
 
     @property
     def whole(self) -> bool:
@@ -53,6 +55,7 @@ class Shares:
     def share(self, jobs: Sequence[Job], now: Instant, *, more: bool) -> tuple[Sequence[Job], Instant | None]:
         """Which of these due jobs are to be planned here, and when to look whether others have planned theirs. `more`:
         there are more that are due than these."""
+        self.nothing = not jobs
         if self.whole:
             return jobs, None
         own = [job for job in jobs if self.owns(job)]

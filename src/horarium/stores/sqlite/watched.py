@@ -47,7 +47,7 @@ class Watched:
         with suppress(BlockingIOError):
             while os.read(self._descriptor, EVENTS_BYTES):
                 pass
-        # A path that is watched already costs nothing; one that is another file by now is watched anew.
+        # A path that is watched already costs nothing; one that is another file by now is watched from now on.
         return all(self._watch(self._descriptor, path, WRITTEN) >= 0 for path in self._paths)
 
     async def wait(self) -> None:

@@ -1,11 +1,13 @@
 """Runs through the REST API of one server process: claim and settle in batches, on connections that are kept alive.
 
     python -m bench.api [--runs N] [--rounds N] [--batch N] [--connections N] [STORE ...]
+    python -m bench.api --busy [--jobs N] [--rounds N] [--seconds N] [--clients N] [STORE ...]
     python -m bench.api --single [--cases get-job,...] [--requests N] [--rounds N] [--clients 1,1000] [STORE ...]
 
 The runs stand ready (backfilled); the client is a process of its own, whose share of a core is told.
 Exit status 1 below 5,000 runs a second. With `--single`, one request at a time beside a bare ASGI application; exit
-status 1 above twice its CPU (see bench/single.py).
+status 1 above twice its CPU (see bench/single.py). With `--busy`, clients beside a planner that has much to do
+(bench/busy.py).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from bench.busy import measure as busy
 from bench.http_client import Connection, Served, served
 from bench.single import single
 
@@ -130,10 +133,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--client", nargs=2, metavar=("URL", "QUEUE"), help=argparse.SUPPRESS)
     parser.add_argument("--single", action="store_true", help="single requests beside a bare application")
+    parser.add_argument("--busy", action="store_true", help="clients beside a planner")
+    parser.add_argument("--jobs", type=int, default=1_000, help="that fire each second, with --busy")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each part of a round, with --busy")
     parser.add_argument("--cases", type=lambda text: text.split(","), default=[])
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--clients", type=lambda text: [int(each) for each in text.split(",")], default=[1, 1_000])
     given = parser.parse_args(arguments)
+    if given.busy:
+        return busy(given.stores, given.jobs, given.clients[-1], given.rounds, given.seconds)
     if given.single:
         return single(given.stores, given.cases, given.requests, given.rounds, given.clients)
     if given.client:

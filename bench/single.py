@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -192,11 +192,23 @@ class Measured(msgspec.Struct):
 
 async def ask(url: str, pid: int, asked: Asked, requests: int, connections: int) -> Measured:
     """All requests, over this many connections."""
+    host = urlsplit(url).netloc
+    return await send(url, pid, iter([asked.message(host, number) for number in range(requests)]), asked, connections)
+
+
+async def ask_for(url: str, pid: int, asked: Asked, seconds: float, connections: int) -> Measured:
+    """As many requests as there are answers to, for so long."""
+    host, ends = urlsplit(url).netloc, time.perf_counter() + seconds
+    numbers = takewhile(lambda number: time.perf_counter() < ends, count())
+    return await send(url, pid, (asked.message(host, number) for number in numbers), asked, connections)
+
+
+async def send(url: str, pid: int, messages: Iterator[bytes], asked: Asked, connections: int) -> Measured:
+    """Send these over this many connections, each when the answer to the one before is there."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
     loop, times = asyncio.get_running_loop(), list[float]()
-    messages = iter([asked.message(parts.netloc, number) for number in range(requests)])
     clients: list[Client] = []
     for _ in range(connections):
         _, client = await loop.create_connection(
@@ -208,7 +220,7 @@ async def ask(url: str, pid: int, asked: Asked, requests: int, connections: int)
         client.next()
     await asyncio.gather(*(client.done for client in clients))
     seconds, spent = time.perf_counter() - began, cpu_seconds(pid) - before
-    return Measured(spent / requests * 1e6, requests / seconds, times)
+    return Measured(spent / len(times) * 1e6, len(times) / seconds, times)
 
 
 # ---- what is compared

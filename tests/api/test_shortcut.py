@@ -16,7 +16,8 @@ from horarium.api import endpoints, guards
 from horarium.api.problems import problem_of
 from horarium.api.reading import read_job, read_new_job, to_definition
 from horarium.errors import CallerError
-from horarium.ports import JobFilter, RecordFilter, RunFilter
+from horarium.model.records import RecordFilter
+from horarium.ports import JobFilter, RunFilter
 from horarium.testing.values import a_run
 
 from .conftest import Api, a_definition
@@ -129,8 +130,7 @@ def every_route(app: Litestar) -> Iterator[Asked]:
 
 def job_bodies() -> Iterator[Asked]:
     """Definitions: what the first look accepts must be what the second one would have accepted."""
-    for number, changes in enumerate(
-        [
+    changed: list[dict[str, Any]] = [
             {"priority": 3.0}, {"priority": 3.5}, {"priority": "3"}, {"fires_max": 7.0}, {"fires_max": 10**30},
             {"labels": {"a": "b"}}, {"labels": {"a": 1}}, {"title": "x" * 500}, {"starts_at": "2100-01-01T00:00:00Z"},
             {"starts_at": "soon"}, {"enabled": False}, {"retry": {"attempts_max": 2.0}}, {"retry": {"attempts": 2}},
@@ -139,8 +139,8 @@ def job_bodies() -> Iterator[Asked]:
             {"target": {"type": "external"}}, {"target": {"type": "nowhere"}}, {"next_fire_at": None, "version": 9},
             {"target": {"type": "http", "url": "https://example.com/?token=x", "signing_secret": "s" * 20}},
             {"on": {"failed": [{"notify": "ops"}]}}, {"on": {"nope": []}}, {"concurrency": {"key": "k", "max": 2.0}},
-        ]
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for number, changes in enumerate(changed):
         yield with_body("POST", "/api/v1/jobs", TEXT(a_definition(f"job-{number}") | changes))
         yield with_body("GET", f"/api/v1/jobs/job-{number}", b"")
     twice = TEXT(a_definition("twice"))[:-1]
@@ -235,13 +235,13 @@ async def test_both_ways_answer_alike(caplog: pytest.LogCaptureFixture, monkeypa
     short, long = System(short=True), System(short=False)
     await short.set_up()
     await long.set_up()
-    number = 0
-    for number, asked in enumerate([*requests(), *job_bodies(), *every_route(short.api.app)], 1):
+    table = [*requests(), *job_bodies(), *every_route(short.api.app)]
+    for asked in table:
         assert await short.ask(asked) == await long.ask(asked), asked
         for system in (short, long):
             system.api.clock.advance(1)  # what an address owes for a wrong key fades
-    assert long.framework == number
-    assert short.framework < number / 2
+    assert long.framework == len(table)
+    assert short.framework < len(table) / 2
     assert await short.stored() == await long.stored()
 
 

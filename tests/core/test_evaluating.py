@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from importlib import import_module
 from threading import Event, get_ident
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import LOCAL
 from horarium.errors import TooExpensive
 from horarium.operations import evaluating
 from horarium.operations.evaluating import REST, WORK_SECONDS, Evaluator
+from horarium.operations.facade import Operations
+from horarium.stores.memory import MemoryStore
+from horarium.stores.wakeups import LocalSignal
+from horarium.testing import ManualClock
+from horarium.testing.values import NOW
 from horarium.triggers.budget import FIRST_STEPS, limited, spend
+from horarium.triggers.compose import WORDS_STEPS
+from horarium.triggers.cron_words import say_cron
+from horarium.wire.definitions import read_definition
+from horarium.wire.views import job_view
 
 from ..waiting import until
 
@@ -121,3 +136,32 @@ async def test_a_thread_rests_four_times_as_long_as_it_works(monkeypatch: pytest
     await Evaluator()(lambda: costs(MORE), MORE)
     assert max(rests) <= 2 * REST * WORK_SECONDS
     assert sum(rests) > 0.5 * REST * worked[0]
+
+
+async def test_a_rule_of_many_parts_is_put_into_words_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def say(*given: Any) -> str:
+        threads.append(get_ident())
+        return say_cron(*given)
+
+    monkeypatch.setattr(import_module("horarium.triggers.cron"), "say_cron", say)
+    operations = Operations(MemoryStore(), ManualClock(NOW), LocalSignal(), os.urandom, lambda target: None)
+    hours = [{"type": "cron", "expression": f"{minute} 3 * * *"} for minute in range(60)]
+    rule = {"type": "except", "trigger": {"type": "cron", "expression": "* * * * *"}, "except": hours}
+    fires, words = await operations.jobs.preview(rule, None, 1)
+    assert len(fires) == 1
+    assert words.count("03:") == 60
+    assert len(threads) >= 60
+    assert threads.count(get_ident()) * WORDS_STEPS <= FIRST_STEPS
+    target = {"type": "queue", "queue": "q"}
+    definition = read_definition({"name": "job", "trigger": rule, "target": target})
+    threads.clear()
+    with acting(Origin(principal=LOCAL, request_id="any")):
+        job, _ = await operations.jobs.put_job(definition)
+    assert job_view(job).words == words
+    assert len(threads) >= 60
+    assert threads.count(get_ident()) * WORDS_STEPS <= FIRST_STEPS
+    threads.clear()
+    assert (await operations.jobs.fires(job.name, 1))[1] == words
+    assert threads.count(get_ident()) * WORDS_STEPS <= FIRST_STEPS

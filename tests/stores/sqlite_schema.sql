@@ -51,8 +51,6 @@ CREATE INDEX runs_ended_of_queue ON runs (queue_id, state, id) WHERE state > 3;
 
 CREATE INDEX runs_gated ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 1;
 
-CREATE INDEX runs_of_owner ON runs (owner_id, id) WHERE owner_id IS NOT NULL;
-
 CREATE INDEX runs_of_queue ON runs (queue_id, id);
 
 CREATE INDEX runs_pending ON runs (namespace_id, id) WHERE state = 0;

@@ -185,7 +185,7 @@ def lists(namespace: int) -> dict[str, tuple[Any, ...]]:
     return {
         "list_finished_runs": (namespace, *walk, *every),
         "list_finished_runs_of_queue": (1, *walk, *every),
-        "list_finished_runs_of_owner": (1, *walk, *every),
+        "list_finished_runs_of_owner": (1, *walk, *every, LATEST),
         "list_ended_runs": (namespace, *walk, *failed),
         "list_ended_runs_of_queue": (1, *walk, *failed),
         "list_ended_runs_of_owner": (1, *walk, *failed),

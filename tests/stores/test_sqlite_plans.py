@@ -72,7 +72,7 @@ INDEXES = {
     "prune_runs": "runs_prunable_in_order",
     "unfinished_runs": "runs_unfinished",
     "list_runs": "runs_by_id",
-    "list_runs_of_owner": "runs_of_owner",
+    "list_runs_of_owner": "runs_by_fire",
     "list_runs_of_queue": "runs_of_queue",
     "list_pending_runs": "runs_pending",
     "list_ended_runs": "runs_ended",
@@ -93,7 +93,7 @@ INDEXES = {
     "count_ready": "runs_ready",
     "count_gated": "runs_gated",
     "count_claimed": "runs_claimed",
-    "trim_runs": "runs_of_owner",
+    "trim_runs": "runs_by_fire",
 }
 
 

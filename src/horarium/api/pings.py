@@ -16,6 +16,7 @@ from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
+from horarium.operations.jobs import say_words
 from horarium.rules.pinging import Ping, Sign
 from horarium.wire.views import JobView, job_text, job_view
 
@@ -43,6 +44,7 @@ class Shown:
 
     async def __call__(self, call: Call, job: Job) -> JobView:
         """The view of it."""
+        await say_words(job)
         view = job_view(job)
         key = await self._pings.key_of(job)
         if key is not None:
@@ -53,6 +55,7 @@ class Shown:
         """The answer that shows it."""
         if isinstance(job.target, ExternalTarget):
             return answer(await self(call, job), status, headers)
+        await say_words(job)
         return answer(job_text(job), status, headers)
 
 

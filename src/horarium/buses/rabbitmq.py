@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 import aiormq
-from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+from aiormq.abc import AbstractChannel, AbstractConnection, ChannelFrame, DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.exceptions import (
     AMQPChannelError,
@@ -34,7 +34,8 @@ from aiormq.exceptions import (
     ProbableAuthenticationError,
     PublishError,
 )
-from pamqp.commands import Basic
+from pamqp.base import Frame
+from pamqp.commands import Basic, Exchange, Queue
 from yarl import URL
 
 from horarium.buses.amqp_publisher import Publisher
@@ -269,8 +270,7 @@ class Line:
             if not missing:
                 return
             try:
-                for job in missing:
-                    await self._declare_unanswered(job)
+                await _send_unanswered(self._declarer, [frame for job in missing for frame in _topology(job)])
                 await self._declarer.queue_declare(queue_name(missing[-1], "action"), durable=True)
             except (AMQPChannelError, ChannelInvalidStateError):
                 self._declarer = await self._connection.channel(publisher_confirms=False)
@@ -286,14 +286,6 @@ class Line:
             await self._declare_queue(name)
             await self._declarer.queue_bind(name, exchange, routing_key=kind)
         self.declared.add(job)
-
-    async def _declare_unanswered(self, job: str) -> None:
-        exchange = f"scheduler.job.{job}"
-        await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True, nowait=True)
-        for kind in ("action", *KINDS):
-            name = queue_name(job, kind)
-            await self._declarer.queue_declare(name, durable=True, nowait=True)
-            await self._declarer.queue_bind(name, exchange, routing_key=kind, nowait=True)
 
     async def _declare_queue(self, name: str) -> None:
         """A durable queue. One that exists with other arguments (a quorum queue, a limit) is used as it is."""
@@ -342,20 +334,21 @@ class Line:
         for start in range(0, len(found), GROUP_JOBS):
             group = found[start : start + GROUP_JOBS]
             await self.declare_all(group)
-            for job in group:
-                for kind in missing[job]:
-                    await self._consume(job, kind)
+            begun = [self._consume(job, kind) for job in group for kind in missing[job]]
+            await _send_unanswered(self._consumer, begun)
             # Said again for its answer: it comes once these consumers are there.
             await self._consumer.basic_qos(prefetch_count=share)
 
-    async def _consume(self, job: str, kind: str) -> None:
+    def _consume(self, job: str, kind: str) -> Basic.Consume:
+        """What begins the consumer of a queue."""
+
         async def heard(message: DeliveredMessage) -> None:
             self._heard(self, kind, job, message)
 
         tag = f"{kind}.{job}"
         self._consumer.consumers[tag] = heard
         self._consuming[tag] = (job, kind)
-        await self._consumer.rpc(Basic.Consume(queue=queue_name(job, kind), consumer_tag=tag, nowait=True))
+        return Basic.Consume(queue=queue_name(job, kind), consumer_tag=tag, nowait=True)
 
     def _lost_consumer(self, frame: Basic.Cancel) -> None:
         """The broker ended a consumer: its queue was deleted, or has moved."""
@@ -366,9 +359,36 @@ class Line:
 
     async def answer(self, tags: Sequence[int], how: str) -> None:
         """Acknowledge, give back, or reject. Returns when the socket has taken the last of it."""
-        for tag in tags:
-            last = tag == tags[-1]
-            if how == "ack":
-                await self._consumer.basic_ack(tag, wait=last)
-            else:
-                await self._consumer.basic_reject(tag, requeue=how == "nack", wait=last)
+        if how == "ack":
+            frames: list[Frame] = [Basic.Ack(delivery_tag=tag) for tag in tags]
+        else:
+            frames = [Basic.Reject(delivery_tag=tag, requeue=how == "nack") for tag in tags]
+        await _send_unanswered(self._consumer, frames, taken := self._consumer.create_future())
+        await taken
+
+
+def _topology(job: str) -> list[Frame]:
+    """What makes a job's exchange and queues, none of it answered."""
+    exchange = f"scheduler.job.{job}"
+    frames: list[Frame] = [
+        Exchange.Declare(exchange=exchange, exchange_type="topic", durable=True, nowait=True),
+    ]
+    for kind in ("action", *KINDS):
+        name = queue_name(job, kind)
+        frames += (
+            Queue.Declare(queue=name, durable=True, nowait=True),
+            Queue.Bind(queue=name, exchange=exchange, routing_key=kind, nowait=True),
+        )
+    return frames
+
+
+async def _send_unanswered(
+    channel: AbstractChannel, frames: Sequence[Frame], taken: asyncio.Future[Any] | None = None
+) -> None:
+    """Send commands that the broker does not answer, in one write; `taken` is done when the socket has it. Raises
+    ChannelInvalidStateError."""
+    assert isinstance(channel, Channel)
+    if channel.is_closed:
+        raise ChannelInvalidStateError(f"{channel} is closed")
+    block = ChannelFrame.marshall(channel_number=channel.number, frames=list(frames), drain_future=taken)
+    await channel.write_queue.put(block)

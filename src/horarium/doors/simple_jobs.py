@@ -102,7 +102,8 @@ def read_wanted(content: Mapping[str, Any] | None) -> Wanted:
 
 def check_new(wanted: Wanted) -> None:
     """Raises Refused with one line for each field that is missing."""
-    required = (("Name", wanted.name), ("Enabled", wanted.enabled is not None), ("NextRunAt", wanted.next_run_at))
+    next_run_at = wanted.next_run_at is not None and wanted.next_run_at.year > 1  # Go's lack of an instant is year 1
+    required = (("Name", wanted.name), ("Enabled", wanted.enabled is not None), ("NextRunAt", next_run_at))
     failed = "Error:Field validation for '{0}' failed on the 'required' tag"
     missing = [f"Key: 'Job.{name}' {failed.format(name)}" for name, given in required if not given]
     if missing:
@@ -183,14 +184,12 @@ def shown(job: Job) -> JobShown:
 
 def run_shown(run: Run) -> RunShown:
     """The run as clients read it."""
-    state = shown_state(run)
-    began = None if state is State.PENDING else run.started_at
     return RunShown(
         id=short_id(run.id),
         job_name=text_of(run.job or ""),
         status=status_of(run),
         created_time=go_time(run.fire_at),
-        start_time=go_time(began),
+        start_time=go_time(began_at(run)),
         end_time=go_time(run.finished_at),
         heartbeat=go_time(heard_at(run)),
     )
@@ -201,6 +200,11 @@ def status_of(run: Run) -> str:
     if run.state is State.FAILED and any(event.kind in OVERDUE for event in run.history):
         return "cancelled"
     return str(shown_state(run))
+
+
+def began_at(run: Run) -> Instant | None:
+    """When its worker began: what is published waits for that."""
+    return None if shown_state(run) is State.PENDING else run.started_at
 
 
 def heard_at(run: Run) -> Instant:

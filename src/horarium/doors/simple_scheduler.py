@@ -19,6 +19,7 @@ from horarium.doors.simple_jobs import (
     Refused,
     RunShown,
     Sent,
+    began_at,
     check_new,
     definition,
     heard_at,
@@ -190,7 +191,7 @@ class SimpleScheduler:
             run
             for run in await self._runs(where)
             if _is_before(run.fire_at, before["createdbefore"])
-            and _is_before(run.started_at, before["startedbefore"])
+            and _is_before(began_at(run), before["startedbefore"])
             and _is_before(heard_at(run), before["heartbeatbefore"])
         ]
         found: list[RunShown] = [run_shown(run) for run in reversed(runs)]
@@ -266,4 +267,5 @@ def _instant(text: str | None) -> Instant | None:
 
 
 def _is_before(at: Instant | None, bound: Instant | None) -> bool:
-    return bound is None or (at is not None and at < bound)
+    """What has not happened is shown as the year 1, which lies before every bound."""
+    return bound is None or at is None or at < bound

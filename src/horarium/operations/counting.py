@@ -15,7 +15,7 @@ from horarium.errors import StoreUnavailable
 from horarium.operations.serving import with_unserved
 from horarium.ports import Stats, Store
 
-MUCH = 20_000
+MUCH = 5_000
 """What is counted for every answer: jobs, runs, and queues times ten."""
 COUNTED_PER_SECOND = 100_000
 """So long is an answer good: as long as it takes to count at this pace, so that counting takes a small part of it."""

@@ -7,6 +7,7 @@ Signals are published after the write, so that those who wait need not poll.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
-from horarium.errors import AlreadyExists, InvalidRequest, NotFound
+from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
@@ -29,9 +30,9 @@ from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
-from horarium.rules.compiled import after_end
+from horarium.rules.compiled import after_end, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
-from horarium.rules.planning import job_fires, needs_unfinished, trigger_of
+from horarium.rules.planning import job_fires, needs_unfinished
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
@@ -106,7 +107,7 @@ class JobOperations:
     async def job_from(self, definition: JobDefinition, now: Instant) -> Job:
         """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        return await evaluate(lambda: job_from(definition, id=id, now=now, check_target=self._check_target), PLAN_STEPS)
+        return await _evaluate_job(lambda: job_from(definition, id=id, now=now, check_target=self._check_target))
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
         """Define the job, or bring the existing one to this content. The second value: whether it is new. Unchanged
@@ -160,9 +161,7 @@ class JobOperations:
 
     async def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        return await evaluate(
-            lambda: with_definition(job, definition, now=now, check_target=self._check_target), PLAN_STEPS
-        )
+        return await _evaluate_job(lambda: with_definition(job, definition, now=now, check_target=self._check_target))
 
     # ---- looked at
 
@@ -183,8 +182,7 @@ class JobOperations:
         _check_count(count)
         left = count if job.fires_max is None else max(0, min(count, job.fires_max - job.fires_count))
         now = max(self._clock.now(), 0)
-        found = await evaluate(lambda: job_fires(job, now, left), LIST_STEPS)
-        return [to_datetime(fire) for fire in found], trigger_words(job)
+        return await evaluate(lambda: ([*map(to_datetime, job_fires(job, now, left))], words_of(job)), LIST_STEPS)
 
     async def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
         """The fire times that a trigger would yield after an instant (left out: now), and the rule in words. Raises
@@ -194,8 +192,11 @@ class JobOperations:
             raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
         trigger: Trigger = await evaluate(lambda: parse_trigger(dict(spec)).anchored(start), PLAN_STEPS)
         _check_count(count)
-        found = await evaluate(lambda: trigger.list_fires(start, INSTANT_MAX, count), LIST_STEPS)
-        return [to_datetime(fire) for fire in found], trigger.words()
+
+        def ask() -> tuple[list[datetime], str]:
+            return [*map(to_datetime, trigger.list_fires(start, INSTANT_MAX, count))], trigger.words()
+
+        return await evaluate(ask, LIST_STEPS)
 
     # ---- paused and ended
 
@@ -341,9 +342,24 @@ class JobOperations:
         return job
 
 
-def trigger_words(job: Job) -> str:
-    """The job's rule in words."""
-    return trigger_of(job).words()
+async def say_words(job: Job) -> None:
+    """Have the words of the job's rule at hand before it is shown: many are worked out beside the event loop. Where too
+    many ask at once, they are worked out as they are shown."""
+    with suppress(TooExpensive):
+        await evaluate(lambda: words_of(job), LIST_STEPS)
+
+
+async def _evaluate_job(make: Callable[[], Job]) -> Job:
+    """The job that is made; and, where a caller acts, what its rule is called: it is about to be shown, and is kept."""
+    is_shown = who_acts() is not None
+
+    def ask() -> Job:
+        job = make()
+        if is_shown:
+            words_of(job)
+        return job
+
+    return await evaluate(ask, PLAN_STEPS)
 
 
 def _check_count(count: int) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from enum import Enum, auto
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -154,6 +155,9 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._enter(Phase.BODY, self._limits.body_seconds)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._intake.turns.take(partial(super()._start_asgi_task, cycle, app))
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)

@@ -38,6 +38,16 @@ class Walk(Struct, Generic[Id], frozen=True):
     broken_off: Id | None = None
 
 
+def rest_of_page(fires: Sequence[Instant], limit: int) -> tuple[Instant, Instant] | None:
+    """A walk down a job's fire times found these, newest first, for a page of `limit`. Ids follow fire times, but not
+    within a millisecond: if the page may end within one, the first and last of its fire times still to be read."""
+    if limit <= 0 or len(fires) <= limit:
+        return None
+    last = fires[-1]
+    begin = last - last % MILLISECOND
+    return None if fires[-2] >= begin + MILLISECOND else (begin, last - 1)
+
+
 def joined(walks: Iterable[Walk[Id]], limit: int) -> tuple[list[Any], Id | None]:
     """The page of walks that looked for `limit` + 1 runs each: what else was found with each id, and below which id the
     next page begins (None: there is none)."""

@@ -95,10 +95,15 @@ def spend(steps: int = 1) -> None:
 
 
 def spend_first(steps: int) -> None:
-    """Count steps where only what costs next to nothing is wanted: of what there are few, however long they take."""
+    """Count steps where only what costs next to nothing is wanted: of what there are few, however long they take.
+    Elsewhere they are free, but the pace is kept."""
     budget = _current.get()
-    if budget is not None and budget.given <= FIRST_STEPS:
+    if budget is None:
+        return
+    if budget.given <= FIRST_STEPS:
         budget.spend(steps)
+    elif budget.pace is not None:
+        budget.pace()
 
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 from horarium.clock import INSTANT_MIN, Instant, to_text
 from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
-from horarium.triggers.budget import spend
+from horarium.triggers.budget import spend, spend_first
 from horarium.triggers.calendar import CronSet, Daily, Span
 from horarium.triggers.cron import Cron
 from horarium.triggers.exclusions import DailyWindow, Exclusion, TriggerTimes, read_exclusion
@@ -33,6 +33,8 @@ TREE_MAX = 256
 EXCLUDED_MAX = 20_000
 """Excluded fire times in a row after which `except` gives up (TooExpensive). Windows and dates count once each."""
 
+WORDS_STEPS = 25
+"""What one member costs to be put into words."""
 UNION_MIN = 4
 """Crons of one zone from which a union asks for them as a set."""
 
@@ -114,7 +116,7 @@ class AnyOf(Trigger):
         return {"type": self.type, "triggers": [member.spec() for member in self.triggers]}
 
     def words(self) -> str:
-        return "; and ".join(member.words() for member in self.triggers)
+        return "; and ".join(map(_words_of, self.triggers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Except(Trigger):
         return {"type": self.type, "trigger": self.trigger.spec(), "except": [item.spec() for item in self.excluded]}
 
     def words(self) -> str:
-        return f"{self.trigger.words()}, except {say_list([item.words() for item in self.excluded])}"
+        return f"{self.trigger.words()}, except {say_list([_words_of(item) for item in self.excluded])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,11 @@ class Between(Trigger):
     def words(self) -> str:
         start = "" if self.start is None else f", from {to_text(self.start)}"
         return f"{self.trigger.words()}{start}" + ("" if self.end is None else f", until before {to_text(self.end)}")
+
+
+def _words_of(item: Trigger | Exclusion) -> str:
+    spend_first(WORDS_STEPS)
+    return item.words()
 
 
 def any_of(*triggers: Trigger) -> AnyOf:

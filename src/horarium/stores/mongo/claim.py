@@ -61,6 +61,7 @@ class _Claim:
         self._found = queries.claimable(session, queues, now, until)
         self._gates: list[str] = []
         self._jobs: dict[str, Job] = {}
+        self._leases: dict[tuple[float, float | None], int] = {}
         self._exhausted = False
         self._hindered = False
 
@@ -118,10 +119,19 @@ class _Claim:
 
     def _claimed(self, run: Run) -> Run:
         """What the claim has made of a run: the same as `queries.claim_runs`."""
+        limits = run.lease_seconds, run.execution_seconds
+        if (micros := self._leases.get(limits)) is None:
+            micros = self._leases[limits] = lease_end(replace(run, started_at=0), 0)
         started_at = max(self._now, run.due_at)
-        changed = {"worker": self._worker, "token": run.token + 1, "attempt": run.attempt + 1}
-        run = replace(run, state=State.RUNNING, started_at=started_at, **changed)
-        return replace(run, lease_expires_at=lease_end(run, started_at))
+        return replace(
+            run,
+            state=State.RUNNING,
+            attempt=run.attempt + 1,
+            token=run.token + 1,
+            worker=self._worker,
+            lease_expires_at=started_at + micros,
+            started_at=started_at,
+        )
 
     async def _learn_jobs(self, job_ids: Iterable[str]) -> None:
         self._jobs.update(await jobs_by_id(self._session, sorted(set(job_ids) - self._jobs.keys())))

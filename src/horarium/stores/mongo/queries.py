@@ -7,7 +7,7 @@ uses a partial index only for a query that it can prove to lie within.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -311,14 +311,14 @@ def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, n
     return found
 
 
-def settle_runs(keys: Sequence[str], changes: Sequence[Document], mark: Any) -> Pipeline:
-    """Write to each document of `keys` its own fields. A value that all have in common is sent once; None: the field
-    is removed."""
+def settle_runs(keys: Sequence[str], columns: Mapping[str, list[Any]], mark: Any) -> Pipeline:
+    """Write to each document of `keys` its own values of these fields. One that all have in common is sent once; None:
+    the field is removed."""
     place = {"$indexOfArray": [{"$literal": list(keys)}, "$_id"]}
     change: Document = {"mark": mark}
-    for name, first in changes[0].items():
-        values = [fields[name] for fields in changes]
-        if any(value != first for value in values):
+    for name, values in columns.items():
+        first = values[0]
+        if values.count(first) < len(values):
             change[name] = {"$ifNull": [{"$arrayElemAt": [{"$literal": values}, place]}, "$$REMOVE"]}
         else:
             change[name] = "$$REMOVE" if first is None else {"$literal": first}

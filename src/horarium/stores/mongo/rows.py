@@ -8,10 +8,11 @@ never become field names. The driver gives 64-bit numbers a class of its own, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from horarium.clock import SECOND
 from horarium.model import Job, Node, Run, RunPolicy
@@ -47,7 +48,7 @@ def label(key: str, value: str) -> Document:
 
 def job_document(session: Session, job: Job, version: int) -> Document:
     """`definition` is the whole job as JSON; the other fields repeat what queries look at."""
-    stored = job if job.version == version else msgspec.structs.replace(job, version=version)
+    stored = job if job.version == version else replace(job, version=version)
     document: Document = {
         "_id": session.key(job.id),
         "n": session.namespace,
@@ -188,6 +189,15 @@ def changing_fields(run: Run) -> Document:
     }
 
 
+def changing_columns(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """The same by field: the values of these runs."""
+    columns = {name: [getattr(run, name) for run in runs] for name in CHANGING}
+    for name, encode in _ENCODED:
+        columns[name] = list(map(encode, columns[name]))
+    columns["history"] = [encode_history(run) for run in runs]
+    return columns
+
+
 def change_operators(fields: Document, mark: Any) -> Document:
     """An update that writes these fields, and removes those that are None."""
     written = {name: value for name, value in fields.items() if value is not None}
@@ -201,6 +211,12 @@ def change_operators(fields: Document, mark: Any) -> Document:
 CHANGING = tuple(changing_fields(Run(id="", queue="", fire_at=0, due_at=0, created_at=0)))
 """The fields that a change writes."""
 
+_ENCODED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("state", STATE_NUMBERS.__getitem__),
+    ("error", encode_text),
+    ("disposition", DISPOSITION_NUMBERS.__getitem__),
+)
+
 
 # ---- runs: from documents ---------------------------------------------------------------------------------------
 
@@ -208,7 +224,36 @@ CHANGING = tuple(changing_fields(Run(id="", queue="", fire_at=0, due_at=0, creat
 def load_runs(session: Session, documents: Sequence[Document]) -> list[Run]:
     """The runs of these documents, in this order."""
     skip = len(session.prefix)
-    return [load_run(document, skip) for document in documents]
+    alike: dict[tuple[Any, ...], Run] = {}
+    runs: list[Run] = []
+    for document in documents:
+        names = tuple(document)
+        kind = (names, *map(document.get, _SHARED))
+        if (like := alike.get(kind)) is None:
+            runs.append(load_run(document, skip))
+            if PLAIN.issuperset(names):
+                alike[kind] = runs[-1]
+        else:
+            runs.append(
+                replace(
+                    like,
+                    id=document["_id"][skip:],
+                    fire_at=int(document["fire_at"]),
+                    due_at=int(document["due_at"]),
+                    created_at=int(document["created_at"]),
+                    payload=document.get("payload"),
+                    lease_expires_at=_whole(document.get("lease_expires_at")),
+                    started_at=_whole(document.get("started_at")),
+                )
+            )
+    return runs
+
+
+_SHARED = ("queue", "state", "priority", "job_id", "job", "cause", "lease_micros", "attempt", "token", "worker")
+"""What most runs of one claim have in common: such a run costs a third of what it costs to make a run of a document."""
+_OWN = ("_id", "n", "mark", "fire_at", "due_at", "created_at", "payload", "lease_expires_at", "started_at")
+PLAIN = frozenset((*_SHARED, *_OWN))
+"""The fields of a run that has nothing rare."""
 
 
 def load_run(document: Document, skip: int) -> Run:

@@ -21,7 +21,7 @@ from horarium.stores.encoding import STATE_NUMBERS, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
-from horarium.stores.mongo.rows import change_operators, changing_fields, load_runs, run_document
+from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import Contended, Document, Session
 
@@ -196,9 +196,9 @@ async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Inst
     for (token, state, held), keys in alike.items():
         for start in range(0, len(keys), queries.STATEMENT_MAX):
             some = keys[start : start + queries.STATEMENT_MAX]
-            fields = [changing_fields(batch[key].run) for key in some]
+            columns = changing_columns([batch[key].run for key in some])
             guard = token, STATE_NUMBERS[state], held, now
-            statements.append((queries.changeable(some, *guard), queries.settle_runs(some, fields, mark)))
+            statements.append((queries.changeable(some, *guard), queries.settle_runs(some, columns, mark)))
     count = await write(session, statements)
     if count in (0, len(batch)):
         return set(batch) if count else set()

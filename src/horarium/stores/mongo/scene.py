@@ -17,7 +17,7 @@ from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import RUNS
 from horarium.stores.mongo.records import add_records
-from horarium.stores.mongo.rows import CHANGING, changing_fields, load_runs, run_document
+from horarium.stores.mongo.rows import CHANGING, changing_columns, load_runs, run_document
 from horarium.stores.mongo.session import Session
 from horarium.stores.mongo.writes import deleting, replacing, updating
 
@@ -48,7 +48,7 @@ async def write_scene(session: Session, scene: Scene, within: Any) -> None:
     for start in range(0, len(changed), queries.STATEMENT_MAX):
         some = changed[start : start + queries.STATEMENT_MAX]
         keys = session.keys(run.id for run in some)
-        change = queries.settle_runs(keys, [changing_fields(run) for run in some], mark)
+        change = queries.settle_runs(keys, changing_columns(some), mark)
         writes.append(updating(RUNS, keys, change))
     if gone:
         writes.insert(0, deleting(RUNS, session.keys(gone)))

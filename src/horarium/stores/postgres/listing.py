@@ -17,7 +17,16 @@ from horarium.clock import Instant
 from horarium.model import CLAIMED, UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after, newest_of
+from horarium.stores.listing import (
+    MILLISECOND,
+    SCAN_MAX,
+    Walk,
+    id_bounds,
+    joined,
+    lowest_id_after,
+    newest_of,
+    rest_of_page,
+)
 from horarium.stores.postgres.rows import is_storable, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -73,7 +82,7 @@ class _Listing:
         for scope in await self._scopes():
             if len(states) in (0, len(State)):
                 yield await self._unfinished(scope, None)
-                yield await self._walk(f"list_finished_runs{scope.ending}", scope.number, None)
+                yield await self._finished(scope, None)
                 continue
             together = states >= UNFINISHED
             if together:
@@ -93,8 +102,23 @@ class _Listing:
     async def _walk_of_state(self, scope: _Scope, state: State) -> Walk[bytes]:
         if state in UNFINISHED:
             return await self._unfinished(scope, state)
-        kind = "finished" if state is State.COMPLETED else "ended"
-        return await self._walk(f"list_{kind}_runs{scope.ending}", scope.number, state)
+        if state is State.COMPLETED:
+            return await self._finished(scope, state)
+        return await self._walk(f"list_ended_runs{scope.ending}", scope.number, state)
+
+    async def _finished(self, scope: _Scope, state: State | None) -> Walk[bytes]:
+        if scope.ending != "_of_owner":
+            return await self._walk(f"list_finished_runs{scope.ending}", scope.number, state)
+        name, values = "list_finished_runs_of_owner", self._values(scope.number, state)
+        rows = await self._session.rows(name, *values, _last_fire_below(self._below))
+        found = _matching(rows)
+        if (rest := rest_of_page([row["fire_at"] for _, row in found], self._limit)) is not None:
+            first, last = rest
+            since = first if self._where.since is None else max(first, self._where.since)
+            more = *values[:4], SCAN_MAX, *values[5:7], since, values[8], last
+            found += _matching(await self._session.rows(name, *more))
+        cut = len(found) <= self._limit and rows and rows[-1]["place"] == SCAN_MAX
+        return _cut_at(found, rows[-1]["fire_at"] if cut else None, self._limit)
 
     async def _unfinished(self, scope: _Scope, state: State | None) -> Walk[bytes]:
         if scope.ending == "_of_owner":
@@ -124,15 +148,19 @@ class _Listing:
         values = *self._values(number, state), _last_fire_below(self._below)
         rows = await self._session.rows("list_unfinished_runs_of_owner", *values)
         ends = [row["fire_at"] for row in rows if row["place"] == SCAN_MAX]
-        frontier = encode_id(lowest_id_after(ends[0])) if ends else None
-        found = sorted(_matching(rows), key=_id_of, reverse=True)
-        known = [pair for pair in found if frontier is None or pair[0] >= frontier]
-        return Walk(known[: self._limit + 1], frontier)
+        return _cut_at(_matching(rows), ends[0] if ends else None, self._limit)
 
     def _values(self, number: int, state: State | None) -> tuple[Any, ...]:
         state_number = None if state is None else STATE_NUMBERS[state]
         bounds = self._below, self._lowest, SCAN_MAX, self._limit + 1
         return number, *bounds, self._queue_id, state_number, self._where.since, self._where.until
+
+
+def _cut_at(found: Sequence[tuple[bytes, Any]], end: Instant | None, limit: int) -> Walk[bytes]:
+    """A walk by fire time, which was broken off at `end`."""
+    frontier = None if end is None else encode_id(lowest_id_after(end))
+    ids = sorted(found, key=_id_of, reverse=True)
+    return Walk([pair for pair in ids if frontier is None or pair[0] >= frontier][: limit + 1], frontier)
 
 
 def _matching(rows: Sequence[Any]) -> list[tuple[bytes, Any]]:

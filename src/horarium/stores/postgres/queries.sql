@@ -285,15 +285,20 @@ SELECT * FROM (
 WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
 
 -- name: list_finished_runs_of_owner
+-- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
+-- that an id below $2 can have.
 SELECT * FROM (
     SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE owner_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
+        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+        AND id < $2::bytea AND id >= $3::bytea AS matches
+    FROM (
+        SELECT finished.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.finished
+        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
+        ORDER BY fire_at DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+WHERE matches OR place = $4::int8 ORDER BY fire_at DESC LIMIT $5::int8;
 
 -- name: list_ended_runs
 SELECT * FROM (
@@ -388,7 +393,7 @@ SELECT * FROM (
 WHERE matches OR place = $4::int8 ORDER BY place = $4::int8 DESC, id DESC LIMIT $5::int8 + 1;
 
 -- name: last_runs
--- Of each job the newest runs: ids below $3 and not below $4; those that are unfinished by fire time, in [$5, $6).
+-- Of each job the newest runs, by fire time, in [$5, $6); only ids below $3 and not below $4.
 SELECT runs.* FROM horarium.owners CROSS JOIN LATERAL (
     SELECT runs.* FROM horarium.runs
     WHERE runs.owner_id = owners.num AND runs.fire_at >= $5::int8 AND runs.fire_at < $6::int8
@@ -398,8 +403,9 @@ WHERE owners.namespace_id = $1::int4 AND owners.name = ANY ($2::text[])
 UNION ALL
 SELECT finished.* FROM horarium.owners CROSS JOIN LATERAL (
     SELECT finished.* FROM horarium.finished
-    WHERE finished.owner_id = owners.num AND finished.id < $3::bytea AND finished.id >= $4::bytea
-    ORDER BY finished.id DESC LIMIT $7::int8
+    WHERE finished.owner_id = owners.num AND finished.fire_at >= $5::int8 AND finished.fire_at < $6::int8
+        AND finished.id < $3::bytea AND finished.id >= $4::bytea
+    ORDER BY finished.fire_at DESC LIMIT $7::int8
 ) AS finished
 WHERE owners.namespace_id = $1::int4 AND owners.name = ANY ($2::text[]);
 
@@ -1063,10 +1069,10 @@ DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 -- The newest of those to go is found by its place; the oldest go first.
 DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     SELECT finished.ctid FROM horarium.owners CROSS JOIN LATERAL (
-        SELECT ctid FROM horarium.finished WHERE owner_id = owners.num AND id <= (
-            SELECT id FROM horarium.finished WHERE owner_id = owners.num ORDER BY id DESC LIMIT 1 OFFSET $3
+        SELECT ctid FROM horarium.finished WHERE owner_id = owners.num AND fire_at <= (
+            SELECT fire_at FROM horarium.finished WHERE owner_id = owners.num ORDER BY fire_at DESC LIMIT 1 OFFSET $3
         )
-        ORDER BY id LIMIT $4
+        ORDER BY fire_at LIMIT $4
     ) AS finished
     WHERE owners.namespace_id = $1 AND owners.job_id = $2
 ));

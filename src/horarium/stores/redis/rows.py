@@ -9,11 +9,12 @@ servers does not know that type, so bytes travel as arguments of their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Event, Job, Run, RunChange, RunPolicy
@@ -85,7 +86,7 @@ _decode_job = msgspec.json.Decoder(Job).decode
 
 def encode_job(job: Job, version: int) -> bytes:
     """The row of a job under this version."""
-    stored = job if job.version == version else msgspec.structs.replace(job, version=version)
+    stored = job if job.version == version else replace(job, version=version)
     labels, definition = label_texts(job.labels), _encode_json(stored)
     return pack(JobRow(version, job.name, job.next_fire_at, job.deleted_at is not None, job.active, labels, definition))
 
@@ -249,7 +250,33 @@ def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     rows = cast("Sequence[bytes]", loaded[0])
     if any(loaded[1:]):
         return cast("list[Run]", decode_runs([run_id.decode() for run_id in ids], loaded))
-    return [_run(run_id.decode(), row) for run_id, row in zip(ids, map(_decode_row, rows), strict=True)]
+    alike: dict[tuple[Any, ...], Run] = {}
+    runs: list[Run] = []
+    for run_id, row in zip(ids, map(_decode_row, rows), strict=True):
+        if row[_RARE]:
+            runs.append(_run(run_id.decode(), row))
+        elif (like := alike.get(kind := _kind(row))) is None:
+            runs.append(_run(run_id.decode(), row))
+            alike[kind] = runs[-1]
+        else:
+            runs.append(
+                replace(
+                    like,
+                    id=run_id.decode(),
+                    fire_at=row[13],
+                    due_at=row[3],
+                    created_at=row[23],
+                    payload=row[25],
+                    lease_expires_at=row[4],
+                    started_at=row[5],
+                )
+            )
+    return runs
+
+
+_RARE = 27
+_kind = itemgetter(0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 24, 26)
+"""What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
 
 def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
@@ -257,7 +284,7 @@ def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes |
     if outcome is None and progress is None and payload is None:
         return run
     error, result, history = (None, None, ()) if outcome is None else _outcome_parts(_decode_outcome(outcome))
-    return msgspec.structs.replace(
+    return replace(
         run,
         error=error,
         result=result,

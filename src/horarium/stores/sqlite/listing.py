@@ -15,7 +15,16 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, joined, lowest_id_after, newest_of
+from horarium.stores.listing import (
+    MILLISECOND,
+    SCAN_MAX,
+    Walk,
+    id_bounds,
+    joined,
+    lowest_id_after,
+    newest_of,
+    rest_of_page,
+)
 from horarium.stores.sqlite.rows import load_runs
 from horarium.stores.sqlite.session import Session
 
@@ -48,7 +57,8 @@ def last_runs(
     lowest, below = id_bounds(RunFilter(since=since, until=until), None)
     assert lowest is not None
     assert below is not None
-    bounds = encode_id(below), encode_id(lowest), limit
+    first, beyond = since - since % MILLISECOND, (max(until - 1, 0) // MILLISECOND + 1) * MILLISECOND
+    bounds = encode_id(below), encode_id(lowest), limit, first, beyond
     numbers: list[int] = []
     for job in dict.fromkeys(jobs):
         for owner in session.array("owners_named", session.namespace_id, job):
@@ -68,7 +78,7 @@ class _Listing:
     def walks(self) -> Iterator[Walk[bytes]]:
         for scope in self._scopes():
             if len(self._where.states) in (0, len(State)):
-                yield self._walk(f"list_runs{scope.ending}", scope.number, None)
+                yield self._of_any_state(scope, None)
             else:
                 yield from self._walks_of_states(scope, self._where.states)
 
@@ -89,7 +99,7 @@ class _Listing:
 
     def _walk_of_state(self, scope: _Scope, state: State) -> Walk[bytes]:
         if state is State.COMPLETED:
-            return self._walk(f"list_runs{scope.ending}", scope.number, state)
+            return self._of_any_state(scope, state)
         if state not in UNFINISHED:
             return self._walk(f"list_ended_runs{scope.ending}", scope.number, state)
         if scope.ending == "_of_owner":
@@ -102,10 +112,27 @@ class _Listing:
         ids = [(bytes.fromhex(digits), num) for digits, num in found]
         return Walk(ids, None if broken_off is None else bytes.fromhex(broken_off))
 
+    def _of_any_state(self, scope: _Scope, state: State | None) -> Walk[bytes]:
+        """A walk through all runs there are; `state`: to filter."""
+        if scope.ending != "_of_owner":
+            return self._walk(f"list_runs{scope.ending}", scope.number, state)
+        values = self._values(scope.number, state)
+        found, ended_at = self._session.array("list_runs_of_owner", *values, _last_fire_below(self._below))
+        if (rest := rest_of_page([fire_at for _, _, fire_at in found], self._limit)) is not None:
+            first, last = rest
+            since = first if self._where.since is None else max(first, self._where.since)
+            more = *values[:4], SCAN_MAX, *values[5:7], since, values[8], last
+            found += self._session.array("list_runs_of_owner", *more)[0]
+        return self._cut_at([(digits, num) for digits, num, _ in found], ended_at)
+
     def _walk_by_fire(self, number: int, state: State | None) -> Walk[bytes]:
         values = *self._values(number, state), _last_fire_below(self._below)
         found, broken_off = self._session.array("list_unfinished_runs_of_owner", *values)
-        frontier = None if broken_off is None else encode_id(lowest_id_after(broken_off))
+        return self._cut_at(found, broken_off)
+
+    def _cut_at(self, found: Sequence[tuple[str, int]], end: Instant | None) -> Walk[bytes]:
+        """A walk by fire time, which was broken off at `end`."""
+        frontier = None if end is None else encode_id(lowest_id_after(end))
         ids = sorted(((bytes.fromhex(digits), num) for digits, num in found), reverse=True)
         known = [pair for pair in ids if frontier is None or pair[0] >= frontier]
         return Walk(known[: self._limit + 1], frontier)

@@ -286,18 +286,20 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
 );
 
 -- name: list_runs_of_owner
+-- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. ?10 is the highest fire time
+-- that an id below ?2 can have. Broken off at a fire time.
 SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs
-    WHERE owner_id = ?1 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+    SELECT fire_at FROM runs INDEXED BY runs_by_fire
+    WHERE owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
+    ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
 ) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs
-            WHERE owner_id = ?1 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
+    SELECT json_group_array(json_array(hex(id), num, fire_at)) AS found, count(*) AS number FROM (
+        SELECT id, num, fire_at FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_by_fire
+            WHERE owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
+            ORDER BY fire_at DESC LIMIT ?4
         )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+        WHERE id < ?2 AND id >= ?3 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
             AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
         LIMIT ?5
     )
@@ -305,7 +307,8 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
 
 -- name: last_runs_of_owner
 SELECT json_group_array(num) FROM (
-    SELECT num FROM runs WHERE owner_id = ?1 AND id < ?2 AND id >= ?3 ORDER BY id DESC LIMIT ?4
+    SELECT num FROM runs INDEXED BY runs_by_fire
+    WHERE owner_id = ?1 AND id < ?2 AND id >= ?3 AND fire_at >= ?5 AND fire_at < ?6 ORDER BY fire_at DESC LIMIT ?4
 );
 
 -- name: list_pending_runs
@@ -687,11 +690,12 @@ DELETE FROM owners WHERE num IN (SELECT value FROM carray(?1));
 -- name: trim_runs
 -- The newest of those to go is found by its place; the oldest go first.
 DELETE FROM runs WHERE num IN (
-    SELECT num FROM runs
-    WHERE owner_id = ?1 AND state > 2 AND id <= (
-        SELECT id FROM runs WHERE owner_id = ?1 AND state > 2 ORDER BY id DESC LIMIT 1 OFFSET ?2
+    SELECT num FROM runs INDEXED BY runs_by_fire
+    WHERE owner_id = ?1 AND state > 2 AND fire_at <= (
+        SELECT fire_at FROM runs INDEXED BY runs_by_fire
+        WHERE owner_id = ?1 AND state > 2 ORDER BY fire_at DESC LIMIT 1 OFFSET ?2
     )
-    ORDER BY id LIMIT ?3
+    ORDER BY fire_at LIMIT ?3
 );
 
 -- name: get_records

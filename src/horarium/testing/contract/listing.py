@@ -132,6 +132,19 @@ class ListingContract(StoreUnderTest):
 
     # -- runs
 
+    async def test_pages_of_a_jobs_runs_may_end_within_a_millisecond(self, store: Store) -> None:
+        job = a_job("a")
+        fires = [NOW + offset for offset in (-1, 0, 1, 2, 3, 500, 999, 1_000, 1_001, 2_000, 4_998, 4_999)]
+        runs = [a_fire(job, at, State.COMPLETED if n % 3 else State.SKIPPED) for n, at in enumerate(fires)]
+        await store.add_jobs([job])
+        await store.add_runs(runs)
+        newest = sorted(ids(runs), reverse=True)
+        completed_ = sorted((run.id for run in runs if run.state is State.COMPLETED), reverse=True)
+        for limit in (1, 2, 3, 4, 5, 11, 12):
+            assert ids(await all_runs(store, RunFilter(job="a"), limit)) == newest
+            where = RunFilter(job="a", states=frozenset({State.COMPLETED}))
+            assert ids(await all_runs(store, where, limit)) == completed_
+
     async def test_runs_are_listed_newest_first(self, store: Store) -> None:
         runs = [a_run(n) for n in range(5)]
         await store.add_runs([runs[2], runs[0], runs[4], runs[1], runs[3]])

@@ -12,6 +12,8 @@ from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, ta
 from horarium.testing.values import NOW, a_change, a_run, completed
 
 LEASE = 30 * SECOND
+MANY = 60
+"""So many that their ids are encoded and decoded together."""
 
 
 class SettlingContract(StoreUnderTest):
@@ -54,6 +56,39 @@ class SettlingContract(StoreUnderTest):
         )
         assert await store.settle_runs([cleared], NOW) == [True]
         assert await run_of(store, claimed) == cleared.run
+
+    @pytest.mark.parametrize("lost", [None, 7])
+    async def test_of_many_that_end_alike_each_keeps_its_own(self, store: Store, lost: int | None) -> None:
+        """Stores write together what is the same for all of a batch."""
+        await store.add_runs([a_run(number, payload=b"%d" % number) for number in range(MANY)])
+        claimed = (await take(store, limit=MANY)).runs
+        changes = [
+            a_change(
+                run,
+                held=True,
+                state=State.FAILED,
+                due_at=NOW + number,
+                attempt=number % 3,
+                worker="other",
+                lease_expires_at=None,
+                started_at=NOW - number,
+                finished_at=NOW + 2,
+                progress=b"1",
+                error="ü",
+                result=b"%d" % number if number % 2 else None,
+                disposition=Disposition.NOT_STARTED,
+                prune_at=NOW + number if number % 5 else None,
+                history=(Event(NOW, State.RUNNING, "ü"),),
+            )
+            for number, run in enumerate(claimed)
+        ]
+        if lost is not None:
+            changes[lost] = replace(changes[lost], token=9, run=replace(changes[lost].run, token=9))
+        assert await store.settle_runs(changes, NOW) == [number != lost for number in range(MANY)]
+        expected = [change.run for change in changes]
+        if lost is not None:
+            expected[lost] = claimed[lost]
+        assert await store.get_runs(ids(claimed)) == expected
 
     @pytest.mark.parametrize("token", [0, 2])
     async def test_a_stale_token_cannot_settle(self, store: Store, token: int) -> None:

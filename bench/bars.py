@@ -13,6 +13,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 BARS: dict[str, dict[str, float | str]] = {
+    "fires": {
+        "idle": "x 1.5", "p99 of 300": "x 1.2", "p99 while": "x 1.2", "GET /api": 20, "GET /metrics": 10,
+        "GET /api/v1/stats": 10,
+    },
     "jobs": {
         "first page": 20, "prefix=": 20, "label=": 20, "enabled=": 20, "finished=": 20,
         "stats as scraped": 10, "due_jobs": 20, "jobs_ahead, all": "x 3", "jobs_trimmed, all": "x 3",

@@ -1,8 +1,9 @@
 """What size costs on each store: a million jobs, five million runs, a hundred thousand that wait.
 
-    python -m bench.scale [lists] [jobs] [queues] [gates] [edits] [downtime] [planners] [pruning] [snapshot] [bytes]
-        [--store sqlite,postgres,redis,mongo] [--scale 1.0] [--bars]
+    python -m bench.scale [fires] [lists] [jobs] [queues] [gates] [edits] [downtime] [planners] [pruning] [snapshot]
+        [bytes] [--store sqlite,postgres,redis,mongo] [--scale 1.0] [--bars]
 
+    fires     `bench.scale_fires`: idle, and 300 fires a second, beside 1,000,000 jobs (a fifth on Redis and MongoDB)
     lists     `bench.lists`: lists of 5,000,000 finished runs (1,000,000 on Redis and MongoDB)
     jobs      1,000,000 jobs (a fifth on Redis and MongoDB): lists by label, state and prefix, counts, sweeps, due jobs
     queues    50,000 queues with a waiting run each: counts, and claims from one queue
@@ -39,6 +40,7 @@ from msgspec.structs import replace
 from bench import disk, lists
 from bench.bars import NOTED, table
 from bench.longest import LongestCallback
+from bench.scale_fires import fires
 from bench.stores import a_store
 from horarium.clock import DAY, HOUR, SECOND, SystemClock
 from horarium.model import Job, Node, QueueTarget, Run, RunChange, State, run_id, uuid7
@@ -414,9 +416,13 @@ async def listed(url: str, name: str, scale: float) -> None:
     NOTED.note("worst median of all lists", worst, worst)
 
 
+async def firing(url: str, name: str, scale: float) -> None:
+    await fires(url, scale, name in APART, say)
+
+
 PARTS = {
-    "lists": listed, "jobs": jobs, "queues": queues, "gates": gates, "edits": edits, "downtime": downtime,
-    "planners": planners, "pruning": pruning, "snapshot": snapshot, "bytes": size_of_a_run,
+    "fires": firing, "lists": listed, "jobs": jobs, "queues": queues, "gates": gates, "edits": edits,
+    "downtime": downtime, "planners": planners, "pruning": pruning, "snapshot": snapshot, "bytes": size_of_a_run,
 }  # fmt: skip
 
 

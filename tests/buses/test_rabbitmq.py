@@ -99,8 +99,8 @@ async def test_queues_that_stand_with_arguments_of_their_own_are_used_as_they_ar
 async def test_many_jobs_are_brought_by_few_round_trips(
     rabbitmq: RabbitMQ, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker answers a command in a few milliseconds, and nine for each of a thousand jobs took minutes. Among them
-    is one whose queues exist with other arguments, which closes the channel on which the others are declared."""
+    """Nine commands for each job, one by one, cost twenty times our processor time. Among them is a job whose queues
+    exist with other arguments, which closes the channel on which the others are declared."""
     answered: list[str] = []
     send = Channel.rpc
 

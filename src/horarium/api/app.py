@@ -104,13 +104,12 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    work = Work(operations, claims)
     places = Places(operations.store, entropy)
     guarded = [
-        *Jobs(operations, places, public_url).endpoints(), *work.endpoints(), *Runs(operations).endpoints(),
-        *BulkRuns(operations).endpoints(), *system.endpoints(), *JobVersions(operations).endpoints(),
-        *AccessApi(operations, named, entropy).endpoints(), *Explanations(operations).endpoints(),
-        *ChannelsApi(operations).endpoints(),
+        *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
+        *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
+        *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
+        *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
     ]  # fmt: skip
     unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints(), *Pings(operations).endpoints()]
 
@@ -126,7 +125,7 @@ def create_app(
     api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard()])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
     known = KnownHosts(hosts, telemetry.refused)
-    app = Application(
+    return Application(
         [api, Own("/", route_handlers=others)],
         guards=[known.guard, refuse_cross_site(telemetry.refused)],
         before_send=[add_security_headers],
@@ -136,9 +135,7 @@ def create_app(
         request_max_body_size=BODY_BYTES_MAX,
         debug=False,
         on_shutdown=[claims.close, heard.close],
-    )
-    app.open_short_way(known)
-    return app
+    ).open_short_way(known)
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

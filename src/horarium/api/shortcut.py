@@ -108,10 +108,11 @@ class Application(Litestar):
     _ways: Ways | None = None
     _hosts: KnownHosts
 
-    def open_short_way(self, hosts: KnownHosts) -> None:
-        """From now on, plain requests to hosts that are known here go the short way."""
+    def open_short_way(self, hosts: KnownHosts) -> Application:
+        """From now on, plain requests to hosts that are known here go the short way. Itself."""
         self._hosts = hosts
         self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts)
+        return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         ways = self._ways

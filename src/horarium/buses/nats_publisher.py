@@ -12,6 +12,7 @@ was, only the stream's answer tells.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -63,8 +64,8 @@ _answer = msgspec.json.Decoder(Answer).decode
 class Publisher:
     """All publishing to one stream on one connection. Every message names the stream that it expects.
 
-    It takes the stream's answers as the driver's caller: to the driver it is a future, of which it calls `set_result` for
-    each message that it reads. A callback would cost a queue and a task.
+    To the driver it is a future that waits for a message: `set_result` is called for each of the stream's answers, as
+    it is read. A callback would cost a queue and a task.
     """
 
     def __init__(self, client: Client, stream: str, confirm_seconds: float) -> None:
@@ -73,7 +74,7 @@ class Publisher:
         self._confirm_seconds = confirm_seconds
         self._loop = asyncio.get_running_loop()
         self._numbers = count(1)
-        self._waiting: list[Message] = []
+        self._waiting: deque[Message] = deque()
         self._sent: dict[int, Sent] = {}
         self._some = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -93,8 +94,7 @@ class Publisher:
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
-        self._refuse(self._waiting)
-        self._waiting.clear()
+        self._refuse()
         sent, self._sent = self._sent, {}
         for confirmed, _ in sent.values():
             if not confirmed.done():
@@ -141,20 +141,16 @@ class Publisher:
     def _gather(self) -> bytes:
         """The commands of what waits, as much as one write may hold."""
         if not self._client.is_connected:
-            waiting, self._waiting = self._waiting, []
-            self._refuse(waiting)
+            self._refuse()
             return b""
         parts: list[bytes] = []
-        size = used = 0
-        for used, message in enumerate(self._waiting, 1):
+        size = 0
+        while self._waiting and size < WRITE_BYTES_MAX:
+            message = self._waiting.popleft()
             sent = self._sent.get(message.number)
-            if sent is None or sent.confirmed.done():
-                continue
-            parts.append(self._command(message))
-            size += len(parts[-1])
-            if size >= WRITE_BYTES_MAX:
-                break
-        del self._waiting[:used]
+            if sent is not None and not sent.confirmed.done():
+                parts.append(self._command(message))
+                size += len(parts[-1])
         return b"".join(parts)
 
     def _command(self, message: Message) -> bytes:
@@ -163,9 +159,10 @@ class Publisher:
         head = f"HPUB {message.subject} {self._prefix}{message.number} {sizes[0]} {sizes[1]}\r\n"
         return b"%b%b%b\r\n" % (head.encode(), header, body)
 
-    def _refuse(self, messages: list[Message]) -> None:
-        for message in messages:
-            sent = self._sent.pop(message.number, None)
+    def _refuse(self) -> None:
+        """What waits is not sent."""
+        while self._waiting:
+            sent = self._sent.pop(self._waiting.popleft().number, None)
             if sent is not None and not sent.confirmed.done():
                 sent.confirmed.set_exception(_not_sent(CLOSED))
 

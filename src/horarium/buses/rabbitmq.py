@@ -7,7 +7,7 @@ the others.
 
 Many jobs are brought in groups: their declarations and consumers are sent one after the other, and only the last of a
 group is answered, since the broker works in the order of a channel. One round trip for each of a job's nine commands
-took minutes for a thousand jobs.
+took twenty times our processor time.
 
 The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
 message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory

@@ -1,8 +1,8 @@
-"""Requests begin in turns: so many in each round of the event loop, the others after them, in the order they came.
+"""Requests begin in turns: a few in each round of the event loop, the others after them, in the order they came.
 
-A round does all that is ready. When a thousand clients ask at once, that would be a thousand requests, and whatever else
-runs in this process (the planner, a claim, an answer of the store) would have its next turn after all of them: several
-tenths of a second for each step that it takes. So a round has a bounded number of them, and lasts milliseconds.
+A round does all that is ready. When a thousand clients ask at once, that would be a thousand requests, and all else
+that runs in this process (the planner, a claim, an answer of the store) would have its next turn after all of them:
+several tenths of a second for each step that it takes. So a round has a bounded number of them, and lasts milliseconds.
 """
 
 from __future__ import annotations

@@ -247,7 +247,8 @@ class _Compiler:
                 fail(f"every {step // SECONDS[unit]} {unit}s does not divide a day; add 'between ... and ...'")
             return [in_clock(second) for second in range(minute, DAY_SECONDS, step)]
         first, last = (in_seconds(time) for time in parts.window)
-        if last < first and (parts.weekdays or parts.month_days or parts.nth or parts.workdays or parts.months):
+        days = parts.weekdays or parts.month_days or parts.nth or parts.workdays or parts.months
+        if last < first and (days or parts.except_weekdays or parts.except_dates):
             fail("the window runs past midnight: say which days for each part, e.g. 'from 22:00 to 23:59 on fridays'")
         last += DAY_SECONDS if last < first else 0
         if minute_past is not None:

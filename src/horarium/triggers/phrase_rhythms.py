@@ -29,6 +29,7 @@ class RhythmReader(MinuteReader):
         feast = self._feast_at(first)
         if feast is not None:
             self._once_only("rhythm", token)
+            self._once_only("date", first)
             self.parts.unit, self.parts.day = "year", self._day()
             return
         if first.text in DAY_PARTS:
@@ -205,7 +206,7 @@ class RhythmReader(MinuteReader):
         count = self._number(number)
         if token.text != "next" or count is None:
             return False
-        if noun.text not in DAY_PLURALS and noun.text not in ("days", "weekdays", "weeks", "months"):
+        if noun.text not in DAY_PLURALS and noun.text not in ("days", "weekdays"):
             return False
         self._once_only("number of times or length", token)
         self._take()

@@ -13,7 +13,7 @@ from horarium.testing.values import NOW, a_change, a_run, completed
 
 LEASE = 30 * SECOND
 MANY = 60
-"""So many that their ids are encoded and decoded together."""
+"""Enough for their ids to be encoded and decoded together."""
 
 
 class SettlingContract(StoreUnderTest):

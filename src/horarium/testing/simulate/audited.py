@@ -40,10 +40,10 @@ class AuditWitness:
         self.keys: set[str] = set()
         self.there: set[str] = set()
         """Runs that were added for anyone: those of a group are written in a task that acts for none of its callers."""
+        self.written: dict[Change, None] = {}
+        """Changes of jobs of which it is not seen here that anyone asked for them."""
         self.together: dict[Change, range] = {}
         """Changes of a job that were written together: which of their versions a caller made is not seen here."""
-        self.for_others: set[Change] = set()
-        """Changes of a job by a task that acts for no person: a person's may have waited for its turn in it."""
 
     # ---- what was changed
 
@@ -51,11 +51,10 @@ class AuditWitness:
         """A job was written."""
         owned = old is None or any(getattr(old, name) != getattr(new, name) for name in OWNERS)
         if owned or (old is not None and old.deleted_at != new.deleted_at):
-            if who_acts() is not None:
-                self.changes["job", new.id, new.version] = None
-            else:
-                self.for_others.add(("job", new.id, new.version))
+            # Changes of a job that wait for each other are written by a task that acts for none of their callers.
+            (self.written if who_acts() is None else self.changes)["job", new.id, new.version] = None
         if old is not None and new.version > old.version + 1:
+            # Also where one of them takes back what another one changed, and nothing is left to be seen.
             self.together["job", new.id, new.version] = range(old.version + 1, new.version + 1)
 
     def run_added(self, run: Run) -> None:
@@ -101,7 +100,7 @@ class AuditWitness:
             if any((*change[:2], version) in self.entries for version in self.together.get(change, ())):
                 continue
             fail(f"{' '.join(map(str, change))} was changed, and the audit has no entry of it")
-        for change in self.entries.keys() - self.changes.keys() - self.for_others - grouped:
+        for change in self.entries.keys() - self.changes.keys() - self.written.keys() - grouped:
             if change[0] == "run" and change[1] in self.there:
                 continue
             fail(f"the audit has an entry {self.entries[change]}, and nothing of it was written")

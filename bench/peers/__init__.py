@@ -44,6 +44,7 @@ class Peers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._broken: set[str] = set()
 
     def missing(self, name: str) -> str | None:
         """The program that this machine lacks for it; None: it can run."""
@@ -51,10 +52,17 @@ class Peers:
         return None if runtime == "python" or shutil.which(runtime) else runtime
 
     def round(self, figures: Figures, name: str, url: str, count: int, label: str | None = None) -> None:
-        """One round of it against this server."""
-        home = self._made(name)
-        done = _call([*self._command(name, home), url, str(count)], home, SECONDS_MAX)
-        said = json.loads(done.strip().splitlines()[-1])
+        """One round of it against this server. One that can't be made, or breaks, is left out from then on."""
+        if name in self._broken:
+            return
+        try:
+            home = self._made(name)
+            done = _call([*self._command(name, home), url, str(count)], home, SECONDS_MAX)
+            said = json.loads(done.strip().splitlines()[-1])
+        except (OSError, RuntimeError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
+            self._broken.add(name)
+            print(f"  ({name} is left out: {' '.join(str(error).split())[-300:]})", flush=True)
+            return
         for what in ("add", "run"):
             figures.setdefault(f"{label or name} {what}", []).append(said[what])
 

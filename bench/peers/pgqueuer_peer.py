@@ -23,8 +23,9 @@ async def main(url: str, count: int) -> None:
         """Nothing."""
 
     started = time.perf_counter()
-    for _ in range(0, count, 1000):
-        await queries.enqueue(["noop"] * 1000, [b'{"to": "somebody"}'] * 1000, [0] * 1000)
+    for start in range(0, count, 1000):
+        some = min(1000, count - start)
+        await queries.enqueue(["noop"] * some, [b'{"to": "somebody"}'] * some, [0] * some)
     added = time.perf_counter()
     await queuer.qm.run(batch_size=100, mode=QueueExecutionMode.drain)
     ended = time.perf_counter()

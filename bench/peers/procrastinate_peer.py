@@ -19,7 +19,8 @@ async def main(url: str, count: int) -> None:
         await app.schema_manager.apply_schema_async()
         started = time.perf_counter()
         for start in range(0, count, 1000):
-            await noop.batch_defer_async(*({"number": start + index} for index in range(1000)))
+            numbers = range(start, min(start + 1000, count))
+            await noop.batch_defer_async(*({"number": number} for number in numbers))
         added = time.perf_counter()
         await app.run_worker_async(concurrency=100, wait=False, listen_notify=False)
         ended = time.perf_counter()

@@ -162,3 +162,22 @@ async def test_what_was_skipped_in_a_wrong_future_is_gone_though_more_is_to_be_f
     assert await setting.store.commit_plans([Plan(planned)], setting.now) == [True]
     await ClockSteps(setting.store, 0).step(setting.now)
     assert await setting.store.get_runs([missed.id]) == [None]
+
+
+async def test_a_list_leaves_out_what_was_taken_back_with_a_wrong_future(setting: Setting) -> None:
+    await setting.add_job(every=10)
+    world = World(setting)
+    await world.live(50)
+    setting.clock.step(WRONG_SECONDS)
+    ahead = range(setting.now, setting.now + 40 * SECOND, SECOND)
+    for at in ahead:
+        await setting.add_run(f"wrong-{at}", fire_at=at, due_at=at, created_at=at)
+    setting.clock.step(-WRONG_SECONDS)
+    await setting.add_run("tomorrow", fire_at=setting.now + DAY, due_at=setting.now + DAY)
+    for at in ahead:
+        await setting.operations.runs.cancel_run(f"wrong-{at}")
+    listed = setting.operations.runs.list_runs
+    first = await listed(RunFilter(), None, 3)
+    assert [run.id for run in first.items][:1] == ["tomorrow"]
+    assert [run.fire_at <= setting.now for run in first.items] == [False, True, True]
+    assert (await listed(RunFilter(states=frozenset({State.CANCELLED})), None, 3)).items == ()

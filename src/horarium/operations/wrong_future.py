@@ -19,25 +19,44 @@ EARLY = SECOND
 """Clocks of nodes differ by less than this."""
 
 
-def ran_in_a_wrong_future(run: Run, now: Instant) -> bool:
-    """Whether its fire time is still to come: then the clock was ahead, and was set back. (Its end is brought
-    back with the clock, but a moment later.)"""
-    return run.state in RAN and run.fire_at > now + EARLY
+PAGES_MAX = 50
+"""Pages of what was cancelled in a wrong future that are passed by in one go."""
+
+
+def is_of_a_wrong_future(run: Run, now: Instant) -> bool:
+    """Whether it ran, or was made, before its time could have come: the clock was ahead, and was set back. (Its end
+    is brought back with the clock, but a moment later.)"""
+    if run.fire_at <= now + EARLY:
+        return False
+    return run.state in RAN or (run.state is State.CANCELLED and run.created_at > now + EARLY)
 
 
 async def list_runs(store: Store, where: RunFilter, after: str | None, limit: int, now: Instant) -> Page[Run]:
     """As `Store.list_runs`, without runs of a wrong future, unless `since` is given."""
     page = await store.list_runs(where, after, limit)
-    if where.since is not None or not any(ran_in_a_wrong_future(run, now) for run in page.items):
+    if where.since is not None or not any(is_of_a_wrong_future(run, now) for run in page.items):
         return page
     ahead = now + EARLY
-    waiting = (where.states or frozenset(State)) - RAN
-    before: Page[Run] = Page((), None)
-    if waiting:
-        before = await store.list_runs(replace(where, states=waiting, since=ahead), after, limit)
-    room = limit - len(before.items)
-    if before.next_after is not None or room <= 0:
-        return before
+    found, more = await _still_to_come(store, replace(where, since=ahead), after, limit, now)
+    if len(found) >= limit:
+        return Page(tuple(found[:limit]), found[limit - 1].id if limit > 0 else None)
+    if more is not None:
+        return Page(tuple(found), more)
     until = ahead if where.until is None else min(ahead, where.until)
-    rest = await store.list_runs(replace(where, until=until), after, room)
-    return Page((*before.items, *rest.items), rest.next_after)
+    rest = await store.list_runs(replace(where, until=until), after, limit - len(found))
+    return Page((*found, *rest.items), rest.next_after)
+
+
+async def _still_to_come(
+    store: Store, where: RunFilter, after: str | None, limit: int, now: Instant
+) -> tuple[list[Run], str | None]:
+    """What waits, or was cancelled before its time; and where to go on, if not all of it was looked at."""
+    found: list[Run] = []
+    where = replace(where, states=(where.states or frozenset(State)) - RAN)
+    for _ in range(PAGES_MAX if where.states else 0):
+        page = await store.list_runs(where, after, limit)
+        found += (run for run in page.items if not is_of_a_wrong_future(run, now))
+        after = page.next_after
+        if after is None or len(found) >= limit:
+            return found, after
+    return found, after if where.states else None

@@ -33,7 +33,7 @@ def write_after_the_first_look(store: MongoStore, monkeypatch: pytest.MonkeyPatc
 
     async def find_and_change(session: Session, query: Query, *args: Any, **how: Any) -> list[Document]:
         found = await find(session, query, *args, **how)
-        if query.index == "runs_ready" and next(looks, False):
+        if query.index == "runs_in_lane" and next(looks, False):
             await change()
         return found
 

@@ -52,12 +52,14 @@ class Index(Struct, frozen=True):
 
 class Migration(Struct, frozen=True):
     """One step of the schema. Applying it again must change nothing. `needs`: code must know the migration of this
-    number to work on the schema; 0: any code can, since a step only adds (see `stores/migrations.py`)."""
+    number to work on the schema; 0: any code can, since a step only adds (see `stores/migrations.py`). `dropped`:
+    collections and the names of indexes that no query needs any more."""
 
     number: int
     name: str
     indexes: tuple[Index, ...]
     needs: int = 0
+    dropped: tuple[tuple[str, str], ...] = ()
 
 
 JOBS_AND_RUNS = Migration(
@@ -136,4 +138,13 @@ GATES_AND_LANES = Migration(
     ),
 )
 
-MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS, GATES_AND_LANES)
+ONE_LANE_INDEX = Migration(
+    6,
+    "one_lane_index",
+    (),
+    needs=6,
+    # Claims walk the lanes. Each index of what waits is written twice in the life of a run, and this was one of four.
+    dropped=((RUNS, "runs_ready"),),
+)
+
+MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS, GATES_AND_LANES, ONE_LANE_INDEX)

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from pymongo.errors import OperationFailure
+
 from horarium.errors import InvalidSetting
 from horarium.stores.mongo.connect import Location, concerns, duplicates, translated
 from horarium.stores.mongo.indexes import MIGRATIONS, SCHEMA, Index, Migration
 
 VERSION_ID = "version"
+GONE = frozenset({26, 27})
+"""NamespaceNotFound, IndexNotFound: another node dropped it first."""
 
 
 async def migrate(database: Any, location: Location, migrations: Sequence[Migration] = MIGRATIONS) -> int:
@@ -47,6 +51,12 @@ async def _migrate(database: Any, location: Location, migrations: Sequence[Migra
 async def _apply(database: Any, migration: Migration) -> None:
     for collection, indexes in groupby(migration.indexes, key=_collection_of):
         await database.command("createIndexes", collection, indexes=[index.model() for index in indexes])
+    for collection, name in migration.dropped:
+        try:
+            await database.command("dropIndexes", collection, index=name)
+        except OperationFailure as error:
+            if error.code not in GONE:
+                raise
 
 
 def _collection_of(index: Index) -> str:

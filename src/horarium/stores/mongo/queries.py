@@ -177,10 +177,14 @@ def claimable(session: Session, queues: Sequence[str], now: Instant, until: Inst
     }
 
 
+EITHER_LANE: Document = {"gated": {"$in": [None, True]}}
+"""What may be held back, and what nothing holds back: two places of one index, which the server merges."""
+
+
 def claim_ready(found: Document) -> Query:
     """The next candidates, whole. The server walks each priority of each queue by itself and merges them, so that no
     more than the limit is read."""
-    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER)
+    return Query(collection=RUNS, index="runs_in_lane", where={**found, **EITHER_LANE}, sort=CLAIM_ORDER)
 
 
 def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
@@ -202,7 +206,9 @@ def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
 
 def claim_gated(found: Document) -> Query:
     """The next candidates, those that may be held back among them."""
-    return Query(collection=RUNS, index="runs_ready", where=found, sort=CLAIM_ORDER, fields=CANDIDATE)
+    return Query(
+        collection=RUNS, index="runs_in_lane", where={**found, **EITHER_LANE}, sort=CLAIM_ORDER, fields=CANDIDATE
+    )
 
 
 def claim_lane(found: Document) -> Query:

@@ -143,3 +143,15 @@ async def test_a_handler_may_be_given_by_its_function(scheduler: Scheduler) -> N
         await scheduler.add_job("j", every("5m"), handler=other)
     with pytest.raises(InvalidRequest, match="the function other is not registered"):
         await scheduler.enqueue(other)
+
+
+async def test_states_of_runs_are_one_or_several(scheduler: Scheduler) -> None:
+    run = await scheduler.add_run(queue="q", delay="1h")
+    for states in ("pending", ["pending"], ("running", "pending")):
+        assert [found.id for found in (await scheduler.list_runs(states=states)).items] == [run.id]
+    assert (await scheduler.list_runs(states="skipped")).items == ()
+    expected = r"states: 'pendng' is none of pending, running, .* \(did you mean 'pending'\?\)"
+    with pytest.raises(InvalidRequest, match=expected):
+        await scheduler.list_runs(states="pendng")
+    with pytest.raises(InvalidRequest, match=expected):
+        await scheduler.cancel_runs(states=["pendng"])

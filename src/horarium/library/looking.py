@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from horarium.clock import to_datetime, to_instant
+from horarium.errors import InvalidRequest
 from horarium.library.values import Run, Stats, stats_of
+from horarium.model import State
 from horarium.operations.facade import Operations
 from horarium.operations.logs import LINES_MAX
+from horarium.triggers.words import nearest, quote
 from horarium.wire.views import moment
 
 
@@ -32,6 +36,18 @@ class Explained(Struct, frozen=True):
     run: Run | None
     previous: datetime | None
     next: datetime | None
+
+
+def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
+    """The states that are asked for: one, or several. Raises InvalidRequest, which names the nearest."""
+    names = [given] if isinstance(given, str) else given
+    known = [str(state) for state in State]
+    for name in names:
+        if name not in known:
+            raise InvalidRequest(
+                f"states: {quote(str(name))} is none of {', '.join(known)}{nearest(str(name), known)}", field="states"
+            )
+    return frozenset(map(State, names))
 
 
 class Looking:

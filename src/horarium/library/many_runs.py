@@ -12,6 +12,7 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.errors import HorariumError, InvalidRequest, UnknownArgument
 from horarium.library.fields import TargetFields, check_names, one_target, plain_fields
+from horarium.library.looking import states_of
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import RunFields, delay_seconds
 from horarium.library.values import Run
@@ -38,7 +39,7 @@ class Which(TypedDict, total=False):
 
     ids: Sequence[str]
     job: str | None
-    states: Sequence[State | str]
+    states: State | str | Sequence[State | str]
     queue: str | None
     since: datetime | None
     until: datetime | None
@@ -139,7 +140,7 @@ def _selection(which: Which, possible: frozenset[State], usual: frozenset[State]
     pace = which.get("per_second")
     if pace is not None and not pace > 0:
         raise InvalidRequest(f"per_second: must be more than 0, not {pace}", field="per_second")
-    states = frozenset(map(State, which.get("states", ()))) or (usual if ids is None else possible)
+    states = states_of(which.get("states", ())) or (usual if ids is None else possible)
     if impossible := sorted(states - possible):
         names = ", ".join(sorted(possible))
         raise InvalidRequest(f"states: nothing can be done to a {impossible[0]} run; give {names}", field="states")

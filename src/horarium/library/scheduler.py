@@ -31,7 +31,7 @@ from horarium.library.enqueuing import Enqueuing
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
-from horarium.library.looking import Looking
+from horarium.library.looking import Looking, states_of
 from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
@@ -344,7 +344,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         self,
         *,
         job: str | None = None,
-        states: Sequence[State | str] = (),
+        states: State | str | Sequence[State | str] = (),
         queue: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -354,7 +354,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         """Runs, newest fire time first, `limit` (at most 200) a page."""
         where = RunFilter(
             job=job,
-            states=frozenset(map(State, states)),
+            states=states_of(states),
             queue=queue,
             since=None if since is None else to_instant(since),
             until=None if until is None else to_instant(until),

@@ -58,8 +58,12 @@ class AuditWitness:
             self.together["job", new.id, new.version] = range(old.version + 1, new.version + 1)
 
     def run_added(self, run: Run) -> None:
-        """A run was added. One that was there before follows its job to another queue."""
+        """A run was added. One that was there before follows its job to another queue, or was pruned or withdrawn and
+        is planned again: then it may be cancelled again."""
         moved = run.id in self.there
+        cancelled = "cancel", run.id, 0
+        if cancelled in self.changes and cancelled in self.entries:
+            del self.changes[cancelled], self.entries[cancelled]
         self.there.add(run.id)
         if run.cause in ASKED and not moved and who_acts() is not None:
             self.changes["run", run.id, 0] = None

@@ -216,6 +216,7 @@ def table(api: Api) -> list[str]:
     )
 
 
+@pytest.mark.slow
 async def test_no_route_shows_or_changes_what_others_have(two: Two) -> None:
     before = await two.theirs()
     assert len(before[0]) == 3

@@ -17,6 +17,7 @@ async def opened() -> Store:
     return MemoryStore()
 
 
+@pytest.mark.slow
 def test_runs_follow_their_jobs_in_any_order_of_things() -> None:
     run_belonging_machine(opened, 40, 25)
 

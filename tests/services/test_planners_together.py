@@ -116,6 +116,7 @@ class World:
                 return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [True, False])
 @pytest.mark.parametrize("overlap", ["allow", "skip"])
 def test_four_planners_hardly_ever_make_the_same_plan(overlap: str, apart: bool) -> None:

@@ -61,6 +61,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_after_any_sequence_of_calls_the_indexes_agree_with_the_rows() -> None:
     async def open_store(namespace: str) -> Store:
         return CheckedStore(namespace)

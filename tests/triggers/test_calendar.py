@@ -52,6 +52,7 @@ def window(chance: random.Random, zone: str) -> DailyWindow:
     )
 
 
+@pytest.mark.slow
 @tries(80)
 @given(st.integers(0, 10**9), st.sampled_from(ZONES), st.integers(0, 1))
 def test_a_difference_is_what_is_left_one_by_one(seed: int, zone: str, change: int) -> None:

@@ -289,6 +289,7 @@ VOCABULARY = [
 ]
 
 
+@pytest.mark.slow
 @tries(1500)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=9), st.integers(0, 7 * 10**15))
 def test_any_row_of_known_words_is_read_or_refused(words: list[str], after: int) -> None:

@@ -675,7 +675,7 @@ ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 -- The first $12 of one level's due runs that a key or their order might hold back: those of them that it does not,
 -- counting what this claim took already: $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
 -- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
--- where it was broken off.
+-- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
 WITH
 busy (key, held) AS MATERIALIZED (
     SELECT concurrency_key, count(*) FROM horarium.runs
@@ -709,7 +709,7 @@ looked_at AS (
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
             AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
         ORDER BY due_at, id LIMIT $12::int8
-    ) AS this
+    ) AS this OFFSET 0
 )
 SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place FROM looked_at
 WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;

@@ -208,6 +208,33 @@ def a_random_run_filter(random: Random) -> RunFilter:
     )
 
 
+async def test_many_disabled_jobs_are_walked_by_their_names(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as code of the release before did not pause or resume one: that is seen by their number."""
+    monkeypatch.setattr(listing, "DISABLED_FEW", 10)
+    monkeypatch.setattr(listing, "SCAN_STRETCH", 50)
+    namespace, paused = Namespace(server), JobFilter(enabled=False)
+    async with opened(namespace.url, namespace.name) as store, namespace.client() as client:
+        jobs = [a_job(f"job-{n:04}", enabled=n % 20 != 0) for n in range(1_000)]
+        await store.add_jobs(jobs)
+        before = await namespace.calls()
+        page = await store.list_jobs(paused, None, 49)
+        assert await namespace.calls() - before == 2
+        assert [job.name for job in page.items] == [f"job-{n:04}" for n in range(0, 980, 20)]
+        changes = [Plan(replace(jobs[7], enabled=False)), Plan(replace(jobs[40], enabled=True))]
+        await client.copy(namespace.key("disabled_named"), namespace.key("kept"))
+        await store.commit_plans(changes[:1], NOW)
+        await client.rename(namespace.key("kept"), namespace.key("disabled_named"))
+        assert "job-0007" in await names(lambda after: store.list_jobs(paused, after, 50))
+        await client.delete(namespace.key("disabled_named"))
+        await client.zadd(namespace.key("disabled_named"), {"gone": 0, "zz-gone": 0})
+        await store.commit_plans(changes[1:], NOW)
+        for _ in range(11):
+            await store.prune_runs(NOW, 1)
+        left = sorted({"job-0007", *(job.name for job in jobs[::20])} - {"job-0040"})
+        assert await client.zrange(namespace.key("disabled_named"), 0, -1) == left
+        assert await names(lambda after: store.list_jobs(paused, after, 50)) == left
+
+
 @pytest.mark.parametrize("old", [False, True])
 async def test_pages_of_runs_by_any_filter_join_to_what_the_memory_store_has(
     server: Redis, monkeypatch: pytest.MonkeyPatch, old: bool

@@ -44,8 +44,15 @@ if #names == LOOKS then call('SET', LOOKED, names[LOOKS]) else call('DEL', LOOKE
 -- Code of the release before writes jobs without telling the indexes of sweeps: some are looked at each time.
 local SWEPT_LAST, SWEPT_LOOKS = P .. 'swept_last', 100
 last = call('GET', SWEPT_LAST)
-names = call('ZRANGEBYLEX', P .. 'jobs_named', last and '(' .. last or '-', '+', 'LIMIT', 0, SWEPT_LOOKS)
-sweep_rows(names)
+local from = last and '(' .. last or '-'
+names = call('ZRANGEBYLEX', P .. 'jobs_named', from, '+', 'LIMIT', 0, SWEPT_LOOKS)
+local more = #names == SWEPT_LOOKS and names[SWEPT_LOOKS]
+local stay = sweep_rows(names)
+for _, key in ipairs({TRIMMED, DISABLED_NAMED}) do
+  for _, name in ipairs(call('ZRANGEBYLEX', key, from, more and '[' .. more or '+', 'LIMIT', 0, 2 * SWEPT_LOOKS)) do
+    if not stay[name] then remove(key, name) end
+  end
+end
 flush()
-if #names == SWEPT_LOOKS then call('SET', SWEPT_LAST, names[SWEPT_LOOKS]) else call('DEL', SWEPT_LAST) end
+if more then call('SET', SWEPT_LAST, more) else call('DEL', SWEPT_LAST) end
 return #ids

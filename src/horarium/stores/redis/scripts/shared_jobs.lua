@@ -8,11 +8,13 @@
 --   jobs_named    names, by code point        jobs_deleted       set of ids
 --   label:N:K=V   names of jobs with a label  jobs_orphaned      set: deleted ones that may have no run any longer
 --   jobs_ahead    by cursor (planned_until)   jobs_trimmed       names of those that keep a number of runs
---   swept         up to which name the jobs of before are in these two ('': all)
+--   disabled_named  names of those in `jobs_disabled`
+--   swept         up to which name the jobs of before are in these three ('': all)
 --   swept_last    from which name on `prune_runs` looks for jobs that code of the release before has written: that code
---                 leaves these two as they are. So what is found in them is looked at again where it is read.
+--                 leaves these three as they are. So what is found in them is looked at again where it is read.
 
 local JOBS, NAMES = P .. 'jobs', P .. 'names'
+local AHEAD, TRIMMED, DISABLED_NAMED = P .. 'jobs_ahead', P .. 'jobs_trimmed', P .. 'disabled_named'
 local JOB_HEADER, JOB_LOOKED_AT = 1, 6
 
 local function read_job(row)
@@ -32,7 +34,10 @@ local function index_job(id, job)
   end
   call('HSET', NAMES, job.name, id)
   call('ZADD', P .. 'jobs_named', 0, job.name)
-  if not job.enabled then call('SADD', P .. 'jobs_disabled', id) end
+  if not job.enabled then
+    call('SADD', P .. 'jobs_disabled', id)
+    call('ZADD', DISABLED_NAMED, 0, job.name)
+  end
   if job.next_fire_at then call('ZADD', P .. 'jobs_due', job.next_fire_at, id) end
   for place = 1, #job.labels, 2 do
     call('ZADD', label_key(job.labels[place], job.labels[place + 1]), 0, job.name)
@@ -47,7 +52,10 @@ local function unindex_job(id, job)
   end
   call('HDEL', NAMES, job.name)
   call('ZREM', P .. 'jobs_named', job.name)
-  if not job.enabled then call('SREM', P .. 'jobs_disabled', id) end
+  if not job.enabled then
+    call('SREM', P .. 'jobs_disabled', id)
+    call('ZREM', DISABLED_NAMED, job.name)
+  end
   if job.next_fire_at then call('ZREM', P .. 'jobs_due', id) end
   for place = 1, #job.labels, 2 do
     call('ZREM', label_key(job.labels[place], job.labels[place + 1]), job.name)
@@ -62,7 +70,6 @@ local function same_labels(one, other)
   return true
 end
 
-local AHEAD, TRIMMED = P .. 'jobs_ahead', P .. 'jobs_trimmed'
 local trimmed_exist = call('EXISTS', TRIMMED) == 1
 
 -- What sweeps look for, collected for `flush`.
@@ -80,14 +87,21 @@ end
 -- Of keys of one name the job's own is the last, those before it belong to what its owner gave, and inside of a text the
 -- quotes of a key would be escaped. (An owner may have given a `runs_max` of another kind: who reads looks again.)
 local function sweep_rows(names)
-  local ids = many('HMGET', NAMES, names)
+  local stay, ids = {}, many('HMGET', NAMES, names)
   for place, id in ipairs(ids) do ids[place] = id or '' end
   for place, row in ipairs(many('HMGET', JOBS, ids)) do
     if row then
       local planned_until = row:match('.*"planned_until":(%-?%d+)')
       sweep_in(ids[place], names[place], planned_until or 0, row:find('"runs_max":%d'))
+      stay[names[place]] = true
+      if call('SISMEMBER', P .. 'jobs_disabled', ids[place]) == 1 then
+        add(DISABLED_NAMED, 0, names[place])
+      else
+        remove(DISABLED_NAMED, names[place])
+      end
     end
   end
+  return stay
 end
 
 -- Rows read before or written since (false: there is none), and the jobs that were written and not flushed.

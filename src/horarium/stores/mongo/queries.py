@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.model.records import RecordFilter
 from horarium.ports import JobFilter
 from horarium.stores.listing import ahead_cursor
-from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RECORDS, RUNS, UNFINISHED
+from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RUNS, UNFINISHED
 from horarium.stores.mongo.rows import label
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session, Sort
 
@@ -51,8 +50,9 @@ def job_versions(session: Session, ids: Iterable[str]) -> Query:
     return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}}, fields={"version": True})
 
 
-def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
-    """The prefix bounds the walk at both ends. Of several labels one leads; the rest are looked at in each job."""
+def list_jobs(session: Session, where: JobFilter, after: str | None, lead: str | None = None) -> Query:
+    """The prefix bounds the walk at both ends. Of several labels the one with the key `lead` leads; the rest are looked
+    at in each job, in words that no index knows."""
     name: Document = {"$gt": after or ""}
     if where.name_prefix:
         name.update({"$gte": where.name_prefix, "$lt": where.name_prefix + "\U0010ffff"})
@@ -60,11 +60,20 @@ def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
     if where.enabled is not None:
         found["enabled"] = where.enabled
     if where.labels:
-        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
+        lead = next(iter(where.labels)) if lead is None else lead
+        found["labels"] = {**PRESENT, "$eq": label(lead, where.labels[lead])}
+        rest = [label(key, value) for key, value in where.labels.items() if key != lead]
+        found.update({"$and": [{"labels": {"$elemMatch": pair}} for pair in rest]} if rest else {})
     if where.finished is not None:
         found["finished"] = True if where.finished else None
     index = "jobs_labelled" if where.labels else _index_of_jobs(where)
     return Query(collection=JOBS, index=index, where=found, sort=[("name", 1)])
+
+
+def count_labelled(session: Session, key: str, value: str, limit: int) -> Grouping:
+    """How many jobs have a label, counted up to a limit."""
+    found = {"n": session.namespace, "deleted": False, "labels": {**PRESENT, "$eq": label(key, value)}}
+    return Grouping(JOBS, "jobs_labelled", [{"$match": found}, {"$limit": limit}, {"$count": "all"}])
 
 
 def _index_of_jobs(where: JobFilter) -> str:
@@ -107,6 +116,17 @@ def jobs_unswept(session: Session, after: str | None) -> Query:
 def next_job_at(session: Session, until: Instant) -> Query:
     found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$gt": until}}
     return _first(JOBS, "jobs_due", found, "next_fire_at")
+
+
+def replace_jobs(documents: Sequence[Document], versions: Sequence[int]) -> tuple[Document, Pipeline]:
+    """Put each document in the place of the one with its `_id` if that has the version that was read. What has another
+    one is found and left as it is."""
+    keys = [document["_id"] for document in documents]
+    read = {"$arrayElemAt": [{"$literal": list(versions)}, "$$place"]}
+    new = {"$arrayElemAt": [{"$literal": list(documents)}, "$$place"]}
+    chosen = {"$cond": [{"$eq": ["$version", read]}, new, "$$ROOT"]}
+    place = {"$indexOfArray": [{"$literal": keys}, "$_id"]}
+    return {"_id": {"$in": keys}}, [{"$replaceWith": {"$let": {"vars": {"place": place}, "in": chosen}}}]
 
 
 def orphaned_jobs(session: Session, limit: int) -> Grouping:
@@ -409,35 +429,3 @@ def _first(collection: str, index: str, found: Document, field: str) -> Query:
     """The least of one field, alone."""
     fields = {field: True, "_id": False}
     return Query(collection=collection, index=index, where=found, sort=[(field, 1)], fields=fields)
-
-
-# ---- records ----------------------------------------------------------------------------------------------------
-
-
-def get_records(session: Session, names: Iterable[str], *, whole: bool = True) -> Query:
-    fields = None if whole else {"version": True}
-    return Query(collection=RECORDS, index=None, where={"_id": {"$in": session.keys(names)}}, fields=fields)
-
-
-def list_records(session: Session, where: RecordFilter, after: str | None) -> Query:
-    """Walks the names one way or the other: of one label if there is any, the rest being looked at in each record."""
-    prefix = session.key(where.prefix)
-    end = _successor(prefix) if where.until is None else min(_successor(prefix), prefix + where.until)
-    bounds: Document = {"$gte": prefix + where.since, "$lt": end}
-    if after is not None and where.descending:
-        bounds["$lt"] = min(end, session.key(after))
-    elif after is not None:
-        bounds["$gt"] = session.key(after)
-    found: Document = {"_id": bounds}
-    if where.labels:
-        found["n"] = session.namespace
-        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
-    index = "records_labelled" if where.labels else "_id_"
-    return Query(collection=RECORDS, index=index, where=found, sort=[("_id", -1 if where.descending else 1)])
-
-
-def _successor(text: str) -> str:
-    """The lowest text above all that begin with this one, which does not end in the last character there is."""
-    text = text.rstrip("\U0010ffff")
-    last = ord(text[-1]) + 1
-    return text[:-1] + chr(0xE000 if last == 0xD800 else last)

@@ -23,7 +23,7 @@ from horarium.model import Job, QueueTarget, uuid7
 from horarium.model.records import Record, RecordChange
 from horarium.node.backends import make_store
 from horarium.ports import Store
-from horarium.services.finisher import LOOKED_THROUGH
+from horarium.rules.finishing import LOOKED_THROUGH
 
 BATCH = 1_000
 FIRING, EVERY_SECONDS = 900, 3

@@ -25,9 +25,9 @@ from horarium.operations.changes import Changes, Decide, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.defining import Defining
 from horarium.operations.evaluating import evaluate
+from horarium.operations.grouping import Group, Reach
 from horarium.operations.limits import check_size
 from horarium.operations.reaching import require_followed
-from horarium.operations.taking_turns import Group, Reach
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created

@@ -20,12 +20,14 @@ from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
 from horarium.stores.listing import (
     MILLISECOND,
     SCAN_MAX,
+    TEN_SECONDS,
     Walk,
     id_bounds,
     joined,
     lowest_id_after,
     newest_of,
     rest_of_page,
+    tens_of,
 )
 from horarium.stores.postgres.rows import is_storable, storable
 from horarium.stores.postgres.runs import load
@@ -107,18 +109,42 @@ class _Listing:
         return await self._walk(f"list_ended_runs{scope.ending}", scope.number, state)
 
     async def _finished(self, scope: _Scope, state: State | None) -> Walk[bytes]:
+        if scope.ending == "_of_queue" and await self._session.is_in_less():
+            by_time = await self._of_queue_by_time(scope.number, state)
+            return by_time or await self._walk("list_finished_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":
             return await self._walk(f"list_finished_runs{scope.ending}", scope.number, state)
         name, values = "list_finished_runs_of_owner", self._values(scope.number, state)
         rows = await self._session.rows(name, *values, _last_fire_below(self._below))
         found = _matching(rows)
+        cut = _is_cut(rows, found, self._limit)
         if (rest := rest_of_page([row["fire_at"] for _, row in found], self._limit)) is not None:
             first, last = rest
             since = first if self._where.since is None else max(first, self._where.since)
             more = *values[:4], SCAN_MAX, *values[5:7], since, values[8], last
             found += _matching(await self._session.rows(name, *more))
-        cut = len(found) <= self._limit and rows and rows[-1]["place"] == SCAN_MAX
         return _cut_at(found, rows[-1]["fire_at"] if cut else None, self._limit)
+
+    async def _of_queue_by_time(self, number: int, state: State | None) -> Walk[bytes] | None:
+        """What is finished in a queue, by tens of seconds. None: one of these is so full that a walk of all ids
+        finds them as soon."""
+        values, name = self._values(number, state), "list_finished_runs_of_queue_by_time"
+        first, last = tens_of(_first_fire_from(self._lowest)), tens_of(_last_fire_below(self._below))
+        rows = await self._session.rows(name, *values, last, first)
+        found = _matching(rows)
+        cut = _is_cut(rows, found, self._limit)
+        if not cut and len(found) <= self._limit:
+            return Walk(sorted(found, key=_id_of, reverse=True))
+        end = tens_of(rows[-1]["fire_at"])
+        if cut:
+            broken_off = (end + 1) * TEN_SECONDS - 1
+            ahead = encode_id(lowest_id_after(broken_off)) >= self._below
+            return None if ahead else _cut_at(found, broken_off, self._limit)
+        rest = await self._session.rows(name, *values[:4], SCAN_MAX, *values[5:], end, end)
+        if rest and rest[-1]["place"] == SCAN_MAX:
+            return None
+        there = dict([*found, *_matching(rest)])
+        return Walk(sorted(there.items(), key=_id_of, reverse=True)[: self._limit + 1])
 
     async def _unfinished(self, scope: _Scope, state: State | None) -> Walk[bytes]:
         if scope.ending == "_of_owner":
@@ -133,8 +159,8 @@ class _Listing:
 
     async def _walk(self, name: str, number: int, state: State | None) -> Walk[bytes]:
         rows = await self._session.rows(name, *self._values(number, state))
-        cut = len(rows) <= self._limit and rows and rows[-1]["place"] == SCAN_MAX
-        return Walk(_matching(rows), rows[-1]["id"] if cut else None)
+        found = _matching(rows)
+        return Walk(found, rows[-1]["id"] if _is_cut(rows, found, self._limit) else None)
 
     async def _few_of_queue(self, state: State | None) -> Walk[bytes] | None:
         """All that is unfinished in the queue; None if that is too much."""
@@ -163,12 +189,22 @@ def _cut_at(found: Sequence[tuple[bytes, Any]], end: Instant | None, limit: int)
     return Walk([pair for pair in ids if frontier is None or pair[0] >= frontier][: limit + 1], frontier)
 
 
+def _is_cut(rows: Sequence[Any], found: Sequence[tuple[bytes, Any]], limit: int) -> bool:
+    """Whether a walk was broken off before it had found more than the page holds."""
+    return len(found) <= limit and bool(rows) and rows[-1]["place"] == SCAN_MAX
+
+
 def _matching(rows: Sequence[Any]) -> list[tuple[bytes, Any]]:
     return [(row["id"], row) for row in rows if row["matches"]]
 
 
 def _id_of(pair: tuple[bytes, Any]) -> bytes:
     return pair[0]
+
+
+def _first_fire_from(lowest: bytes) -> Instant:
+    """The lowest fire time that an id not below this one can have."""
+    return int.from_bytes(lowest[:MILLIS_BYTES], "big") * MILLISECOND
 
 
 def _last_fire_below(below: bytes) -> Instant:

@@ -18,15 +18,17 @@ from horarium.stores.encoding import STATE_NUMBERS, decode_id, encode_id
 from horarium.stores.listing import (
     MILLISECOND,
     SCAN_MAX,
+    TEN_SECONDS,
     Walk,
     id_bounds,
     joined,
     lowest_id_after,
     newest_of,
     rest_of_page,
+    tens_of,
 )
 from horarium.stores.sqlite.rows import load_runs
-from horarium.stores.sqlite.session import Session
+from horarium.stores.sqlite.session import Session, is_in_less
 
 ABOVE_ALL_IDS = b"\xff" * 17
 UUID_BYTES, MILLIS_BYTES = 16, 6
@@ -114,6 +116,9 @@ class _Listing:
 
     def _of_any_state(self, scope: _Scope, state: State | None) -> Walk[bytes]:
         """A walk through all runs there are; `state`: to filter."""
+        if scope.ending == "_of_queue" and is_in_less(self._session):
+            found_by_time = self._of_queue_by_time(scope.number, state)
+            return found_by_time or self._walk("list_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":
             return self._walk(f"list_runs{scope.ending}", scope.number, state)
         values = self._values(scope.number, state)
@@ -124,6 +129,24 @@ class _Listing:
             more = *values[:4], SCAN_MAX, *values[5:7], since, values[8], last
             found += self._session.array("list_runs_of_owner", *more)[0]
         return self._cut_at([(digits, num) for digits, num, _ in found], ended_at)
+
+    def _of_queue_by_time(self, number: int, state: State | None) -> Walk[bytes] | None:
+        """All that is in a queue, by tens of seconds. None: one of these is so full that a walk of all ids finds them
+        as soon."""
+        values, name = self._values(number, state), "list_runs_of_queue_by_time"
+        first, last = tens_of(_first_fire_from(self._lowest)), tens_of(_last_fire_below(self._below))
+        found, ended_in = self._session.array(name, *values, last, first)
+        broken_off = None if ended_in is None else (ended_in + 1) * TEN_SECONDS - 1
+        if broken_off is not None and encode_id(lowest_id_after(broken_off)) >= self._below:
+            return None
+        if len(found) > self._limit:
+            end = found[-1][2]
+            rest, more = self._session.array(name, *values[:4], SCAN_MAX, *values[5:], end, end)
+            if more is not None or len(rest) >= SCAN_MAX:
+                return None
+            found += rest
+        pairs = {(digits, num) for digits, num, _ in found}
+        return self._cut_at(list(pairs), broken_off)
 
     def _walk_by_fire(self, number: int, state: State | None) -> Walk[bytes]:
         values = *self._values(number, state), _last_fire_below(self._below)
@@ -141,6 +164,11 @@ class _Listing:
         state_number = None if state is None else STATE_NUMBERS[state]
         bounds = self._below, self._lowest, SCAN_MAX, self._limit + 1
         return number, *bounds, self._queue_id, state_number, self._where.since, self._where.until
+
+
+def _first_fire_from(lowest: bytes) -> Instant:
+    """The lowest fire time that an id not below this one can have."""
+    return int.from_bytes(lowest[:MILLIS_BYTES], "big") * MILLISECOND
 
 
 def _last_fire_below(below: bytes) -> Instant:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY
 from horarium.model.records import Record, RecordChange
 from horarium.stores.encoding import encode_id, label_bytes, label_text
-from horarium.stores.listing import SCAN_MAX, TENS_MAX
+from horarium.stores.listing import SCAN_MAX, TENS_MAX, tens_of
 from horarium.stores.migrations import FORM, known_migrations
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
@@ -55,7 +55,11 @@ COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 
 FIRST_FORM = {"prune_runs", "list_finished_runs_of_queue"}
 """What is asked only of a schema of the first form."""
-FINAL_FORM = {"prune_runs_by_minute", "list_finished_runs_of_queue_by_time"}
+FINAL_FORM = {
+    "prune_runs_by_minute",
+    "list_finished_runs_of_queue_by_time",
+    "list_finished_runs_within_ten_seconds",
+}
 """And what only of the newest one."""
 
 FILL = """
@@ -205,6 +209,7 @@ def lists(namespace: int) -> dict[str, tuple[Any, ...]]:
     return {
         "list_finished_runs": (namespace, *walk, *every),
         "list_finished_runs_of_queue": (1, *walk, *every),
+        "list_finished_runs_within_ten_seconds": (1, *walk[:2], 200, ROWS, *every, tens_of(a_run(10**6).fire_at)),
         "list_finished_runs_of_queue_by_time": (1, *walk, *every, TENS_MAX, 0),
         "list_finished_runs_of_owner": (1, *walk, *every, LATEST),
         "list_ended_runs": (namespace, *walk, *failed),

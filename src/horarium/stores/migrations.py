@@ -76,8 +76,8 @@ def missing_migrations(
     applied: Mapping[int, Applied], known: Sequence[Migration], shown: str, form: int = FORM
 ) -> list[Migration]:
     """Those that the database lacks; of a later form than asked for only if it is new. `shown`: what a message calls
-    it. Raises InvalidSetting if its schema is too new
-    for this code, BrokenInvariant if a migration was applied with another text."""
+    it. Raises InvalidSetting if its schema is too new for this code, BrokenInvariant if a migration was applied with
+    another text."""
     newest = max((migration.number for migration in known), default=0)
     needed = max((one.needs for one in applied.values()), default=0)
     if needed > newest:

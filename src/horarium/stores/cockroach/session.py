@@ -37,6 +37,7 @@ NOT_INHERITED = frozenset(
         "is_in_less",
         "prune_runs_by_minute",
         "list_finished_runs_of_queue_by_time",
+        "list_finished_runs_within_ten_seconds",
     }
 )
 _SMALL_INT = re.compile(r"::int[24]\b")

@@ -140,8 +140,8 @@ class _Listing:
             broken_off = (end + 1) * TEN_SECONDS - 1
             ahead = encode_id(lowest_id_after(broken_off)) >= self._below
             return None if ahead else _cut_at(found, broken_off, self._limit)
-        rest = await self._session.rows(name, *values[:4], SCAN_MAX, *values[5:], end, end)
-        if rest and rest[-1]["place"] == SCAN_MAX:
+        rest = await self._session.rows("list_finished_runs_within_ten_seconds", *values, end)
+        if rest and rest[0]["place"] >= SCAN_MAX:
             return None
         there = dict([*found, *_matching(rest)])
         return Walk(sorted(there.items(), key=_id_of, reverse=True)[: self._limit + 1])

@@ -70,7 +70,7 @@ async def build_indexes(connection: Connection, migrations: Sequence[Migration],
 
 async def _build(connection: Connection, name: str, statement: str) -> None:
     """One index. What another process builds is waited for, what one left half built is begun again."""
-    while await first_value(connection, _BUILDING, name):
+    while await first_value(connection, _BUILDING, name):  # noqa: ASYNC110  nothing tells when another is done
         await asyncio.sleep(_LOOK_SECONDS)
     valid = await first_value(connection, _VALID, name)
     if valid is False:

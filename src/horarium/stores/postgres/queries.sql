@@ -305,6 +305,20 @@ SELECT * FROM (
 ) AS looked_at
 WHERE matches OR place = $4::int8 ORDER BY tens DESC LIMIT $5::int8;
 
+-- name: list_finished_runs_within_ten_seconds
+-- The newest of a queue in $10, by id, if it has no more than $4 there: `place` is how many were looked at.
+SELECT * FROM (
+    SELECT few.*, count(*) OVER () AS place, ($6::int4 IS NULL OR queue_id = $6::int4)
+        AND ($7::int2 IS NULL OR state = $7::int2)
+        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+        AND id < $2::bytea AND id >= $3::bytea AS matches
+    FROM (
+        SELECT * FROM horarium.finished
+        WHERE queue_id = $1::int4 AND LEAST(fire_at / 10000000, 2147483647)::int4 = $10::int4 LIMIT $4::int8
+    ) AS few
+) AS looked_at
+WHERE matches ORDER BY id DESC LIMIT $5::int8;
+
 -- name: list_finished_runs_of_owner
 -- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
 -- that an id below $2 can have.

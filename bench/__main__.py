@@ -56,7 +56,8 @@ def on_redis(count: int, rounds: int, peers: Peers | None) -> Figures:
 
 def on_mongo(count: int, rounds: int, peers: Peers | None) -> Figures:
     with tempfile.TemporaryDirectory() as folder, a_store("mongo", Path(folder)) as url:
-        return mongo_end_to_end.measure(url, max(count // 2, 1), rounds)
+        runs = max(count // 2, 1)
+        return mongo_end_to_end.measure(url, runs, rounds) | mongo_end_to_end.bursts(url, runs, rounds)
 
 
 STORES: Mapping[str, tuple[str, str, Measure]] = {
@@ -108,7 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for store in wanted:
         if store in STORES:
             title, raw, measure = STORES[store]
-            print(title, *rows(measure(count, rounds, peers), raw), sep="\n", flush=True)
+            figures = measure(count, rounds, peers)
+            print(title, *rows(figures, raw), sep="\n", flush=True)
+            if mongo_end_to_end.BURST in figures:
+                print(f"  {mongo_end_to_end.burst_line(figures)}", flush=True)
     if "callbacks" in wanted:
         print("\nCallbacks due at one instant")
         said = StringIO()

@@ -36,7 +36,7 @@ from horarium import RunContext, Scheduler, every
 from horarium.clock import SECOND, SystemClock
 from horarium.model import Cause, Disposition, Run, RunChange, State, uuid7
 from horarium.node.backends import make_store
-from horarium.ports import BATCH_MAX, Store
+from horarium.ports import BATCH_MAX, RunFilter, Store
 
 BURST, JOBS = 10_000, 1_000
 LATE_SECONDS = 5
@@ -103,8 +103,23 @@ async def recurring(url: str, seconds: float, processes: int) -> None:
     expected = JOBS * int(seconds)
     used = ", ".join(f"{core:.2f}" for core in cores)
     print(
-        f"    {expected - len(distinct)} missed of {expected:,}, {len(starts) - len(distinct)} repeated, cores {used}"
+        f"    {expected - len(distinct)} missed of {expected:,}, {len(starts) - len(distinct)} repeated,"
+        f" {await planned_late(url, first, first + int(seconds)):,} planned late, cores {used}"
     )
+
+
+async def planned_late(url: str, first: int, end: int) -> int:
+    """How many runs of these seconds were made after the instant they were due."""
+    store = make_store(url)
+    await store.open()
+    where, after, late = RunFilter(since=first * SECOND, until=end * SECOND), None, 0
+    while True:
+        page = await store.list_runs(where, after, BATCH_MAX)
+        late += sum(run.created_at > run.due_at for run in page.items)
+        if (after := page.next_after) is None:
+            break
+    await store.close()
+    return late
 
 
 def cpu_seconds(pid: int) -> float:

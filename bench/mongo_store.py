@@ -99,7 +99,10 @@ async def raw_add(collection: Any, runs: list[Run]) -> None:
         await collection.insert_many([raw_document(run) for run in runs[start : start + ADD_BATCH]], ordered=False)
 
 
-async def raw_drain(collection: Any, count: int, *, alike: bool) -> None:
+async def raw_drain(
+    collection: Any, count: int, *, alike: bool, begun: Callable[[list[Any]], object] = lambda runs: None
+) -> None:
+    """`begun`: called with what was claimed."""
     done = 0
     waiting = {"queue": QUEUE, "state": 0, "due_at": {"$lte": NOW}}
     order = [("priority", -1), ("due_at", 1), ("_id", 1)]
@@ -109,6 +112,7 @@ async def raw_drain(collection: Any, count: int, *, alike: bool) -> None:
         claim = {"$set": {"state": 1, "worker": "w", "lease_expires_at": NOW + 30_000_000, "claim": done}}
         await collection.update_many({"_id": {"$in": ids}, "state": 0}, claim)
         mine = await collection.find({"_id": {"$in": ids}, "claim": done}).to_list()
+        begun(mine)
         complete = {"$set": {"state": 3, "finished_at": NOW}}
         if alike:
             ids = [document["_id"] for document in mine]

@@ -87,6 +87,7 @@ def serve_bare(answers: Path) -> None:
     import socket
 
     from horarium.server.http import make_server
+    from horarium.server.process import loop_factory
 
     kept = {
         key: (
@@ -119,7 +120,9 @@ def serve_bare(answers: Path) -> None:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         await make_server(app, lambda reason: None).serve([listener])
 
-    asyncio.run(serve())
+    # The same kind of event loop as that of the server beside it.
+    with asyncio.Runner(loop_factory=loop_factory("auto")) as runner:
+        runner.run(serve())
 
 
 @contextmanager

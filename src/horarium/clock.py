@@ -38,8 +38,9 @@ def to_instant(moment: datetime) -> Instant:
     return (moment - _EPOCH) // _TICK
 
 
+@lru_cache(maxsize=1024)
 def to_datetime(instant: Instant) -> datetime:
-    """The aware UTC datetime of an instant."""
+    """The aware UTC datetime of an instant. (What is shown of one run names the same few instants again and again.)"""
     return _EPOCH + timedelta(microseconds=instant)
 
 

@@ -114,6 +114,50 @@ def test_a_field_that_is_not_documented_is_not_read() -> None:
         parse_trigger({"type": "cron", "expression": "@daily", "when": 1})
 
 
+async def test_what_text_must_look_like_is_said_wherever_a_pattern_can_say_it(api: Api) -> None:
+    spec = await document(api)
+    schemas = spec["components"]["schemas"]
+    cursors = [
+        each["schema"]["pattern"]
+        for item in spec["paths"].values()
+        for operation in item.values()
+        for each in operation["parameters"]
+        if each["name"] in ("cursor", "after")
+    ]
+    assert len(cursors) == 9
+    assert {*cursors, schemas["BulkRequest"]["properties"]["cursor"]["anyOf"][0]["pattern"]} == {"^[A-Za-z0-9_-]+$"}
+    for name in ("HttpTarget", "WebhookChannel"):
+        url = re.compile(schemas[name]["properties"]["url"]["pattern"])
+        assert [bool(url.search(text)) for text in ("HTTPS://a.example/x", "http://[::1]/", "ftp://a", "/x", "")] == [
+            True, True, False, False, False,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@DAILY",
+        "@Midnight",
+        "\t0 3 * * * ",
+        "0\t3 * * *",
+        "@reboot",
+        "@every 5m",
+        "@A",
+        "0\x0b3 * * *",
+        "\n@daily",
+        "@daily\xa0",
+    ],
+)
+async def test_a_cron_expression_looks_in_the_document_as_it_is_read(api: Api, text: str) -> None:
+    pattern = (await document(api))["components"]["schemas"]["CronTrigger"]["properties"]["expression"]["pattern"]
+    try:
+        parse_trigger({"type": "cron", "expression": text})
+    except InvalidTrigger:
+        assert re.search(pattern, text) is None
+    else:
+        assert re.search(pattern, text) is not None
+
+
 async def test_every_example_is_accepted(api: Api) -> None:
     for example in examples.JOBS:
         assert (await api.post("/jobs", example.value)).status == 201

@@ -15,6 +15,7 @@ from msgspec import Struct
 from horarium.api import endpoints, guards
 from horarium.api.problems import problem_of
 from horarium.api.reading import read_job, read_new_job, to_definition
+from horarium.api.refused import WRITER
 from horarium.errors import CallerError
 from horarium.model.records import RecordFilter
 from horarium.ports import JobFilter, RunFilter
@@ -154,6 +155,12 @@ def all_bodies() -> Iterator[Asked]:
     yield from odd_bodies("POST", *GOOD["POST /jobs"])
 
 
+async def written() -> None:
+    """Return once the entries of refusals are stored, which are written beside the answers."""
+    writing = [task for task in asyncio.all_tasks() if task.get_name() == WRITER]
+    await asyncio.gather(*writing)
+
+
 class System:
     """One of the two."""
 
@@ -208,8 +215,7 @@ class System:
 
     async def stored(self) -> dict[str, Any]:
         """What there is in the end."""
-        for _ in range(10):
-            await asyncio.sleep(0)  # entries of refusals are written beside the answers
+        await written()
         store = self.api.store
         audit: list[Any] = []
         after: str | None = None

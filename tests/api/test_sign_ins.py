@@ -24,7 +24,7 @@ from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
 from tests.waiting import until
 
-from .conftest import Api
+from .conftest import Api, a_definition
 
 GUESS = {"authorization": "Bearer canary-key-9999"}
 
@@ -213,6 +213,70 @@ async def test_what_is_refused_to_a_bound_caller_is_in_the_audit(locked_api: Api
     (line,) = await told()
     assert (line["actor"], line["action"], line["outcome"]) == ("bound", "job.update", "refused")
     assert "bound to queues" in line["after"]["why"]
+
+
+async def test_what_is_refused_within_a_request_for_many_is_in_the_audit(locked_api: Api) -> None:
+    api = locked_api
+    admin = {"authorization": "Bearer first-key-1234"}
+    asked = {"name": "bound", "roles": ["editor"], "queues": ["mine"]}
+    key = {"authorization": f"Bearer {(await api.post('/keys', asked, headers=admin)).json['key']}"}
+
+    def to(queue: str) -> dict[str, Any]:
+        return {"target": {"type": "queue", "queue": queue}}
+
+    async def told() -> list[Any]:
+        items = (await api.get("/audit?actor=bound", headers=admin)).json["items"]
+        return [line for line in items if line["outcome"] == "refused"]
+
+    definitions = [
+        {"name": f"job-{number}", "trigger": {"type": "interval", "every_seconds": 60}, **to(queue)}
+        for number, queue in enumerate(["theirs", "mine", "theirs"])
+    ]
+    done = await api.post("/import", {"jobs": definitions}, headers=key)
+    assert [each["outcome"] for each in done.json] == ["failed", "created", "failed"]
+    await until(lambda: _has(told, 2))
+    lines = sorted(await told(), key=lambda line: str(line["object"]))
+    assert [(line["action"], line["object"]) for line in lines] == [
+        ("job.update", "job/job-0"),
+        ("job.update", "job/job-2"),
+    ]
+    for line in lines:
+        assert line["after"]["request"] == "POST /api/v1/import"
+        assert "bound to queues" in line["after"]["why"]
+        assert line["after"]["refused"] == 2
+
+    added = await api.post("/runs/batch", {"runs": [to("theirs"), to("mine"), to("theirs")]}, headers=key)
+    assert [each["outcome"] for each in added.json] == ["failed", "created", "failed"]
+    await until(lambda: _has(told, 3))
+    (line,) = (line for line in await told() if line["action"] == "run.create")
+    assert (line["object"], line["after"]["refused"]) == ("POST /api/v1/runs/batch", 2)
+
+
+async def test_retries_that_are_refused_within_a_request_for_many_are_in_the_audit(locked_api: Api) -> None:
+    api = locked_api
+    admin = {"authorization": "Bearer first-key-1234"}
+    asked = {"name": "bound", "roles": ["operator"], "queues": ["work"]}
+    key = {"authorization": f"Bearer {(await api.post('/keys', asked, headers=admin)).json['key']}"}
+    for name, overlap in (("free", "allow"), ("in-turn", "skip")):
+        reply = await api.post("/jobs", a_definition(name, overlap=overlap, retry={"attempts_max": 1}), headers=admin)
+        assert reply.status == 201
+        await api.post(f"/jobs/{name}/trigger", headers=admin)
+    taken = (await api.post("/runs/claim", {"queues": ["work"], "limit": 2}, headers=admin)).json["runs"]
+    for run in taken:
+        await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": "x"}, headers=admin)
+    for name in ("free", "in-turn"):
+        moved = {"target": {"type": "queue", "queue": "theirs"}}
+        assert (await api.send("PATCH", f"/jobs/{name}", moved, headers=admin)).status == 200
+    done = await api.post("/runs/retry", {"ids": [run["id"] for run in taken]}, headers=key)
+    assert done.json["left"] == {"forbidden": 2}
+
+    async def told() -> list[Any]:
+        return list((await api.get("/audit?action=run.retry", headers=admin)).json["items"])
+
+    await until(told)
+    (line,) = await told()
+    assert (line["actor"], line["outcome"], line["object"]) == ("bound", "refused", "POST /api/v1/runs/retry")
+    assert line["after"]["refused"] == 2
 
 
 @pytest.mark.parametrize(

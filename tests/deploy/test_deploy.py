@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 import tomllib
 from configparser import RawConfigParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ruamel.yaml import YAML
 
 from horarium.server.config import Settings
+from horarium.server.healthcheck import SECONDS_MAX, check
 from horarium.server.http import HTTP_GRACE_SECONDS
+from horarium.server.process import STORE_WAIT_SECONDS
 from horarium.server.sources import load_settings
+from tests.servers.certificate import make_certificate
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -93,13 +100,99 @@ def test_the_image_has_every_driver() -> None:
     assert '"horarium[all]"' in text
 
 
-def test_the_image_checks_its_health_under_a_name_that_is_answered(tmp_path: Path) -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    assert "http://127.0.0.1:8080/readyz" in text
-    names = dict(
-        part.split("=", 1) for part in re.findall(r"HORARIUM_\w+=\S+", text.split("ENV ", 1)[1].split("\n")[0])
-    )
-    assert settings_of({**names, "HORARIUM_API_KEYS": "k" * 16}, tmp_path).host == "0.0.0.0"
+def instructions() -> list[tuple[str, str]]:
+    """Those of the image's last stage: word and rest."""
+    text = (ROOT / "Dockerfile").read_text().rpartition("FROM ")[2]
+    lines = [line.partition(" ") for line in text.splitlines()[1:] if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in lines]
+
+
+def test_the_image_runs_as_a_user_with_a_number_and_stops_in_order() -> None:
+    known = dict(instructions())
+    user, _, group = known["USER"].partition(":")
+    assert user == group
+    assert 0 < int(user) < 1_000
+    assert any(word == "RUN" and f"--uid {user} " in rest for word, rest in instructions())
+    assert known["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(known["CMD"]) == ["horarium", "serve"]  # not through a shell, which would keep the signal
+    home = known["WORKDIR"]
+    assert known["VOLUME"] == home
+    assert f"HORARIUM_STORE=sqlite:///{home}/" in known["ENV"]
+
+
+@pytest.fixture
+def health_command() -> list[str]:
+    """What the image asks, run by this interpreter."""
+    options, _, command = dict(instructions())["HEALTHCHECK"].partition(" CMD ")
+    given = dict(option.removeprefix("--").split("=") for option in options.split())
+    assert float(given["timeout"].removesuffix("s")) > SECONDS_MAX
+    assert float(given["start-period"].removesuffix("s")) > STORE_WAIT_SECONDS
+    python, *rest = json.loads(command)
+    assert python == "python"
+    return [sys.executable, *rest]
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A server that is ready, or not."""
+
+    ready = True
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        body = b'{"status": "ready"}' if self.ready else b'{"store": "the disk is full"}'
+        self.send_response(200 if self.ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+def test_the_image_checks_its_health_by_its_own_settings(health_command: list[str], tmp_path: Path) -> None:
+    names = dict(part.split("=", 1) for part in dict(instructions())["ENV"].split())
+    keys = tmp_path / "keys"
+    keys.write_text("k" * 64)
+
+    def ask(port: int, **more: str) -> tuple[int, str]:
+        proxies = {"http_proxy": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
+        given = {**names, **proxies, "HORARIUM_PORT": str(port), "HORARIUM_API_KEYS_FILE": str(keys), **more}
+        done = subprocess.run(health_command, env={**given, "PATH": ""}, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        assert ask(server.server_port) == (0, "")
+        assert Answering.asked == ["/readyz"]
+        Answering.ready = False
+        status, said = ask(server.server_port)
+        assert (status, "the disk is full" in said) == (1, True)
+    finally:
+        Answering.ready = True
+        server.shutdown()
+        server.server_close()
+    status, said = ask(server.server_port)
+    assert (status, "does not answer" in said) == (1, True)
+    assert ask(server.server_port, HORARIUM_ROLES="planner") == (0, "")
+
+
+def test_the_health_of_a_server_with_tls_is_asked_under_any_certificate(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    plain = {"HORARIUM_PORT": str(server.server_port)}
+    try:
+        assert check({**plain, "HORARIUM_TLS_CERT": str(cert), "HORARIUM_TLS_KEY": str(key)}) is None
+        assert check(plain) is not None
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "port" in (check({"HORARIUM_PORT": "many"}) or "")
 
 
 # ---- systemd

@@ -100,11 +100,20 @@ async def test_a_bound_key_finds_nothing_behind_a_door_to_other_queues(house: Ho
         assert (await house.ask("GET", f"{path}/events/pending", **key)).status == 403
         assert (await house.ask("DELETE", path, **key)).status == 403
         assert (await house.ask("POST", "/api/schedules", GOOD, **key)).status == 403
+    await until(lambda: _refused_at(house, {("images", f"DELETE {path}"), ("scrape", f"DELETE {path}")}))
     id = listed["name"]
     assert (await house.ask("GET", "/jobs/next", **images)).status == 403
     assert (await house.ask("POST", f"/jobs/{id}/complete", **images)).status == 403
     assert (await house.ask("GET", "/jobs/next", **scrape)).status == 200
     assert (await house.ask("POST", f"/jobs/{id}/complete", **scrape)).status == 204
+
+
+async def _refused_at(house: House, wanted: set[tuple[str, str]]) -> bool:
+    """Whether the audit has these refusals, each once: who asked, and for what."""
+    reply = await house.ask("GET", "/api/v1/audit?action=access&limit=200", authorization=f"Bearer {KEY}")
+    told = [(line["actor"], line["after"]["request"]) for line in reply.json["items"] if line["outcome"] == "refused"]
+    assert len(told) == len(set(told))
+    return wanted <= set(told)
 
 
 @pytest.mark.parametrize("settings", [{"api_keys": (KEY,)}])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import cast
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
+import pytest_asyncio
 
+from horarium.stores.postgres import PostgresStore
 from tests.servers.mongo import Mongo, Standalone
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
@@ -27,6 +30,29 @@ def postgres_server() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: Postgres) -> str:
     return new_database(postgres_server)
+
+
+@pytest.fixture
+def fresh_postgres_url(postgres_server: Postgres) -> str:
+    """A database that nothing else uses."""
+    return new_database(postgres_server)
+
+
+@pytest_asyncio.fixture
+async def store(fresh_postgres_url: str) -> AsyncIterator[PostgresStore]:
+    """On PostgreSQL."""
+    store = PostgresStore(fresh_postgres_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture
+async def other(fresh_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to the same database that is not the store's."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture(scope="session")

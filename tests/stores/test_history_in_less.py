@@ -16,6 +16,7 @@ from horarium.clock import DAY, MINUTE, SECOND
 from horarium.model import Cause, Run, State, uuid7
 from horarium.node.backends import make_store, migrate_fully
 from horarium.ports import RunFilter, Store
+from horarium.stores import walks
 from horarium.stores.memory import MemoryStore
 from horarium.stores.migrations import FINAL, FORM, known_migrations
 from horarium.stores.postgres import listing as postgres_listing
@@ -175,7 +176,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 async def test_lists_give_all_there_is_page_by_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (postgres_listing, sqlite_listing):
+    for module in (walks, postgres_listing, sqlite_listing):
         monkeypatch.setattr(module, "SCAN_MAX", 12)
     store, oracle = await opened(url), MemoryStore()
     await oracle.open()

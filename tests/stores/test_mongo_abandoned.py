@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from horarium.errors import StoreUnavailable
 from horarium.model import Plan
 from horarium.stores.mongo import MongoStore, connect
 from horarium.testing.values import NOW, QUEUE, a_job, a_run, completed
 from tests.blackbox.outside import environment
 from tests.servers.mongo import Mongo
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,7 @@ async def opened(url: str, namespace: str) -> MongoStore:
 PLANNER = """
 import asyncio, sys
 from msgspec.structs import replace
+from horarium.errors import StoreUnavailable
 from horarium.model import Plan
 from horarium.stores.mongo import MongoStore, session
 from horarium.testing.values import NOW, a_job, a_run
@@ -137,3 +139,114 @@ async def test_other_programs_transactions_are_left_alone(mongo: Mongo, monkeypa
         assert await connect.end_abandoned(store._session.client)
     await store.close()
     await other.close()
+
+
+SLOW = {"$where": "sleep(50); return false"}
+"""Looked at one by one, for a while; an end from outside is noticed at once."""
+
+
+async def transactions(store: MongoStore, *, active: bool) -> list[dict[str, Any]]:
+    """Those of a store, as the server shows them; `active`: with a command under way."""
+    assert store._session is not None
+    where = {"appName": store._session.client.options.pool_options.appname, "transaction": {"$exists": True}}
+    cursor = await store._session.client.admin.aggregate(
+        [{"$currentOp": {"idleSessions": True, "allUsers": False}}, {"$match": {**where, "active": active}}]
+    )
+    found: list[dict[str, Any]] = await cursor.to_list()
+    return found
+
+
+async def test_a_transaction_that_was_cut_short_in_a_command_begins_again(mongo: Mongo) -> None:
+    """The server puts no label on the error of such a command."""
+    store = await opened(mongo.url + "&appName=cut", "cut")
+    await store.add_runs([a_run(number) for number in range(200)])
+    session = store._session
+    assert session is not None
+    tries = 0
+
+    async def work(within: Any) -> int:
+        nonlocal tries
+        tries += 1
+        await session.runs.update_one({"_id": session.key(a_run(1).id)}, {"$inc": {"x": 1}}, session=within)
+        if tries == 1:
+            await session.runs.find(SLOW, session=within).to_list()
+        return tries
+
+    working = asyncio.create_task(session.transaction(work))
+    (under_way,) = await until(lambda: transactions(store, active=True))
+    await session.client.admin.command("killSessions", [{"id": under_way["lsid"]["id"]}])
+    assert await working == 2
+    written = await session.runs.find_one({"_id": session.key(a_run(1).id)})
+    assert written is not None
+    assert written["x"] == 1
+    await store.close()
+
+
+async def test_a_transaction_with_a_command_under_way_is_left_alone(
+    mongo: Mongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it was inactive in all: that a live one of many commands is, too."""
+    store = await opened(mongo.url + "&appName=live", "live")
+    await store.add_runs([a_run(number) for number in range(200)])
+    session = store._session
+    assert session is not None
+    monkeypatch.setattr(connect, "ABANDONED_SECONDS", 0.0)
+    async with session.client.start_session() as live:
+        await live.start_transaction()
+        await session.runs.update_one({"_id": session.key(a_run(1).id)}, {"$inc": {"x": 1}}, session=live)
+        reading = asyncio.create_task(session.runs.find(SLOW, session=live).to_list())
+        await until(lambda: transactions(store, active=True))
+        assert not await connect.end_abandoned(session.client)
+        assert not reading.done()
+        reading.cancel()
+    await asyncio.wait([reading])
+    await store.close()
+
+
+async def test_a_transaction_that_goes_on_while_it_is_watched_is_left_alone(
+    mongo: Mongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(mongo.url + "&appName=watched", "watched")
+    session = store._session
+    assert session is not None
+    monkeypatch.setattr(connect, "ABANDONED_SECONDS", 0.0)
+    looks = 0
+    look = connect._idle_transactions
+
+    async with session.client.start_session() as live:
+        await live.start_transaction()
+        touched = {"_id": session.key("touched")}
+
+        async def looking(client: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                await session.gates.update_one(touched, {"$inc": {"x": 1}}, upsert=True, session=live)
+            return await look(client)
+
+        await session.gates.update_one(touched, {"$inc": {"x": 1}}, upsert=True, session=live)
+        monkeypatch.setattr(connect, "_idle_transactions", looking)
+        assert not await connect.end_abandoned(session.client)
+        assert await connect.end_abandoned(session.client)
+    await store.close()
+
+
+class Interrupted:
+    """A session whose commit is interrupted a few times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    async def commit_transaction(self) -> None:
+        from pymongo.errors import OperationFailure
+
+        self.left -= 1
+        if self.left >= 0:
+            raise OperationFailure("operation was interrupted", 11601)
+
+
+async def test_a_commit_that_was_interrupted_is_asked_for_again_and_never_taken_for_undone() -> None:
+    await connect.commit(Interrupted(connect.COMMITS_MAX - 1))
+    with pytest.raises(StoreUnavailable, match="unknown") as raised:
+        await connect.commit(Interrupted(connect.COMMITS_MAX))
+    assert not connect.is_transient(raised.value)

@@ -16,7 +16,7 @@ import pytest_asyncio
 from horarium.clock import DAY
 from horarium.model import State
 from horarium.ports import JobFilter, RunFilter
-from horarium.stores.mongo import MongoStore, listing, queries
+from horarium.stores.mongo import MongoStore, jobs, listing, queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import MIGRATIONS
 from horarium.stores.mongo.session import Grouping, Query, Session
@@ -50,19 +50,25 @@ async def session(mongo: Mongo) -> AsyncIterator[Session]:
 
 
 async def populate(store: MongoStore) -> None:
-    jobs = [a_job(f"job-{n}", labels={"team": str(n % 40)}, next_fire_at=NOW + n * DAY) for n in range(200)]
-    await store.add_jobs(jobs)
-    await store.add_runs([a_finished_run(n, of=jobs[n % 10], prune_at=NOW + n * DAY) for n in range(900)])
+    some = [
+        a_job(f"job-{n}", labels={"env": "prod", "team": str(n % 40)}, next_fire_at=NOW + n * DAY) for n in range(200)
+    ]
+    await store.add_jobs(some)
+    await store.add_runs([a_finished_run(n, of=some[n % 10], prune_at=NOW + n * DAY) for n in range(900)])
     waiting = [
         a_run(1_000 + n, due_at=NOW + n // FEW * DAY, priority=n % 3, start_by=NOW + n * DAY) for n in range(300)
     ]
     await store.add_runs(waiting)
     claimed = [
-        a_run(2_000 + n, of=jobs[n % 100], state=State.RUNNING, lease_expires_at=NOW + n * DAY, unique_key=str(n))
+        a_run(2_000 + n, of=some[n % 100], state=State.RUNNING, lease_expires_at=NOW + n * DAY, unique_key=str(n))
         for n in range(100)
     ]
     await store.add_runs(claimed)
     await store.add_runs([a_run(3_000 + n, concurrency_key="k", concurrency_max=9, queue="other") for n in range(FEW)])
+
+
+TWO_LABELS = JobFilter(labels={"env": "prod", "team": "3"})
+"""Of which the first is that of all jobs."""
 
 
 def claimable(session: Session) -> dict[str, Any]:
@@ -97,6 +103,7 @@ QUERIES: dict[str, Callable[[Session], Query]] = {
     "list_jobs": lambda s: queries.list_jobs(s, JobFilter(), "job-1"),
     "list_jobs_prefixed": lambda s: queries.list_jobs(s, JobFilter(name_prefix="job-19"), None),
     "list_jobs_labelled": lambda s: queries.list_jobs(s, JobFilter(labels={"team": "3"}), None),
+    "list_jobs_of_two_labels": lambda s: queries.list_jobs(s, TWO_LABELS, None, "team"),
     "due_jobs": lambda s: queries.due_jobs(s, NOW),
     "next_job_at": lambda s: queries.next_job_at(s, NOW),
     "get_runs": lambda s: queries.get_runs(s, [a_run(1_000).id]),
@@ -123,6 +130,7 @@ QUERIES: dict[str, Callable[[Session], Query]] = {
 GROUPINGS: dict[str, Callable[[Session], Grouping]] = {
     "busy_keys": queries.busy_keys,
     "first_unfinished": lambda s: queries.first_unfinished(s, [JOB.id]),
+    "count_labelled": lambda s: queries.count_labelled(s, "team", "3", 10),
     "count_jobs": lambda s: queries.count_jobs(s, enabled=True),
     "count_ready": lambda s: queries.count_ready(s, NOW),
     "count_claimed": queries.count_claimed,
@@ -222,3 +230,16 @@ async def test_the_schema_is_what_the_migrations_say(session: Session) -> None:
         assert {name: {**index, "key": dict(index["key"])} for name, index in found.items()} == {
             name: {"v": 2, **index} for name, index in indexes.items()
         }
+
+
+async def test_of_several_labels_the_rarest_leads(
+    mongo: Mongo, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads what has that label, and for the others counts no more than it is worth."""
+    monkeypatch.setattr(jobs, "LABELLED_COUNTED", 20)
+    status = await session.database.command("serverStatus")
+    before = status["metrics"]["queryExecutor"]["scannedObjects"]
+    page = await jobs.list_jobs(session, TWO_LABELS, None, 50)
+    status = await session.database.command("serverStatus")
+    assert [job.name for job in page.items] == ["job-123", "job-163", "job-3", "job-43", "job-83"]
+    assert status["metrics"]["queryExecutor"]["scannedObjects"] - before < 200

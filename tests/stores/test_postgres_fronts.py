@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
-import pytest_asyncio
 
 from horarium.model import Run, State
 from horarium.stores.postgres import PostgresStore, fronts
@@ -16,32 +15,14 @@ from horarium.stores.postgres.connect import connect
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, QUEUE, a_change, a_run, completed
-from tests.servers.postgres import Postgres
-from tests.stores.postgres_server import new_database
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def url(postgres_server: Postgres) -> str:
-    return new_database(postgres_server)
-
-
-@pytest_asyncio.fixture
-async def store(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+@pytest.fixture(autouse=True)
+def _a_step_after_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fronts, "CLAIMED_BETWEEN", 1)
     monkeypatch.setattr(fronts, "SECONDS_BETWEEN", 0.0)
-    store = PostgresStore(url)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest_asyncio.fixture
-async def other(url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url)
-    yield connection
-    await connection.close()
 
 
 def early(number: int, **more: Any) -> Run:

@@ -4,12 +4,10 @@ they want the same, and whoever comes later sees what the earlier one took."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
-import pytest_asyncio
 
 from horarium.model import Run, State
 from horarium.stores.encoding import encode_text
@@ -18,32 +16,9 @@ from horarium.stores.postgres.claim import GATES, gates_of
 from horarium.stores.postgres.session import QUERIES
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
-from tests.servers.postgres import Postgres
-from tests.stores.postgres_server import new_database
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def url(postgres_server: Postgres) -> str:
-    return new_database(postgres_server)
-
-
-@pytest_asyncio.fixture
-async def store(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest_asyncio.fixture
-async def other(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Another claimer, half-way through."""
-    connection = await asyncpg.connect(url)
-    yield connection
-    await connection.close()
 
 
 def gate(key: str) -> int:
@@ -72,7 +47,7 @@ def test_every_key_has_a_gate() -> None:
 
 
 async def test_claims_under_different_keys_do_not_wait_for_each_other(
-    store: PostgresStore, other: asyncpg.Connection, url: str
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
     mine, theirs = "mine", next(f"k{n}" for n in range(99) if gate(f"k{n}") != gate("mine"))
     await store.add_runs([keyed(1, mine, queue="pull/mine"), keyed(2, theirs, queue="pull/theirs")])
@@ -80,20 +55,20 @@ async def test_claims_under_different_keys_do_not_wait_for_each_other(
         await hold(other, store, theirs)
         assert ids((await take(store, queues=["pull/mine"])).runs) == [a_run(1).id]
         claiming = asyncio.ensure_future(take(store, queues=["pull/theirs"]))
-        await waiting(url)
+        await waiting(fresh_postgres_url)
         assert not claiming.done()
     assert ids((await claiming).runs) == [a_run(2).id]
 
 
 async def test_whoever_waited_sees_what_was_taken_meanwhile_and_takes_the_rest(
-    store: PostgresStore, other: asyncpg.Connection, url: str
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
     await store.add_runs([*(keyed(n, "k", 2) for n in range(3)), a_run(9)])
     transaction = other.transaction()
     await transaction.start()
     await hold(other, store, "k")
     claiming = asyncio.ensure_future(take(store))
-    await waiting(url)
+    await waiting(fresh_postgres_url)
     await other.execute(
         "UPDATE horarium.runs SET state = 1, token = 1, lease_expires_at = $2 WHERE fire_at = $1",
         a_run(1).fire_at,
@@ -107,7 +82,7 @@ async def test_whoever_waited_sees_what_was_taken_meanwhile_and_takes_the_rest(
 
 
 async def test_an_earlier_run_that_was_claimed_meanwhile_holds_a_serial_one_back(
-    store: PostgresStore, other: asyncpg.Connection, url: str
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
     job = a_job()
     await store.add_runs([a_run(5, of=job, serial=True)])
@@ -116,13 +91,15 @@ async def test_an_earlier_run_that_was_claimed_meanwhile_holds_a_serial_one_back
     await transaction.start()
     await other.fetch(QUERIES["lock_gates"], store._namespace_id, [owner % GATES])
     claiming = asyncio.ensure_future(take(store))
-    await waiting(url)
+    await waiting(fresh_postgres_url)
     await store.add_runs_in(other, [a_run(4, of=job, serial=True)])
     await transaction.commit()
     assert ids((await claiming).runs) == [a_run(4, of=job).id]
 
 
-async def test_many_claimers_share_many_keys_and_jobs_without_a_deadlock(store: PostgresStore, url: str) -> None:
+async def test_many_claimers_share_many_keys_and_jobs_without_a_deadlock(
+    store: PostgresStore, fresh_postgres_url: str
+) -> None:
     """Each key admits two, each job one at a time; all is done in the end, and never more at once."""
     jobs = [a_job(f"job-{n}") for n in range(4)]
     runs = [keyed(n, f"key-{n % 5}", 2) for n in range(60)]
@@ -131,7 +108,7 @@ async def test_many_claimers_share_many_keys_and_jobs_without_a_deadlock(store: 
         for n in range(40)
     ]
     await store.add_runs(runs)
-    stores = [PostgresStore(url) for _ in range(4)]
+    stores = [PostgresStore(fresh_postgres_url) for _ in range(4)]
     held: dict[str, Run] = {}
     order: dict[str | None, list[int]] = {}
     done: list[str] = []

@@ -24,10 +24,10 @@ from horarium.stores.listing import SCAN_MAX, TENS_MAX, tens_of
 from horarium.stores.migrations import FORM, known_migrations
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
-from horarium.stores.postgres.listing import HIGHEST_ID, LATEST
 from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.rows import alike_columns, change_columns, job_columns, label_array
 from horarium.stores.postgres.session import QUERIES
+from horarium.stores.walks import HIGHEST_ID, LATEST
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
 from tests.servers.postgres import Postgres

@@ -20,8 +20,8 @@ from horarium.model import PAYLOAD_BYTES_MAX, Plan, State
 from horarium.ports import Beat, Store
 from horarium.stores.redis import RedisStore
 from horarium.stores.redis.location import parse_url
+from horarium.stores.redis.parts import CALL_BYTES_MAX
 from horarium.stores.redis.server import Server
-from horarium.stores.redis.store import CALL_BYTES_MAX
 from horarium.testing.contract.base import ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.proxy import Proxy

@@ -214,6 +214,12 @@ UNDERSTOOD: list[tuple[str, str, str]] = [
 REFUSED: list[tuple[str, str]] = [
     ("every weekday at 9 and 5pm", "9am"),
     ("hourly until midnight", "of which day?"),
+    ("every hour until 5pm on friday", "'until friday at 6pm' for one day"),
+    ("every hour until 5pm on weekdays", "'from 8am to 6pm on fridays' for each"),
+    ("every hour until midnight on december 24th", "the beginning or at the end"),
+    ("every day until friday at 9", "9am, 9pm or 09:00"),
+    ("from monday at 8 until friday at 9am", "8am, 8pm or 08:00"),
+    ("every hour until friday at 9am and 5pm", "time of day don't go together"),
     ("every hour except between midnight and 6am", "does it fire at the end of that?"),
     ("every 4 hours starting at 1am", "on which day does it start?"),
     ("tomorrow at the same time", "at what time?"),

@@ -105,6 +105,42 @@ def test_until_includes_its_day_and_ends() -> None:
     ] == NOW + timedelta(days=1)
 
 
+WITH_A_TIME_AT_THE_END = [
+    ("every day until friday at 9am", "17 09:00, 18 09:00, 19 09:00, 20 09:00"),
+    ("until friday 9am every day", "17 09:00, 18 09:00, 19 09:00, 20 09:00"),
+    ("every day until 9am on november 18", "17 09:00, 18 09:00"),
+    ("every day at 8am until friday at 9am", "17 08:00, 18 08:00, 19 08:00, 20 08:00"),
+    ("every day at 10am until wednesday at 9am", "17 10:00"),
+    ("every day until wednesday at 9am and 5pm", "16 17:00, 17 09:00, 17 17:00, 18 09:00, 18 17:00"),
+    ("every day starting tomorrow at 9am and 5pm until 2026-11-18", "17 09:00, 17 17:00, 18 09:00, 18 17:00"),
+    ("every day from tomorrow until november 19 at 9am", "17 09:00, 18 09:00, 19 09:00"),
+    ("every day starting tomorrow at 9am until thursday at 10am", "17 09:00, 18 09:00, 19 09:00"),
+    ("every day until wednesday at 17", "16 17:00, 17 17:00, 18 17:00"),
+    ("every hour until 1pm today", "16 11:00, 16 12:00, 16 13:00"),
+    ("every day from friday at 8am until monday at 9am", "20 08:00, 21 08:00, 22 08:00, 23 08:00"),
+    ("every day starting friday at 8am until monday at 7am", "20 08:00, 21 08:00, 22 08:00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), WITH_A_TIME_AT_THE_END)
+def test_the_time_beside_an_end_is_that_of_the_runs_unless_they_have_their_own(text: str, expected: str) -> None:
+    assert [fire.strftime("%d %H:%M") for fire in when(text).fires(NOW, 50)] == expected.split(", ")
+    assert [fire.strftime("%d %H:%M") for fire in when(text, "UTC", NOW).fires(NOW, 50)] == expected.split(", ")
+
+
+def test_the_time_beside_an_end_is_said_back() -> None:
+    assert str(when("every day until friday at 9am")).startswith(
+        "every day at 09:00, until the next Friday at 09:00, UTC"
+    )
+
+
+def test_a_week_from_monday_to_friday_may_be_ahead_as_a_whole() -> None:
+    thursday = NOW + timedelta(days=3)
+    fires = when("every hour from monday at 8am until friday at 9am").fires(thursday, 200)
+    assert (fires[0], fires[-1]) == (datetime(2026, 11, 23, 8, tzinfo=UTC), datetime(2026, 11, 27, 9, tzinfo=UTC))
+    assert len(fires) == 4 * 24 + 2
+
+
 def test_dates_excepted_come_back_every_year_unless_they_have_a_year() -> None:
     assert said("every year on december 25th except december 25 2026", 2) == ["2027-12-25 00:00", "2028-12-25 00:00"]
     fires = when("every day at noon except december 25th and january 1st").fires(NOW, 800)

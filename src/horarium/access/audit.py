@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from horarium.access.roles import Kind, Principal
 from horarium.clock import Instant
@@ -22,6 +21,9 @@ from horarium.ports import Page, Store
 PREFIX = "audit/"
 VALUE_BYTES_MAX = 256 * 1024
 """How much of `before` and of `after` an entry holds; what is larger is left out, and said to be."""
+
+WITHOUT_ID = b'{"id":""'
+"""How the text of an entry begins that has no name yet."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -87,10 +89,10 @@ def entry(
         before=_bounded(before),
         after=_bounded(after),
     )
-    beside = blake2b(msgspec.json.encode(line), digest_size=12).hexdigest()
-    line = replace(line, id=instant_key(at, beside))
+    text = msgspec.json.encode(line)
+    id = instant_key(at, blake2b(text, digest_size=12).hexdigest())
     labels = {"object": object, "actor": line.actor, "action": action}
-    return Record(name=PREFIX + line.id, body=msgspec.json.encode(line), labels=labels)
+    return Record(name=PREFIX + id, body=text.replace(WITHOUT_ID, b'{"id":"%s"' % id.encode(), 1), labels=labels)
 
 
 def _bounded(value: Any) -> Any:

@@ -24,9 +24,9 @@ from horarium.api.schemas import (
     RunsRequest,
 )
 from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
-from horarium.errors import CallerError, HorariumError
+from horarium.errors import CallerError, Forbidden, HorariumError
 from horarium.model import State
-from horarium.operations.bulk import CANCELLED, Batch, Selection
+from horarium.operations.bulk import CANCELLED, FORBIDDEN, Batch, Selection
 from horarium.operations.facade import Operations
 from horarium.operations.one_offs import Added
 from horarium.operations.runs import RETRIED
@@ -75,8 +75,11 @@ class BulkRuns:
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_added(error))
-        added = iter(await self._operations.one_offs.add_runs(definitions) if definitions else [])
-        return answer([_added(next(added)) if each is None else each for each in answers])
+        added = await self._operations.one_offs.add_runs(definitions) if definitions else []
+        refused = [(each, None) for each in added if isinstance(each, Forbidden)]
+        call.refuse(refused[:1], len(refused))
+        each_added = iter(added)
+        return answer([_added(next(each_added)) if each is None else each for each in answers])
 
     async def remember(self, call: Call) -> Answer:
         asked: HistoryRequest = call.body
@@ -92,7 +95,11 @@ class BulkRuns:
         bulk = self._operations.bulk
         if asked.dry_run:
             return _answer(await bulk.count(selection, states, place.after), "retry")
-        return _answer(await bulk.retry(selection, states, place.after, asked.per_second, place.at), "retry")
+        batch = await bulk.retry(selection, states, place.after, asked.per_second, place.at)
+        if left := batch.left.get(FORBIDDEN):
+            why = Forbidden(f"{call.principal.name} is bound to queues, and these jobs are in none of them")
+            call.refuse([(why, None)], left)
+        return _answer(batch, "retry")
 
     async def cancel(self, call: Call) -> Answer:
         asked: CancelManyRequest = call.body

@@ -6,7 +6,7 @@ promise what the code does not do. A handler gets its query and body checked, an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import urandom
 from typing import Any
 
@@ -26,6 +26,7 @@ from horarium.api.answers import NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, header, read_body, read_query
+from horarium.api.refused import Part
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
 
@@ -41,12 +42,27 @@ def origin_of(scope: Any, caller: Principal) -> Origin:
     return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=client[0] if client else "")
 
 
+Note = Callable[[AnyRequest, Forbidden, Part | None], None]
+"""Is told what a caller may not do."""
+
+
+def _unheard(request: AnyRequest, refusal: Forbidden, part: Part | None) -> None:
+    """No one listens."""
+
+
 class Call(Struct):
     """One request, read and checked."""
 
     request: AnyRequest
     query: Any = None
     body: Any = None
+    refused: Note = _unheard
+
+    def refuse(self, refusals: Iterable[tuple[Forbidden, tuple[str, str] | None]], count: int) -> None:
+        """Have it audited that `count` of many things are refused, the rest of which is done: by action and object,
+        where the address of the request does not say them."""
+        for refusal, change in refusals:
+            self.refused(self.request, refusal, Part(count, change))
 
     @property
     def principal(self) -> Principal:
@@ -108,7 +124,6 @@ def no_content() -> Answer:
 
 
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
-Note = Callable[[AnyRequest, Forbidden], None]
 
 
 class Route(HTTPRouteHandler):
@@ -145,14 +160,14 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
             await check(endpoint, request)
             query = None if endpoint.query is None else read_query(request, endpoint.query)
             body = None if endpoint.read is None else await _body(request, endpoint.read, endpoint)
-            call = Call(request, query, body)
+            call = Call(request, query, body, refused)
             trace = header(request.scope, b"traceparent")
             if trace is None and not changes:
                 return await endpoint.handle(call)
             with acting(call.origin if changes else None), asked_under(trace):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
-            refused(request, refusal)
+            refused(request, refusal, None)
             raise
 
     handle.__annotations__ = {"request": Request, "return": ASGIResponse}

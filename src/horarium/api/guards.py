@@ -24,7 +24,7 @@ from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
 from horarium.api.reading import header
-from horarium.api.refused import Refused
+from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
 from horarium.operations.report_keys import PREFIX, key_digest, report_key
@@ -106,13 +106,14 @@ class Keys:
             self.refuse(connection, refusal)
             raise
 
-    def refuse(self, connection: Connection, refusal: Forbidden) -> None:
-        """A caller who is known asked for what it may not do: audited, where that would have changed something."""
+    def refuse(self, connection: Connection, refusal: Forbidden, part: Part | None = None) -> None:
+        """A caller who is known asked for what it may not do: audited, where that would have changed something. `part`:
+        it was one thing of many that the request asked for."""
         method = str(connection.scope.get("method"))
         caller: Principal | None = connection.scope.get("user")
         if method not in SAFE_METHODS and caller is not None:
             origin = Origin(principal=caller, request_id=urandom(16).hex(), address=_address(connection))
-            self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal)
+            self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal, part)
 
     # ---- people in a browser
 

@@ -43,7 +43,7 @@ from horarium.api.schemas import (
     PreviewRequest,
     TriggerRequest,
 )
-from horarium.errors import AlreadyExists, CallerError, HorariumError, InvalidJob, InvalidTrigger, NotFound
+from horarium.errors import AlreadyExists, CallerError, Forbidden, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
 from horarium.operations.evaluating import evaluate
 from horarium.operations.facade import Operations
@@ -157,11 +157,13 @@ class Jobs:
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_imported(fields.get("name"), error))
-        done = iter(
-            await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run) if definitions else []
-        )
-        names = iter(definition.name for definition in definitions)
-        return answer([_imported(next(names), next(done)) if each is None else each for each in answers])
+        put = await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run) if definitions else []
+        done = [(definition.name, each) for definition, each in zip(definitions, put, strict=True)]
+        refused = [(each, ("job.update", f"job/{name}")) for name, each in done if isinstance(each, Forbidden)]
+        if not asked.dry_run:
+            call.refuse(refused, len(refused))
+        each_done = iter(done)
+        return answer([_imported(*next(each_done)) if each is None else each for each in answers])
 
     async def pause(self, call: Call) -> Answer:
         reason = call.body.reason if call.body else None

@@ -30,6 +30,9 @@ TAGS = {
 CURSOR = {"pattern": "^[A-Za-z0-9_-]+$"}
 """The form of a cursor. One of another form can't be read (400), like one that was made up, so no type checks it."""
 
+HTTP_URL = {"pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/]"}
+URLS = (("HttpTarget", "url"), ("HttpTarget", "cancel_url"), ("WebhookChannel", "url"))
+
 _PARAMETERS = {
     "name": {
         "name": "name", "in": "path", "required": True, "description": "The job's name.",
@@ -108,9 +111,20 @@ def _describe(schemas: dict[str, Any]) -> None:
     excluded = [trigger, *({"$ref": REF + kind.__name__} for kind in EXCLUSIONS)]
     schemas["ExceptTrigger"]["properties"]["except"]["items"] = {"anyOf": excluded}
     _describe_changes(schemas)
-    for name in ("PageQuery", "JobQuery", "RunQuery"):
-        schemas[name]["properties"]["cursor"] |= CURSOR
+    for name, schema in schemas.items():
+        given = schema["properties"] if name.endswith(("Query", "Request")) else {}
+        for field in ("cursor", "after"):
+            if field in given:
+                _string(given[field]).update(CURSOR)
+    for name, field in URLS:
+        _string(schemas[name]["properties"][field]).update(HTTP_URL)
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
+
+
+def _string(schema: dict[str, Any]) -> dict[str, Any]:
+    """The text in it, where it may be left out as null."""
+    choices: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return next(choice for choice in choices if choice.get("type") == "string")
 
 
 _MERGED_OBJECTS = {"trigger": "TriggerChanges", "target": "TargetChanges", "labels": "LabelChanges"}

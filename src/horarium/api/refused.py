@@ -14,6 +14,8 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct
+
 from horarium.access import audit
 from horarium.access.audit import Origin
 from horarium.access.roles import principal
@@ -27,6 +29,8 @@ AGAIN_SECONDS = 60.0
 ALL_MAX = 100
 CALLER_MAX = 10
 REMEMBERED_MAX = 10_000
+WRITER = "horarium refusal"
+"""The name of each task that writes an entry."""
 TOLD = "refusal-told"
 """What siblings hear of an entry that was written."""
 PREFIX = "/api/v1"
@@ -36,6 +40,14 @@ BY_WORD = {"run": "trigger", "edit": "update", "batch": "create"}
 """Words at the end of an address that are not the name of what is done."""
 WORDS = frozenset({"pause", "resume", "trigger", "backfill", "revert", "delete", "cancel", "retry", "test", *BY_WORD})
 UNKNOWN = principal("unknown", "unknown", "key", [])
+
+
+class Part(Struct, frozen=True):
+    """What was refused within a request for many things, the rest of which was done. `count`: how many things were;
+    `change`: action and object of this one, where the address of the request does not say them."""
+
+    count: int
+    change: tuple[str, str] | None = None
 
 
 class Refused:
@@ -54,18 +66,19 @@ class Refused:
         origin = Origin(principal=UNKNOWN, request_id="", address=address)
         self._tell(f"address/{address}", origin, "sign-in", f"address/{address}", {"request": request, "why": why})
 
-    def change(self, origin: Origin, method: str, path: str, why: Forbidden) -> None:
-        """A caller who is known asked for what it may not do."""
-        action, object = change_of(method, path)
+    def change(self, origin: Origin, method: str, path: str, why: Forbidden, part: Part | None = None) -> None:
+        """A caller who is known asked for what it may not do. `part`: it was one thing of many."""
+        action, object = change_of(method, path) if part is None or part.change is None else part.change
         lacks = {"missing_scopes": list(why.missing_scopes)} if why.missing_scopes else {"why": str(why)}
-        after = {"request": f"{method} {path}", **lacks}
+        counted = {} if part is None else {"refused": part.count}
+        after = {"request": f"{method} {path}", **lacks, **counted}
         self._tell(f"caller/{origin.principal.subject}", origin, action, object, after)
 
     def _tell(self, whose: str, origin: Origin, action: str, object: str, after: dict[str, Any]) -> None:
         if not self._may_tell(whose, f"{action} {object}"):
             return
         line = audit.entry(origin, action, object, self._clock.now(), outcome="refused", after=after)
-        task = asyncio.get_running_loop().create_task(self._write(line))
+        task = asyncio.get_running_loop().create_task(self._write(line), name=WRITER)
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 

@@ -14,12 +14,16 @@ from msgspec import Meta, Struct, field
 _DAY = r"(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-9]|3[01])"
 _DATE = rf"[0-9]{{4}}-{_DAY}"
 _CRON = r"[0-9A-Za-z*?/,#~-]+"
+_MACROS = "|".join(
+    "".join(f"[{letter.upper()}{letter}]" for letter in name)
+    for name in ("hourly", "daily", "midnight", "weekly", "monthly", "yearly", "annually")
+)
 CronText = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=256,
-        pattern=rf"^\s*(@[A-Za-z]+|{_CRON}(\s+{_CRON}){{4,6}})\s*$",
+        pattern=rf"^[ \t]*(@({_MACROS})|{_CRON}([ \t]+{_CRON}){{4,6}})[ \t]*$",
         examples=["0 3 * * *"],
     ),
 ]

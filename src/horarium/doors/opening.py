@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from litestar.connection import ASGIConnection
 
-from horarium.api.guards import KnownHosts, refuse_cross_site, security_headers
+from horarium.api.guards import Connection, KnownHosts, refuse_cross_site, security_headers
 from horarium.api.hosts import Hosts
 from horarium.api.problems import PROBLEMS
 from horarium.doors.web import JSON, Answer, Door, Receive, Routes, Send, read_request
-from horarium.errors import HorariumError
+from horarium.errors import Forbidden, HorariumError
 
 App = Callable[[Any, Receive, Send], Any]
 log = logging.getLogger("horarium")
@@ -22,8 +22,16 @@ log = logging.getLogger("horarium")
 class Doors:
     """An ASGI application around another."""
 
-    def __init__(self, app: App, doors: Sequence[Door], hosts: Hosts, count: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        doors: Sequence[Door],
+        hosts: Hosts,
+        count: Callable[[str], None],
+        refuse: Callable[[Connection, Forbidden], None],
+    ) -> None:
         self._app = app
+        self._refuse = refuse
         self._routes = [(prefix, Routes(door)) for door in doors for prefix in door.prefixes]
         self._guards = (KnownHosts(hosts, count).guard, refuse_cross_site(count))
 
@@ -46,6 +54,8 @@ class Doors:
                 await guard(ASGIConnection(scope), None)  # type: ignore[arg-type]
             return await routes.answer(read_request(scope, receive))
         except HorariumError as error:
+            if isinstance(error, Forbidden):
+                self._refuse(ASGIConnection(scope), error)
             return _refusal(error)
         except Exception:
             log.exception("a door could not answer %s %s", scope["method"], scope["path"])

@@ -6,14 +6,15 @@ from hashlib import blake2b
 
 from horarium.clock import MICROSECOND, Instant
 
+_VARIANT = {digit: "89ab"[int(digit, 16) & 0b11] for digit in "0123456789abcdef"}
+"""The digit that says which layout it is (0b10), with the two lower bits of the one that was there."""
+
 
 def uuid7(instant: Instant, entropy: bytes) -> str:
     """A version 7 UUID (RFC 9562, 5.7): milliseconds of `instant`, then 74 bits of `entropy` (10 bytes or more)."""
     millis = max(instant // (1000 * MICROSECOND), 0) & 0xFFFF_FFFF_FFFF
-    tail = int.from_bytes(entropy[:10], "big")
-    value = (millis << 80) | (0x7 << 76) | ((tail >> 68 & 0xFFF) << 64) | (0b10 << 62) | (tail & 0x3FFF_FFFF_FFFF_FFFF)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    head, tail = f"{millis:012x}", entropy[:10].hex()
+    return f"{head[:8]}-{head[8:]}-7{tail[:3]}-{_VARIANT[tail[4]]}{tail[5:8]}-{tail[8:]}"
 
 
 def uuid7s(instant: Instant, entropy: bytes, count: int) -> list[str]:

@@ -297,4 +297,4 @@ def _keyed(again: Run, run: Run) -> Run:
     return replace(again, unique_key=_key(run))
 
 
-__all__ = ["CANCELLED", "Batch", "Bulk", "Selection"]
+__all__ = ["CANCELLED", "FORBIDDEN", "Batch", "Bulk", "Selection"]

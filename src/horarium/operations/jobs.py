@@ -22,6 +22,7 @@ from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
 from horarium.operations.changes import Changes, Decide, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
+from horarium.operations.defining import Defining
 from horarium.operations.evaluating import evaluate
 from horarium.operations.limits import check_size
 from horarium.operations.reaching import require_followed
@@ -29,7 +30,7 @@ from horarium.operations.taking_turns import Group, Reach
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
-from horarium.ports import BATCH_MAX, JOBS, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
 from horarium.rules.compiled import after_end, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished
@@ -76,7 +77,7 @@ class JobOperations:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._signal = signal
+        self._defining = Defining(store, signal)
         self._entropy = entropy
         self._check_target = check_target
         self._changes = changes
@@ -103,8 +104,7 @@ class JobOperations:
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
-            added += await self._store.add_jobs(batch, along_created(batch, now))
-        self._signal.publish(JOBS)
+            added += await self._defining.add(batch, along_created(batch, now))
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
     async def job_from(self, definition: JobDefinition, now: Instant) -> Job:

@@ -67,15 +67,19 @@ class RunOperations:
         """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
         the audit says of them, by id; left out: that they were made."""
         require_reach(*runs)
+        if len(runs) <= BATCH_MAX:
+            return await self._add_batch(runs, asked)
         added: list[bool] = []
-        for start in range(0, len(runs), BATCH_MAX * BATCHES_AT_ONCE):
-            stop = min(start + BATCH_MAX * BATCHES_AT_ONCE, len(runs))
-            batches = [runs[first : min(first + BATCH_MAX, stop)] for first in range(start, stop, BATCH_MAX)]
-            now = self._clock.now()
-            adding = (self._store.add_runs(batch, told_runs(batch, now, asked)) for batch in batches)
-            for answer in await asyncio.gather(*adding) if len(batches) > 1 else [await next(adding)]:
+        batches = [runs[first : first + BATCH_MAX] for first in range(0, len(runs), BATCH_MAX)]
+        for first in range(0, len(batches), BATCHES_AT_ONCE):
+            adding = (self._add_batch(batch, asked) for batch in batches[first : first + BATCHES_AT_ONCE])
+            for answer in await asyncio.gather(*adding):
                 added += answer
-            announce_runs(self._signal, runs[start:stop])
+        return added
+
+    async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
+        added = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
+        announce_runs(self._signal, runs)
         return added
 
     async def get_run(self, run_id: str) -> Run:

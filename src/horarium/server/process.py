@@ -30,6 +30,7 @@ from horarium.siblings import ALONE, Siblings
 if TYPE_CHECKING:
     from horarium.access.tokens import Tokens
     from horarium.api.app import Pages
+    from horarium.api.guards import Keys
     from horarium.api.hosts import Hosts
     from horarium.doors.web import Door
 
@@ -278,7 +279,9 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
         return app
     from horarium.doors.opening import Doors
 
-    return Doors(app, list(_doors(runtime, settings, siblings)), server_hosts(settings), runtime.telemetry.refused)
+    keys = _door_keys(runtime, settings, siblings)
+    doors = list(_doors(runtime, settings, keys))
+    return Doors(app, doors, server_hosts(settings), runtime.telemetry.refused, keys.refuse)
 
 
 def _pages(runtime: Runtime, settings: Settings, tokens: Tokens | None) -> Pages:
@@ -301,18 +304,24 @@ def _documented(settings: Settings) -> dict[str, Any]:
     return PATHS
 
 
-def _doors(runtime: Runtime, settings: Settings, siblings: Siblings) -> Iterator[Door]:
+def _door_keys(runtime: Runtime, settings: Settings, siblings: Siblings) -> Keys:
+    """Who may come in by a door."""
     from horarium.access.keys import Keys as NamedKeys
     from horarium.api.access import Callers
     from horarium.api.guards import Keys
     from horarium.api.refused import Refused
     from horarium.api.sign_ins import SignIns
-    from horarium.doors.web import KeyCheck
 
     operations, count = runtime.operations, runtime.telemetry.refused
     callers = Callers(NamedKeys(operations.store, operations.clock, siblings), _tokens(runtime, settings))
     sign_ins = SignIns(operations.clock, siblings=siblings)
-    keys = Keys(settings.api_keys, callers, sign_ins, Refused(operations.store, operations.clock, siblings), count)
+    return Keys(settings.api_keys, callers, sign_ins, Refused(operations.store, operations.clock, siblings), count)
+
+
+def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
+    from horarium.doors.web import KeyCheck
+
+    operations = runtime.operations
     admit = KeyCheck(keys, settings.door_open)
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler

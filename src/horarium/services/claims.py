@@ -147,6 +147,12 @@ class Claims(Service):
                 return claimed
         return await self._wait(line, limit, worker, min(wait_seconds, WAIT_SECONDS_MAX))
 
+    async def take(self, queues: Sequence[str], limit: int, worker: str) -> Claimed:
+        """What is due, at once. For callers that wait until it is answered: where one is cancelled, what was claimed
+        for it is left to the rescuer. (To be safe from that takes a task and three rounds of the event loop, which
+        cost more than the claim.)"""
+        return await self._take(tuple(sorted(set(queues))), limit, worker)
+
     async def _take_for_caller(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
         taking = asyncio.ensure_future(self._take(queues, limit, worker))

@@ -38,6 +38,8 @@ RUNS_MAX = 2_000
 """Runs committed in one transaction, give or take one job's."""
 SLICE_SECONDS = 0.005
 """How long planning goes on without giving way to other tasks."""
+REST_SECONDS = 0.01
+"""Between two looks for jobs that were defined or changed: a stream of definitions costs a hundred looks a second."""
 COMPOSED = frozenset({"any_of", "except", "between", "phrase"})
 """Types of triggers that are made of triggers."""
 
@@ -50,6 +52,7 @@ class Planner(Service):
 
     name = "planner"
     topics: tuple[Topic, ...] = (JOBS,)
+    rest_seconds: float = REST_SECONDS
 
     def __init__(
         self,

@@ -74,6 +74,9 @@ class Service(Protocol):
     name: str
     topics: tuple[Topic, ...]
     wake: Wake
+    rest_seconds: float = 0.0
+    """Signals that come sooner after the beginning of a step than this are gathered, and wake it then: where requests
+    signal one by one, they need not be looked for one by one."""
 
     def signalled(self) -> None:
         """A signal came, on one of the topics: called before the step that it wakes. For services that must tell a
@@ -171,6 +174,8 @@ class Loop:
         self._left_out = 0
         self._stopping = False
         self._failures = 0
+        self._rested_at = 0.0
+        self._resting: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
         """End after the present step."""
@@ -207,15 +212,26 @@ class Loop:
         finally:
             for stop in unsubscribe:
                 stop()
+            if self._resting is not None:
+                self._resting.cancel()
 
     def _signalled(self) -> None:
         self.service.signalled()
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._rested_at:
+            self._wake.set()
+        elif self._resting is None:
+            self._resting = loop.call_at(self._rested_at, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
         self._wake.set()
 
     async def _step(self) -> float | None:
         """One step. Seconds until the next; None: no time was said."""
         now = self._clock.now()
         self._writes, self._left_out = self._signal.writes(), 0
+        self._rested_at = asyncio.get_running_loop().time() + self.service.rest_seconds
         try:
             due_at = await self.service.step(now)
         except Outage as outage:

@@ -4,7 +4,8 @@ never a run."""
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -33,26 +34,24 @@ class Telemetry:
         self.spans: Spans | None = None
         build = Gauge("horarium_build_info", "1, with the version.", ["version", "python"], registry=self.registry)
         build.labels(version, platform.python_version()).set(1)
-        self._planned = self._counter("horarium_runs_planned_total", "Runs created, by cause.", ["cause"])
-        self._skipped = self._counter(
-            "horarium_fires_skipped_total", "Fire times that did not run, by disposition.", ["disposition"]
+        self._planned = self._counters("horarium_runs_planned_total", "Runs created, by cause.", "cause")
+        self._skipped = self._counters(
+            "horarium_fires_skipped_total", "Fire times that did not run, by disposition.", "disposition"
         )
-        self._claimed = self._counter(
-            "horarium_runs_claimed_total", "Attempts begun by this process, by kind.", ["kind"]
+        self._claimed = self._counters(
+            "horarium_runs_claimed_total", "Attempts begun by this process, by kind.", "kind"
         )
-        self._settled = self._counter("horarium_attempts_settled_total", "Attempts ended, by outcome.", ["outcome"])
-        self._rescued = self._counter(
-            "horarium_runs_rescued_total", "Runs whose lease expired, by what came of it.", ["state"]
+        self._settled = self._counters("horarium_attempts_settled_total", "Attempts ended, by outcome.", "outcome")
+        self._rescued = self._counters(
+            "horarium_runs_rescued_total", "Runs whose lease expired, by what came of it.", "state"
         )
-        self._lost = self._counter("horarium_leases_lost_total", "Outcomes that came too late to count.", [])
-        self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs forgotten by retention.", [])
-        self._reported = self._counter(
-            "horarium_bus_reports_total", "Messages from workers on a bus, by what came of them.", ["outcome"]
+        self._lost = self._counter("horarium_leases_lost_total", "Outcomes that came too late to count.")
+        self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs forgotten by retention.")
+        self._reported = self._counters(
+            "horarium_bus_reports_total", "Messages from workers on a bus, by what came of them.", "outcome"
         )
-        self._refused = self._counter(
-            "horarium_requests_refused_total",
-            "Requests and connections refused before any work, by reason.",
-            ["reason"],
+        self._refused = self._counters(
+            "horarium_requests_refused_total", "Requests and connections refused before any work, by reason.", "reason"
         )
         self._lateness = Lateness(
             "horarium_run_lateness_seconds",
@@ -62,16 +61,21 @@ class Telemetry:
         )
         self._queues = _Queues(self.registry)
 
-    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _counters(self, name: str, text: str, label: str) -> Callable[[str], Counter]:
+        """One for each value of a label. (Each is kept: the library checks labels whenever it is asked for one.)"""
+        counters = Counter(name, text, [label], registry=self.registry)
+        return cache(counters.labels)
 
     def planned(self, runs: Sequence[Run]) -> None:
         """A plan was committed."""
         for run in runs:
             if run.state is State.PENDING:
-                self._planned.labels(run.cause.value).inc()
+                self._planned(run.cause.value).inc()
             else:
-                self._skipped.labels((run.disposition or Disposition.MISSED).value).inc(run.fires)
+                self._skipped((run.disposition or Disposition.MISSED).value).inc(run.fires)
                 self.tally.skipped(run)
         self.jobs.ended(ends_of(runs))
         if self.spans is not None:
@@ -79,7 +83,7 @@ class Telemetry:
 
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
-        self._claimed.labels(kind).inc(len(runs))
+        self._claimed(kind).inc(len(runs))
         first: dict[Instant, list[int]] = {}
         again: list[int] = []
         for run in runs:
@@ -95,13 +99,14 @@ class Telemetry:
             lates.sort()
             self.tally.claimed(started_at, lates)
             self._lateness.observe(lates)
-        self._lateness.observe(sorted(again))
+        if again:
+            self._lateness.observe(sorted(again))
 
     def settled(self, runs: Sequence[Run]) -> None:
         """Attempts ended and were written."""
         ends = ends_of(runs)
         for end, count in ends:
-            self._settled.labels("retry" if end.state is State.PENDING else end.state.value).inc(count)
+            self._settled("retry" if end.state is State.PENDING else end.state.value).inc(count)
             self.tally.settled(end, count)
         self.jobs.ended(ends)
         if self.spans is not None:
@@ -110,7 +115,7 @@ class Telemetry:
     def rescued(self, runs: Sequence[Run]) -> None:
         """Leases expired."""
         for run in runs:
-            self._rescued.labels(run.state.value).inc()
+            self._rescued(run.state.value).inc()
 
     def lease_lost(self) -> None:
         """An outcome came too late."""
@@ -118,12 +123,12 @@ class Telemetry:
 
     def reported(self, outcome: str) -> None:
         """A message came from a worker on a bus: written, duplicate, stale, foreign, malformed, error."""
-        self._reported.labels(outcome).inc()
+        self._reported(outcome).inc()
 
     def refused(self, reason: str) -> None:
         """A request or a connection was refused: unauthorized, throttled, host, site, head, slow, malformed,
         connections."""
-        self._refused.labels(reason).inc()
+        self._refused(reason).inc()
 
     def pruned(self, count: int) -> None:
         """Runs were forgotten."""

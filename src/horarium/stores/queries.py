@@ -2,15 +2,18 @@
 
 A query begins at a line `-- name: NAME`; the comment lines below it say why it is as it is, and are not sent. The names
 and their order are the same in every dialect. Nothing builds SQL from values: the only thing that varies is how many
-rows a `VALUES (?, ?)` clause has, and `Queries.rows` writes that clause out.
+rows a `VALUES (?, ?)` clause has, and `Queries.rows` writes that clause out. Where two queries end in the same way, the
+second says at its end `-- The rest as NAME, from: TEXT`: what begins in the first at this text is its end too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_REST = re.compile(r"^-- The rest as (\w+), from: (.+)\n", re.MULTILINE)
 _VALUES = re.compile(r"(?<=VALUES )\([?, ]+\)")
 
 
@@ -21,7 +24,8 @@ class Queries:
         _, *parts = _NAME.split(text)
         names, bodies = parts[::2], parts[1::2]
         assert len(set(names)) == len(names), "two queries have the same name"
-        self._texts = {name: _without_comments(body) for name, body in zip(names, bodies, strict=True)}
+        written = dict(zip(names, bodies, strict=True))
+        self._texts = {name: _without_comments(_whole(body, written)) for name, body in written.items()}
         self._rows: dict[tuple[str, int], str] = {}
 
     def __getitem__(self, name: str) -> str:
@@ -43,6 +47,14 @@ class Queries:
 def load_queries(package: str) -> Queries:
     """The `queries.sql` of a package."""
     return Queries(files(package).joinpath("queries.sql").read_text(encoding="utf-8"))
+
+
+def _whole(body: str, written: Mapping[str, str]) -> str:
+    rest = _REST.search(body)
+    if rest is None:
+        return body
+    other = written[rest[1]]
+    return body[: rest.start()] + other[other.index(rest[2]) :]
 
 
 def _without_comments(body: str) -> str:

@@ -20,8 +20,8 @@ from horarium.triggers.exclusions import DailyWindow, Dates, Exclusion
 from horarium.triggers.interval import Interval
 from horarium.triggers.once import Once
 from horarium.triggers.phrase_fields import by_days, clocks, cron_days, months_of
-from horarium.triggers.phrase_parts import DayRef, Parts, Time
-from horarium.triggers.phrase_wall import DAY_SECONDS, MIDNIGHT, SECONDS, Wall, fail, in_clock, in_seconds
+from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts, Time
+from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS, Wall, fail, in_clock, in_seconds
 from horarium.triggers.zones import Gap
 
 ReadRule = Callable[..., Trigger]
@@ -40,8 +40,19 @@ class _Compiler:
         self.reference = reference
         self.start = None if parts.start is None else self.wall.moment(parts.start)
         self.until = None if parts.until is None else self.wall.end(parts.until)
-        if parts.start is not None and self.start is not None and self.until is not None and self.until <= self.start:
-            self.start = self.wall.begun(parts.start)
+        if parts.start is not None and parts.until is not None:
+            self._order_ends(parts.start, parts.until)
+
+    def _order_ends(self, start: Moment, until: Moment) -> None:
+        """Where the end comes first, seen from today: a weekday is then the one after the start (`from monday at 8am
+        until friday at 5pm`, said on a thursday), and a date of the year began last year."""
+        begin, end = self.wall.moment(start), self.wall.end(until)
+        if end > begin:
+            return
+        if until.day.is_weekday:
+            self.until = Wall(self.zone_name, begin).end(until)
+        else:
+            self.start = self.wall.begun(start)
 
     def compile(self) -> Trigger:
         """Once or recurring, then what is excepted, then the window of time."""
@@ -171,9 +182,7 @@ class _Compiler:
         parts = self.parts
         if parts.window is not None:
             fail("a window needs a rhythm of hours or minutes, e.g. 'every 15 minutes between 9am and 5pm'")
-        if parts.start is not None and parts.start.time is not None and not parts.times:
-            return [parts.start.time]
-        return parts.times or [MIDNIGHT]
+        return parts.day_times
 
     def _cron(self, times: Iterable[Time]) -> Trigger:
         days = cron_days(self.parts)

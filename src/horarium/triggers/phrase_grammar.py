@@ -289,9 +289,7 @@ class _Parser(RhythmReader):
     def _until(self, token: Token) -> None:
         self._once_only("end", token)
         self._accept("on")
-        if self._starts_time(self._peek()):
-            self._refuse(self._peek(), "of which day? write e.g. 'until tomorrow at 6pm', or 'from 8am to 6pm'")
-        self.parts.until = self._moment()
+        self.parts.until = self._time_then_day() if self._starts_time(self._peek()) else self._moment()
 
     def _except(self, token: Token) -> None:
         self._once_only("exception", token)

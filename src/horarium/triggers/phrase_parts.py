@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 Time = tuple[int, int, int]
 """Hour, minute, second of the day."""
+MIDNIGHT: Time = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ class DayRef:
     def relative(self) -> bool:
         """Whether it needs a day to count from."""
         return self.year is None
+
+    @property
+    def is_weekday(self) -> bool:
+        """Whether it is the next day of that name: `friday`, `next friday`."""
+        return self.weekday is not None and self.months is None and self.weeks is None and not self.plus
 
     def resolve(self, today: date, passed: bool) -> date:
         """The day, seen from `today`; `passed` says that its time of day is over today. Raises ValueError for none."""
@@ -140,6 +146,12 @@ class Parts:
     until: Moment | None = None
     except_weekdays: set[int] = field(default_factory=set)
     except_dates: list[str] = field(default_factory=list)
+
+    @property
+    def day_times(self) -> list[Time]:
+        """When it fires on a day of its own: the times it names, or the one beside its start or its end."""
+        beside = [moment.time for moment in (self.start, self.until) if moment is not None and moment.time is not None]
+        return self.times or beside[:1] or [MIDNIGHT]
 
     @property
     def sub_daily(self) -> bool:

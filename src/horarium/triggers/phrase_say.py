@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from horarium.triggers.phrase_parts import DayRef, Moment, Parts
+from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
 from horarium.triggers.words import MONTHS, WEEKDAYS, ordinal, say_count, say_every, say_list, say_time
 
 _NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last"}
@@ -61,9 +61,8 @@ def _from_last(day: int) -> str:
 
 
 def _at(parts: Parts) -> str:
-    start = parts.start.time if parts.start is not None else None
-    times = parts.times or [start or (0, 0, 0)]
-    return f" at {say_list([say_time(*time) for time in times])}"
+    times = parts.times if parts.once else parts.day_times
+    return f" at {say_list([say_time(*time) for time in times or [MIDNIGHT]])}"
 
 
 def _moment(moment: Moment) -> str:

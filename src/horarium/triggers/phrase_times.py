@@ -206,10 +206,31 @@ class TimeReader(DateReader):
 
     def _moment(self) -> Moment:
         day = self._last_of() or self._day()
-        self._accept("at")
-        if not self._starts_time(self._peek()):
+        at = self._accept("at")
+        first = self._peek()
+        if not self._starts_time(first) and not (at and self._starts_hour(first)):
             return Moment(day, None)
-        return Moment(day, self._time_of(self._plain_time(), alone=True))
+        written = self._written_time()
+        if self._lists_on(self._starts_hour):  # more than one are the times at which it fires
+            self._at = first.index
+            self._times(first)
+            return Moment(day, None)
+        return Moment(day, self._time_of(written, alone=not self._tells_24_hours([written])))
+
+    def _time_then_day(self) -> Moment:
+        """`6pm tomorrow`, `noon on december 24th`. A weekday after a time may be each of that name."""
+        first = self._peek()
+        written = self._written_time()
+        self._accept("on")
+        self._accept("the")
+        day = self._peek()
+        if self._is_weekday(day):
+            self._refuse(first, "write e.g. 'until friday at 6pm' for one day, 'from 8am to 6pm on fridays' for each")
+        if day.text not in ("today", "tomorrow", "next", "this") and not self._starts_day(day):
+            self._refuse(first, "of which day? write e.g. 'until tomorrow at 6pm', or 'from 8am to 6pm'")
+        if first.text == "midnight":
+            self._refuse(first, "at the beginning or at the end of that day? write 00:00 or 23:59")
+        return Moment(self._day(), self._time_of(written, alone=True))
 
     # --- settling what was written, once the phrase is read
 

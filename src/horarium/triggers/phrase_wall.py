@@ -7,11 +7,10 @@ from typing import NoReturn
 
 from horarium.clock import SECOND, Instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers.phrase_parts import DayRef, Moment, Time
+from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Time
 from horarium.triggers.zones import Gap, Repeat, get_zone
 
 DAY_SECONDS = 86_400
-MIDNIGHT: Time = (0, 0, 0)
 SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 """Units that are lengths of time; the others are counted by the calendar."""
 _EPOCH = date(1970, 1, 1).toordinal()

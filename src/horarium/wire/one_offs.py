@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MAX, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest
 from horarium.model import (
+    DEFAULT_RUN_POLICY,
     PAYLOAD_BYTES_MAX,
     BusTarget,
     Cause,
@@ -92,7 +93,7 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
         now=now,
         priority=definition.priority,
         payload=_payload(target, definition.payload),
-        policy=None if policy == RunPolicy() else policy,
+        policy=None if policy == DEFAULT_RUN_POLICY else policy,
         unique_key=definition.unique_key,
         concurrency=definition.concurrency,
     )

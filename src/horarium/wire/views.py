@@ -32,7 +32,6 @@ from horarium.model import (
     State,
     Target,
     awaits_worker,
-    shown_state,
     timeline,
 )
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
@@ -219,13 +218,14 @@ def _spelt(value: S) -> S:
 
 def run_view(run: Run) -> RunView:
     """A run as it is shown."""
+    waits = awaits_worker(run)
     return RunView(
         id=run.id,
         job=run.job,
         queue=run.queue,
         fire_at=to_datetime(run.fire_at),
         due_at=to_datetime(run.due_at),
-        state=shown_state(run),
+        state=State.PENDING if waits else run.state,
         attempt=run.attempt,
         priority=run.priority,
         cause=run.cause,
@@ -233,9 +233,9 @@ def run_view(run: Run) -> RunView:
         fires=run.fires,
         last_fire_at=moment(run.last_fire_at),
         created_at=to_datetime(run.created_at),
-        started_at=None if awaits_worker(run) else moment(run.started_at),
+        started_at=None if waits else moment(run.started_at),
         finished_at=moment(run.finished_at),
-        worker=None if awaits_worker(run) else run.worker,
+        worker=None if waits else run.worker,
         error=run.error,
         result=_json(run.result),
         progress=_json(run.progress),

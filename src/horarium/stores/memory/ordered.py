@@ -38,7 +38,9 @@ class Ordered(Generic[T]):
         if not self._chunks:
             self._chunks, self._lasts = [[item]], [item]
             return
-        index = min(bisect_left(self._lasts, item), len(self._chunks) - 1)
+        index = len(self._chunks) - 1
+        if item < self._lasts[index]:
+            index = bisect_left(self._lasts, item)
         chunk = self._chunks[index]
         insort(chunk, item)
         if len(chunk) > CHUNK_MAX:
@@ -78,6 +80,16 @@ class Ordered(Generic[T]):
             return
         chunk = self._chunks[index]
         yield from chunk[bisect_right(chunk, bound) :]
+        for later in self._chunks[index + 1 :]:
+            yield from later
+
+    def since(self, bound: T) -> Iterator[T]:
+        """Items greater than or equal to `bound`, ascending."""
+        index = bisect_left(self._lasts, bound)
+        if index == len(self._chunks):
+            return
+        chunk = self._chunks[index]
+        yield from chunk[bisect_left(chunk, bound) :]
         for later in self._chunks[index + 1 :]:
             yield from later
 

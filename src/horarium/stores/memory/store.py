@@ -6,6 +6,7 @@ hard thing is the claim: it walks the lanes in claim order, counts what it takes
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -34,6 +35,8 @@ from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds
 from horarium.stores.memory.indexes import Timed
 from horarium.stores.memory.ordered import Ordered
 from horarium.stores.memory.space import Space
+
+LAST = chr(sys.maxunicode)
 
 
 class MemoryDatabase:
@@ -93,11 +96,13 @@ class MemoryStore:
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
-        due_at = self._space.found_jobs.due
-        entries = list(islice(due_at if after is None else due_at.above(_end_of(after)), limit + 1))
-        due = [job_id for fire_at, job_id in entries[:limit] if fire_at <= until]
-        beyond = entries[len(due)][0] if len(due) < len(entries) else None
-        return [self._space.jobs[job_id] for job_id in due], beyond
+        entries = self._space.found_jobs.due
+        found: list[Job] = []
+        for fire_at, job_id in entries if after is None else entries.above(_end_of(after)):
+            if fire_at > until or len(found) == limit:
+                return found, fire_at
+            found.append(self._space.jobs[job_id])
+        return found, None
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         above = _end_of(until) if after is None else ahead_cursor(after)
@@ -232,12 +237,19 @@ class MemoryStore:
         return [self._space.beside.records.get(name) for name in names]
 
     async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
-        names = self._space.beside.names
-        ordered = names.descending(after) if where.descending else names if after is None else names.above(after)
-        records = (self._space.beside.records[name] for name in ordered)
-        found = list(islice((record for record in records if _record_matches(record, where)), limit + 1))
+        records = (self._space.beside.records[name] for name in self._names(where, after))
+        found = list(islice((record for record in records if _labels_match(record, where)), limit + 1))
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+    def _names(self, where: RecordFilter, after: str | None = None) -> Iterator[str]:
+        """The names within the bounds of a filter, in its order."""
+        names, first, below = self._space.beside.names, where.prefix + where.since, _below(where)
+        if where.descending:
+            bounds = [bound for bound in (after, below) if bound is not None]
+            return takewhile(lambda name: name >= first, names.descending(min(bounds, default=None)))
+        ordered = names.since(first) if after is None or after < first else names.above(after)
+        return ordered if below is None else takewhile(lambda name: name < below, ordered)
 
     async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
         return [self._put_record(change) for change in changes]
@@ -254,8 +266,7 @@ class MemoryStore:
         return True
 
     async def prune_records(self, prefix: str, until: str, limit: int) -> int:
-        where = RecordFilter(prefix, until=until)
-        old = list(islice((name for name in self._space.beside.names if _is_within(name, where)), max(limit, 0)))
+        old = list(islice(self._names(RecordFilter(prefix, until=until)), max(limit, 0)))
         for name in old:
             self._space.beside.forget(name)
         return len(old)
@@ -378,9 +389,13 @@ def _run_matches(run: Run, where: RunFilter) -> bool:
     )
 
 
-def _record_matches(record: Record, where: RecordFilter) -> bool:
-    return _is_within(record.name, where) and where.labels.items() <= record.labels.items()
+def _below(where: RecordFilter) -> str | None:
+    """What every name that matches lies below; None: all do. (Names are texts, ordered by code point.)"""
+    if where.until is not None:
+        return where.prefix + where.until
+    shorter = where.prefix.rstrip(LAST)
+    return shorter[:-1] + chr(ord(shorter[-1]) + 1) if shorter else None
 
 
-def _is_within(name: str, where: RecordFilter) -> bool:
-    return where.first <= name.encode() < where.end
+def _labels_match(record: Record, where: RecordFilter) -> bool:
+    return where.labels.items() <= record.labels.items()

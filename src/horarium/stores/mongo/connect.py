@@ -7,6 +7,7 @@ no URL can weaken that. No message shows a user name, a password or an option: o
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ DATABASE_DEFAULT = "horarium"
 HALF_MILLISECOND = 500
 WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
 ABANDONED_SECONDS = 1.0
-"""A transaction of ours that was inactive for this long has no owner any more: none of them ever waits."""
+"""A transaction of ours that was not touched for this long has no owner any more: none of them ever waits."""
+LOOKS = 4
+"""In how many parts that time is watched."""
 COMMITS_MAX = 3
 """How often a commit is asked for whose fate is unknown."""
 
@@ -59,9 +62,11 @@ _PASSING_CODES = {
     246: "the snapshot is not available",
     251: "the transaction was aborted",
     262: "it took too long",
+    290: "the transaction took too long",
     9001: "the connection was lost",
     10107: "the node is not the primary",
     11600: "it is shutting down",
+    11601: "it was interrupted",
     11602: "the primary has stepped down",
     13435: "the node is not the primary",
     13436: "the node is recovering",
@@ -72,6 +77,9 @@ _REFUSED_CODES = {
     18: "the user name or the password is refused; look at the store's URL",
     8000: "the user name or the password is refused; look at the store's URL",
 }
+_CUT_SHORT = frozenset({11601, 290})
+"""Of a command in a transaction that was ended from outside while it was under way (`end_abandoned` of another node, an
+operator, the server's own time limit). It is undone as after any other error, but the server puts no label on these."""
 _PASSING_LABELS = ("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult")
 
 
@@ -263,12 +271,15 @@ def duplicates(error: BaseException) -> list[int] | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a transaction may be tried again from its beginning: not if no server answers, which took long enough."""
+    """Whether a transaction may be tried again from its beginning: not if no server answers, which took long enough.
+    The error must not be one of a commit whose fate is unknown."""
     from pymongo.errors import NetworkTimeout, PyMongoError, ServerSelectionTimeoutError, WaitQueueTimeoutError
 
     if isinstance(error, (ServerSelectionTimeoutError, NetworkTimeout, WaitQueueTimeoutError)):
         return False
-    return isinstance(error, PyMongoError) and error.has_error_label("TransientTransactionError")
+    if not isinstance(error, PyMongoError):
+        return False
+    return error.has_error_label("TransientTransactionError") or _code(error) in _CUT_SHORT
 
 
 async def commit(session: Any) -> None:
@@ -279,8 +290,13 @@ async def commit(session: Any) -> None:
         try:
             await session.commit_transaction()
         except PyMongoError as error:
-            hopeless = isinstance(error, ServerSelectionTimeoutError) or attempt + 1 == COMMITS_MAX
-            if hopeless or not error.has_error_label("UnknownTransactionCommitResult"):
+            last = isinstance(error, ServerSelectionTimeoutError) or attempt + 1 == COMMITS_MAX
+            if _code(error) in _CUT_SHORT:
+                if last:
+                    raise StoreUnavailable(
+                        "MongoDB: a commit was interrupted; whether it was done is unknown"
+                    ) from error
+            elif last or not error.has_error_label("UnknownTransactionCommitResult"):
                 raise
         else:
             return
@@ -289,23 +305,45 @@ async def commit(session: Any) -> None:
 async def end_abandoned(client: Any) -> bool:
     """Have the server abort transactions that nodes of ours began and left: it keeps what they wrote locked for a
     minute, whether the node that began them lives or not. If one was only slow, it begins again. Whether there were
-    any. A user may see and end what runs under its own name; where a server allows not even that, nothing is done."""
+    any. A user may see and end what runs under its own name; where a server allows not even that, nothing is done.
+
+    The server tells how long a transaction was inactive in all, which of a live one of many commands is long, too. So
+    those are watched for as long: one that does anything meanwhile has an owner."""
     from pymongo.errors import OperationFailure
 
+    try:
+        left = await _idle_transactions(client)
+        for _ in range(LOOKS):
+            if not left:
+                return False
+            await asyncio.sleep(ABANDONED_SECONDS / LOOKS)
+            now = await _idle_transactions(client)
+            left = {which: active for which, active in left.items() if now.get(which) == active}
+        if left:
+            await client.admin.command("killSessions", [{"id": session} for session, _ in left])
+    except OperationFailure:
+        return False
+    return bool(left)
+
+
+async def _idle_transactions(client: Any) -> dict[tuple[Any, int], int]:
+    """Of ours that no command is under way in, and that were inactive long enough in all: session and number, and for
+    how long they were active."""
     ours = {
+        "type": "idleSession",
         "appName": client.options.pool_options.appname,
         "transaction.timeInactiveMicros": {"$gte": to_micros(ABANDONED_SECONDS)},
     }
-    try:
-        cursor = await client.admin.aggregate(
-            [{"$currentOp": {"idleSessions": True, "allUsers": False}}, {"$match": ours}, {"$project": {"lsid": True}}]
+    shown = {"lsid": True, "transaction": True}
+    cursor = await client.admin.aggregate(
+        [{"$currentOp": {"idleSessions": True, "allUsers": False}}, {"$match": ours}, {"$project": shown}]
+    )
+    return {
+        (document["lsid"]["id"], int(document["transaction"]["parameters"]["txnNumber"])): int(
+            document["transaction"]["timeActiveMicros"]
         )
-        sessions = [{"id": document["lsid"]["id"]} for document in await cursor.to_list()]
-        if sessions:
-            await client.admin.command("killSessions", sessions)
-    except OperationFailure:
-        return False
-    return bool(sessions)
+        for document in await cursor.to_list()
+    }
 
 
 @contextmanager

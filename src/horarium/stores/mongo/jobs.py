@@ -9,7 +9,8 @@ transaction start again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -25,6 +26,9 @@ from horarium.stores.mongo.runs import insert
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
 from horarium.stores.mongo.writes import replacing
+
+LABELLED_COUNTED = 1_000
+"""Up to how many jobs of a label are counted to find the rarest of several."""
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
@@ -71,9 +75,21 @@ async def jobs_by_id(session: Session, ids: Sequence[str]) -> dict[str, Job]:
 
 
 async def list_jobs(session: Session, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-    found = [load_job(document) for document in await session.find(queries.list_jobs(session, where, after), limit + 1)]
+    lead = await _rarest(session, where.labels) if len(where.labels) > 1 else None
+    query = queries.list_jobs(session, where, after, lead)
+    found = [load_job(document) for document in await session.find(query, limit + 1)]
     more = len(found) > limit > 0
     return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+
+
+async def _rarest(session: Session, labels: Mapping[str, str]) -> str:
+    """The key of the label that the fewest jobs have, as far as it is worth counting them."""
+
+    async def count(key: str, value: str) -> tuple[int, str]:
+        counted = await session.group(queries.count_labelled(session, key, value, LABELLED_COUNTED))
+        return sum(document["all"] for document in counted), key
+
+    return min(await asyncio.gather(*(count(*pair) for pair in labels.items())))[1]
 
 
 async def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:

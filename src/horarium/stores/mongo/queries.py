@@ -51,8 +51,9 @@ def job_versions(session: Session, ids: Iterable[str]) -> Query:
     return Query(collection=JOBS, index=None, where={"_id": {"$in": session.keys(ids)}}, fields={"version": True})
 
 
-def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
-    """The prefix bounds the walk at both ends. Of several labels one leads; the rest are looked at in each job."""
+def list_jobs(session: Session, where: JobFilter, after: str | None, lead: str | None = None) -> Query:
+    """The prefix bounds the walk at both ends. Of several labels the one with the key `lead` leads; the rest are looked
+    at in each job, in words that no index knows."""
     name: Document = {"$gt": after or ""}
     if where.name_prefix:
         name.update({"$gte": where.name_prefix, "$lt": where.name_prefix + "\U0010ffff"})
@@ -60,11 +61,20 @@ def list_jobs(session: Session, where: JobFilter, after: str | None) -> Query:
     if where.enabled is not None:
         found["enabled"] = where.enabled
     if where.labels:
-        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
+        lead = next(iter(where.labels)) if lead is None else lead
+        found["labels"] = {**PRESENT, "$eq": label(lead, where.labels[lead])}
+        rest = [label(key, value) for key, value in where.labels.items() if key != lead]
+        found.update({"$and": [{"labels": {"$elemMatch": pair}} for pair in rest]} if rest else {})
     if where.finished is not None:
         found["finished"] = True if where.finished else None
     index = "jobs_labelled" if where.labels else _index_of_jobs(where)
     return Query(collection=JOBS, index=index, where=found, sort=[("name", 1)])
+
+
+def count_labelled(session: Session, key: str, value: str, limit: int) -> Grouping:
+    """How many jobs have a label, counted up to a limit."""
+    found = {"n": session.namespace, "deleted": False, "labels": {**PRESENT, "$eq": label(key, value)}}
+    return Grouping(JOBS, "jobs_labelled", [{"$match": found}, {"$limit": limit}, {"$count": "all"}])
 
 
 def _index_of_jobs(where: JobFilter) -> str:

@@ -38,6 +38,7 @@ class MongoStore:
         self.location = parse_url(url)
         self._session: Session | None = None
         self._calls: set[asyncio.Task[Any]] = set()
+        self._freeing: asyncio.Task[bool] | None = None
 
     async def open(self) -> None:
         if self._session is not None:
@@ -99,7 +100,8 @@ class MongoStore:
     def _free(self, hindered: asyncio.Task[Any]) -> None:
         """A write without a transaction waits at the server, which does not say for what."""
         if not hindered.done() and self._session is not None and self._session.hold is None:
-            self._start(end_abandoned(self._session.client))
+            if self._freeing is None or self._freeing.done():
+                self._freeing = self._start(end_abandoned(self._session.client))
             asyncio.get_running_loop().call_later(HINDERED_SECONDS, self._free, hindered)
 
     # -- jobs

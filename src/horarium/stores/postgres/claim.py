@@ -22,6 +22,8 @@ from itertools import groupby
 from typing import Any
 from zlib import crc32
 
+from msgspec import Struct
+
 from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
@@ -51,10 +53,18 @@ Level = tuple[int, int, int, Instant]
 """The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
 
 
+class Due(Struct, frozen=True):
+    """The levels in which something is due, gated runs too, and when the first is due of what is not due yet. To look
+    for them again would cost as much as it did: each look steps over what was claimed since the last vacuum."""
+
+    levels: Sequence[Level]
+    next_due_at: Instant | None
+
+
 async def claim_at_once(
     session: Session, call: Call, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
-) -> Claimed | None:
-    """The claim, unless gated runs are due: then None, and nothing was taken. `call`: see `fronts`."""
+) -> Claimed | Due:
+    """The claim, unless gated runs are due: then nothing was taken. `call`: see `fronts`."""
     names, by, memory = storable(set(queues)), encode_text(worker), session.memory
     given = session.namespace_id, names, limit, by, now, until
     if (fronts := memory.fronts.of(names, memory.queues)) is None:
@@ -63,20 +73,31 @@ async def claim_at_once(
         rows = await session.rows("claim_beyond", *given, *fronts)
     first = rows[0]
     if first["gated_due"]:
-        return None
+        return Due([tuple(level) for level in first["levels"]], first["next_due_at"])
     taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
     memory.fronts.claimed(taken, now, call)
     return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 
 async def claim_exactly(
-    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session,
+    queues: Sequence[str],
+    limit: int,
+    worker: str,
+    now: Instant,
+    until: Instant,
+    found: Due | None = None,
 ) -> Claimed:
-    """The claim, gated runs included. In a transaction. Where others took some first, `next_due_at` is `until`."""
+    """The claim, gated runs included. In a transaction. Where others took some first, `next_due_at` is `until`.
+    `found`: what was seen a moment ago; None: look."""
     await session.enter_gates()
-    rows, wanted = await take(session, await levels_after(session, queues, -1), limit, worker, now, until)
-    more = len(rows) >= limit or len(rows) < wanted
-    return await claimed(session, rows, until if more else await next_after(session, queues, until))
+    levels = await levels_after(session, queues, -1) if found is None else found.levels
+    rows, wanted = await take(session, levels, limit, worker, now, until)
+    if len(rows) >= limit or len(rows) < wanted:
+        return await claimed(session, rows, until)
+    return await claimed(
+        session, rows, await next_after(session, queues, until) if found is None else found.next_due_at
+    )
 
 
 async def levels_after(session: Session, queues: Sequence[str], instant: Instant) -> list[Level]:
@@ -163,8 +184,8 @@ class _Walk:
         chosen: list[Candidate] = []
         for _, group in groupby(levels, key=lambda level: level[0]):
             lanes = [
-                self._gated(queue_id, -rank) if is_gated else self._ready(queue_id, -rank)
-                for rank, is_gated, queue_id, _ in group
+                self._gated(queue_id, -rank, first) if is_gated else self._ready(queue_id, -rank)
+                for rank, is_gated, queue_id, first in group
             ]
             async for candidate in _merged(lanes):
                 if len(chosen) >= self._limit:
@@ -181,11 +202,11 @@ class _Walk:
         for row in await self._session.rows("claim_ready", *values):
             yield tuple(row)
 
-    async def _gated(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:
+    async def _gated(self, queue_id: int, priority: int, first_due_at: Instant) -> AsyncIterator[Candidate]:
         size = max(self._limit, CHUNK_MIN)
         looks = max(GATED_LOOKS, 2 * size)
         level = queue_id, priority, self._until, self._now
-        after: tuple[Instant, bytes] = (-1, b"")
+        after: tuple[Instant, bytes] = (first_due_at, b"")
         while True:
             values = *level, size, self._session.namespace_id, *after, *self._counts(), looks
             chunk = [tuple(row) for row in await self._session.rows("claim_gated", *values)]

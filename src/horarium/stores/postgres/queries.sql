@@ -453,8 +453,8 @@ SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::tex
 -- that many of its rows that no other transaction holds are locked, so that claimers neither wait for each other nor
 -- lock more than they take. What is locked is found again by its place, which can't change any more. The first probe of
 -- a level steps over what was claimed since the last vacuum; all that follow begin where it arrived. Beside the runs,
--- in no order: when the next one is due, whether gated runs are due (then nothing was taken), and the version of each
--- run's job. There is always a row.
+-- in no order: when the next one is due, whether gated runs are due (then nothing was taken, and the levels are told in
+-- which something is due), and the version of each run's job. There is always a row.
 WITH RECURSIVE
 ready (queue_id, priority, due_at) AS (
     SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
@@ -532,13 +532,20 @@ taken AS (
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
 )
-SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
+SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version,
+    CASE WHEN next.gated_due THEN (
+        SELECT array_agg(ARRAY[-due.priority, due.is_gated, due.queue_id, due.due_at]::int8[]) FROM (
+            SELECT priority, 0 AS is_gated, queue_id, due_at FROM ready
+            UNION ALL
+            SELECT priority, 1, queue_id, due_at FROM gated
+        ) AS due WHERE due.due_at <= $6
+    ) END AS levels
 FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
 -- name: claim_beyond
 -- The same, where it is known that nothing waits before some instant in some levels ($7 to $9: queue, priority, instant),
 -- but what is late or waits again. It is only known while the front that was published is no earlier. The priorities
--- between those that are known are probed as above. Only the first part differs.
+-- between those that are known are probed as above.
 WITH RECURSIVE
 known (queue_id, priority, due_at) AS MATERIALIZED (
     SELECT given.queue_id, given.priority, given.due_at
@@ -588,71 +595,7 @@ ready (queue_id, priority, due_at) AS MATERIALIZED (
     UNION ALL
     SELECT queue_id, priority, due_at FROM others
 ),
-gated (queue_id, priority, due_at) AS (
-    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = queues.num AND state = 0 AND gated
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
-    UNION ALL
-    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS lower
-),
-next (due_at, gated_due) AS MATERIALIZED (
-    SELECT LEAST(
-        (SELECT min((
-            SELECT runs.due_at FROM horarium.runs
-            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
-                AND runs.due_at > $6::int8 ORDER BY runs.due_at LIMIT 1
-        )) FROM ready),
-        (SELECT min((
-            SELECT runs.due_at FROM horarium.runs
-            WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
-                AND runs.due_at > $6 ORDER BY runs.due_at LIMIT 1
-        )) FROM gated)
-    ), EXISTS (SELECT 1 FROM gated WHERE gated.due_at <= $6)
-),
-levels (number) AS MATERIALIZED (
-    SELECT count(*) FROM ready WHERE ready.due_at <= $6 AND NOT (SELECT gated_due FROM next)
-),
-wanted (queue_id, priority, due_at, number) AS MATERIALIZED (
-    SELECT queue_id, priority, due_at, $3::int8 FROM ready
-    WHERE ready.due_at <= $6 AND (SELECT number FROM levels) = 1
-    UNION ALL
-    SELECT queue_id, priority, min(due_at), count(*) FROM (
-        SELECT ready.queue_id, ready.priority, due.due_at FROM ready CROSS JOIN LATERAL (
-            SELECT runs.due_at, runs.id FROM horarium.runs
-            WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
-                AND runs.due_at >= ready.due_at AND runs.due_at <= $6
-                AND (runs.start_by IS NULL OR runs.start_by > $5::int8)
-            ORDER BY runs.due_at, runs.id LIMIT $3
-        ) AS due
-        WHERE ready.due_at <= $6 AND (SELECT number FROM levels) > 1
-        ORDER BY ready.priority DESC, due.due_at, due.id LIMIT $3
-    ) AS first GROUP BY queue_id, priority
-),
-chosen (place) AS MATERIALIZED (
-    SELECT due.ctid FROM wanted CROSS JOIN LATERAL (
-        SELECT runs.ctid FROM horarium.runs
-        WHERE runs.queue_id = wanted.queue_id AND runs.priority = wanted.priority AND state = 0 AND NOT gated
-            AND runs.due_at >= wanted.due_at AND runs.due_at <= $6 AND (runs.start_by IS NULL OR runs.start_by > $5)
-        ORDER BY runs.due_at, runs.id LIMIT wanted.number FOR NO KEY UPDATE SKIP LOCKED
-    ) AS due
-),
-taken AS (
-    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $4::bytea,
-        started_at = GREATEST($5, runs.due_at),
-        lease_expires_at = GREATEST($5, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
-    FROM chosen
-    WHERE runs.ctid = chosen.place AND runs.state = 0
-    RETURNING runs.*
-)
-SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_version
-FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
+-- The rest as claim_at_once, from: gated (queue_id, priority, due_at) AS (
 
 -- name: offer_fronts
 -- From here on, what is written and due before these instants is marked as late.
@@ -767,7 +710,7 @@ ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 -- The first $12 of one level's due runs that a key or their order might hold back: those of them that it does not,
 -- counting what this claim took already: $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
 -- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
--- where it was broken off.
+-- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
 WITH
 busy (key, held) AS MATERIALIZED (
     SELECT concurrency_key, count(*) FROM horarium.runs
@@ -801,7 +744,7 @@ looked_at AS (
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
             AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
         ORDER BY due_at, id LIMIT $12::int8
-    ) AS this
+    ) AS this OFFSET 0
 )
 SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place FROM looked_at
 WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;

@@ -190,15 +190,22 @@ class PostgresStore:
             return Claimed()
         given = queues, limit, worker, now, until
         claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given))
-        return await self._claim_exactly(*given) if claimed is None else claimed
+        return await self._claim_exactly(*given, claimed) if isinstance(claimed, claim.Due) else claimed
 
     async def _claim_exactly(
-        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+        self,
+        queues: Sequence[str],
+        limit: int,
+        worker: str,
+        now: Instant,
+        until: Instant,
+        found: claim.Due | None = None,
     ) -> Claimed:
         given = queues, limit, worker, now, until
         claimed = Claimed()
-        for _ in range(claim.ROUNDS_MAX):
-            claimed = await self._call(lambda session: claim.claim_exactly(session, *given), transaction=True)
+        for turn in range(claim.ROUNDS_MAX):
+            seen = found if turn == 0 else None
+            claimed = await self._call(lambda session: claim.claim_exactly(session, *given, seen), transaction=True)  # noqa: B023
             if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
                 break
         return claimed

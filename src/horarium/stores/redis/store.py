@@ -10,7 +10,7 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     BATCH_MAX,
     NOTHING_ALONG,
+    PAGE_MAX,
     Along,
     Beat,
     Claimed,
@@ -35,9 +36,19 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, comes_alone, record_bounds
-from horarium.stores.listing import id_bounds, newest_of
+from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
+from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.location import parse_url
+from horarium.stores.redis.parts import (
+    CALL_BYTES_MAX,
+    parts,
+    weighed_parts,
+    weight_of_change,
+    weight_of_plan,
+    weight_of_record_change,
+    weight_of_run,
+)
 from horarium.stores.redis.rows import (
     Arguments,
     come_along,
@@ -63,11 +74,6 @@ LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
-CALL_BYTES_MAX = 4 * 1024 * 1024
-"""Payloads, results and progress that one call writes, and that a claim brings: beyond this another call is made. (One
-item, or one plan, is never divided.)"""
-SCAN_STRETCH = 1_000
-"""How many ids a filtered list looks at in one call."""
 LOOKS_MAX = 2 * SCAN_STRETCH
 """How many runs a list looks at for a page, and a stretch more."""
 QUEUES_AT_ONCE = 200
@@ -128,7 +134,7 @@ class RedisStore:
             )
 
     async def _check_layout(self) -> None:
-        layout, unqueued = await self._write("open_namespace", LAYOUT)
+        layout, unqueued, unswept = await self._write("open_namespace", LAYOUT)
         found = int(layout)
         if found != LAYOUT:
             raise InvalidSetting(
@@ -138,61 +144,42 @@ class RedisStore:
             )
         while unqueued:
             unqueued = await self._write("index_queues", BATCH_MAX)
+        while unswept:
+            unswept = await self._write("index_jobs", BATCH_MAX // 2)
 
     # -- jobs
 
     async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
         answers: list[bool] = []
-        for part in _parts(jobs):
+        for part in parts(jobs):
             arguments = Arguments(before=2)
             batch: list[Any] = []
             for job in part:
                 row = arguments.place(encode_job(job, job.version))
-                batch += (job.id, row, come_along((), along.get(job.id, ()), arguments))
+                batch += (job.id, row, come_along((), along.get(job.id, ()), arguments), *_swept_by(job))
             answers.extend(map(bool, await self._write("add_jobs", len(part), pack_all(batch), *arguments.values)))
         return answers
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        return [job for part in _parts(names) for job in _jobs(await self._read("get_jobs", *part))]
+        return [job for part in parts(names) for job in _jobs(await self._read("get_jobs", *part))]
 
     async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
-        return [job for part in _parts(ids) for job in _jobs(await self._read("get_jobs_by_id", *part))]
+        return [job for part in parts(ids) for job in _jobs(await self._read("get_jobs_by_id", *part))]
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        prefix = where.name_prefix or ""
-        bound = (f"[{prefix}" if prefix else "-") if after is None or after < prefix else f"({after}"
-        upto = f"({prefix}\U0010ffff" if prefix else "+"
-        enabled = "" if where.enabled is None else str(int(where.enabled))
-        finished = "" if where.finished is None else str(int(where.finished))
-        labels = [text for pair in where.labels.items() for text in pair]
-        stretch = SCAN_STRETCH if where.labels or enabled or finished else limit + 1
-        found: list[Job] = []
-        while len(found) <= limit:
-            rows, stopped = await self._read(
-                "list_jobs", bound, upto, limit + 1 - len(found), stretch, enabled, finished, *labels
-            )
-            found += map(decode_job, rows)
-            if not stopped:
-                break
-            bound = f"({stopped.decode()}"
-        more = len(found) > limit > 0
-        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+        return await list_jobs(self._read, where, after, limit)
 
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
-        jobs, below = await self._swept(after, limit, until)
-        return Page(tuple(job for job in jobs if job.planned_until > until), below)
+        at, behind = (until + 1, "") if after is None else ahead_cursor(after)
+        rows, last_at, last_id = await self._read("jobs_ahead", at, behind, min(limit, PAGE_MAX))
+        jobs = (job for job in _jobs(rows) if job is not None and job.planned_until > until and job.deleted_at is None)
+        return Page(tuple(jobs), None if last_id is None else ahead_after(int(float(last_at)), last_id.decode()))
 
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
-        jobs, below = await self._swept(after, limit, "")
-        return Page(tuple(job for job in jobs if job.retention.runs_max is not None), below)
-
-    async def _swept(self, after: str | None, limit: int, beyond: Instant | str) -> tuple[list[Job], str | None]:
-        """What the next stretch of all jobs has, a page of it at most, and after which name to go on."""
-        rows, stopped = await self._read("sweep_jobs", "-" if after is None else f"({after}", SCAN_STRETCH, beyond)
-        jobs = [decode_job(row) for row in rows]
-        if len(jobs) > limit:
-            return jobs[:limit], jobs[limit - 1].name if limit > 0 else None
-        return jobs, stopped.decode() or None
+        bound = "-" if after is None else f"({after}"
+        rows, last = await self._read("jobs_trimmed", bound, min(limit, PAGE_MAX))
+        jobs = (job for job in _jobs(rows) if job is not None and job.retention.runs_max is not None)
+        return Page(tuple(jobs), None if last is None else last.decode())
 
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
@@ -204,7 +191,7 @@ class RedisStore:
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in _weighed_parts(plans, _weight_of_plan):
+        for part in weighed_parts(plans, weight_of_plan):
             arguments = Arguments(before=4)
             batch = [value for plan in part for value in _plan(plan, arguments)]
             ids = [run_id for plan in part for run_id in _ids_of(plan)]
@@ -217,7 +204,7 @@ class RedisStore:
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         answers: list[bool] = []
-        for part in _weighed_parts(runs, _weight_of_run):
+        for part in weighed_parts(runs, weight_of_run):
             arguments = Arguments(before=2)
             batch: list[Any] = []
             for run in part:
@@ -227,7 +214,7 @@ class RedisStore:
         return answers
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
-        return [run for part in _parts(ids) for run in decode_runs(part, await self._read("get_runs", *part))]
+        return [run for part in parts(ids) for run in decode_runs(part, await self._read("get_runs", *part))]
 
     async def get_run_by_key(self, unique_key: str) -> Run | None:
         run_id, loaded = await self._read("run_by_key", unique_key)
@@ -235,7 +222,7 @@ class RedisStore:
 
     async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
         found: dict[str, list[Run]] = {}
-        for part in _parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
+        for part in parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
             counts, ids, loaded = await self._read("unfinished_runs", *part)
             runs = iter(found_runs(ids, loaded))
             for job_id, count in zip(part, counts, strict=True):
@@ -263,7 +250,7 @@ class RedisStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         lowest, below = id_bounds(RunFilter(since=since, until=until), None)
         found: list[Run] = []
-        for part in _parts(list(dict.fromkeys(jobs)), JOBS_OF_RUNS):
+        for part in parts(list(dict.fromkeys(jobs)), JOBS_OF_RUNS):
             ids, loaded = await self._read("last_runs", pack((f"({below}", f"[{lowest}", limit)), *part)
             found += found_runs(ids, loaded)
         return newest_of(jobs, found, limit)
@@ -278,7 +265,7 @@ class RedisStore:
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in _weighed_parts(changes, _weight_of_change):
+        for part in weighed_parts(changes, weight_of_change):
             arguments = Arguments(before=3)
             batch = [value for change in part for value in run_change(change, arguments)]
             ids = pack_all([change.run.id for change in part])
@@ -287,7 +274,7 @@ class RedisStore:
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
-        for part in _parts(beats):
+        for part in parts(beats):
             arguments = Arguments(before=3)
             batch = [value for beat in part for value in (beat.token, arguments.place_or_none(beat.progress))]
             ids = pack_all([beat.run_id for beat in part])
@@ -309,7 +296,7 @@ class RedisStore:
 
     async def get_records(self, names: Sequence[str]) -> list[Record | None]:
         found: list[Record | None] = []
-        for part in _parts(names):
+        for part in parts(names):
             rows = await self._read("get_records", *part)
             found += (None if row is None else decode_record(name, row) for name, row in zip(part, rows, strict=True))
         return found
@@ -330,7 +317,7 @@ class RedisStore:
 
     async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
         answers: list[bool] = []
-        for part in _weighed_parts(changes, _weight_of_record_change):
+        for part in weighed_parts(changes, weight_of_record_change):
             arguments = Arguments(before=2)
             batch = [value for change in part for value in _record_change(change, arguments)]
             answers.extend(map(bool, await self._write("put_records", len(part), pack_all(batch), *arguments.values)))
@@ -366,54 +353,6 @@ def _info(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
-def _parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
-    return (items[first : first + size] for first in range(0, len(items), size))
-
-
-def _weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
-    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
-    first = rows = size = 0
-    for place, item in enumerate(items):
-        its_rows, its_size = weigh(item)
-        if place > first and (rows + its_rows > BATCH_MAX or size + its_size > CALL_BYTES_MAX):
-            yield items[first:place]
-            first, rows, size = place, 0, 0
-        rows += its_rows
-        size += its_size
-    if items:
-        yield items[first:]
-
-
-def _weight_of_run(run: Run) -> tuple[int, int]:
-    return 1, len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
-
-
-def _weight_of_change(change: RunChange) -> tuple[int, int]:
-    run = change.run
-    if comes_alone(change):
-        return 1, len(run.result or b"") + len(run.progress or b"")
-    along = [*map(_weight_of_run, change.follow_ups), *map(_weight_of_record, change.records)]
-    size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
-    return 1 + len(along), size
-
-
-def _weight_of_record(record: Record) -> tuple[int, int]:
-    return 1, len(record.body)
-
-
-def _weight_of_record_change(change: RecordChange) -> tuple[int, int]:
-    weights = [*map(_weight_of_record, (change.record, *change.records))]
-    return len(weights), sum(size for _, size in weights)
-
-
-def _weight_of_plan(plan: Plan) -> tuple[int, int]:
-    weights = [*map(_weight_of_run, plan.runs), *map(_weight_of_change, plan.changes)]
-    weights += map(_weight_of_record, plan.records)
-    weights += (_weight_of_record(record) for records in plan.along.values() for record in records)
-    rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
-    return rows, sum(size for _, size in weights)
-
-
 def _record_change(change: RecordChange, arguments: Arguments) -> tuple[Any, ...]:
     """What the script `put_records` is given."""
     row = None if change.deleted else arguments.place(encode_record(change.record))
@@ -426,6 +365,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     yield plan.job.version
     yield arguments.place(encode_job(plan.job, plan.job.version + plan.versions))
     yield come_along((), plan.records, arguments)
+    yield from _swept_by(plan.job)
     yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
     for change in plan.changes:
         yield from run_change(change, arguments)
@@ -434,6 +374,11 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     for run in plan.runs:
         yield from new_run(run, arguments)
         yield come_along((), plan.along.get(run.id, ()), arguments)
+
+
+def _swept_by(job: Job) -> tuple[Instant, bool]:
+    """What sweeps find a job by."""
+    return job.planned_until, job.retention.runs_max is not None
 
 
 def _ids_of(plan: Plan) -> list[str]:

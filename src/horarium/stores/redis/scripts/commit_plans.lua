@@ -1,8 +1,9 @@
 -- uses: shared_runs, shared_jobs, shared_records
 -- ARGV: now; ids of the jobs, one for each plan; ids of the runs to look at; the plans, all in MessagePack; then the
--- arguments whose places they give. A plan is: job id, version read, places of the new row and of what comes along, how
--- many changes, withdrawals (id, token) and runs (each followed by the place of what comes along), and these. A run that
--- is withdrawn too is added only if that took effect. Answers 1 for each plan that was carried out.
+-- arguments whose places they give. A plan is: job id, version read, places of the new row and of what comes along, the
+-- job's cursor and whether it keeps a number of runs, how many changes, withdrawals (id, token) and runs (each followed by
+-- the place of what comes along), and these. A run that is withdrawn too is added only if that took effect. Answers 1 for
+-- each plan that was carried out.
 local now, job_ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[4]
 local answers, at = {}, 0
 fetch_jobs(job_ids)
@@ -26,15 +27,15 @@ local function skip(changes, withdrawals, runs)
 end
 
 local function commit_plan()
-  local job_id, version, row, along, changes, withdrawals, runs, id, token, follow
-  at, job_id, version, row, along, changes, withdrawals, runs = unpack_limit(batch, 7, at)
+  local job_id, version, row, along, planned_until, trims, changes, withdrawals, runs, id, token, follow
+  at, job_id, version, row, along, planned_until, trims, changes, withdrawals, runs = unpack_limit(batch, 9, at)
   local stored = job_rows[job_id]
   local job = stored and read_job(stored)
   if not job or job.version ~= version then
     skip(changes, withdrawals, runs)
     return 0
   end
-  put_job(job_id, ARGV[row], job)
+  put_job(job_id, ARGV[row], job, planned_until, trims)
   local written, stays
   for _ = 1, changes do
     at, written, follow = apply_change(batch, at, now)

@@ -1,4 +1,4 @@
--- uses: shared_runs
+-- uses: shared_runs, shared_present
 -- Walks down the ids, those of several indexes merged, for a bounded stretch.
 -- ARGV: {below and from which id on (bounds of ZREVRANGEBYLEX), how many are wanted, how many are looked at, job or nil,
 -- states (a set of numbers as strings), queue or nil, since or nil, until or nil}. Answers the ids found, where to go on
@@ -8,6 +8,8 @@ local below, lowest, wanted, stretch, job, states, queue, since, before = unpack
 -- Unfinished runs are few beside history, or many enough to be met soon on the way down: up to this many are looked
 -- up where they wait.
 local FEW = 2000
+-- Under one name are the runs of jobs that were deleted, too: in so many sets it is worth to look for each of them.
+local OWNERS_FEW = 4
 
 -- The keys of all that waits or is claimed, or nothing if those themselves are many.
 local function keys_of_unfinished()
@@ -33,10 +35,8 @@ local function keys_of_unfinished()
   return keys
 end
 
+-- The ids of the unfinished runs that may be asked for, or nothing if they are many.
 local function few_unfinished()
-  for state in pairs(states) do
-    if tonumber(state) >= COMPLETED then return nil end
-  end
   local keys = keys_of_unfinished()
   if not keys then return nil end
   local found = {}
@@ -47,40 +47,41 @@ local function few_unfinished()
   return found
 end
 
--- The smallest index that holds all that is asked for, or several that do so together.
+local of_job, in_queue = {}, queue and call('GET', P .. 'queued') == '' and in_queue_key(queue)
+for _, owner in ipairs(job and call('SMEMBERS', P .. 'owners:' .. job) or {}) do
+  of_job[#of_job + 1] = P .. 'runs_of:' .. owner
+end
+
+local function size(keys)
+  local number = 0
+  for _, key in ipairs(keys) do number = number + call('ZCARD', key) end
+  return number
+end
+
+-- The smallest index that holds all that is asked for, or several that do so together, and ids beside them.
 local function sources()
-  local whole, ended = {IDS}, {}
-  if job then
-    whole = {}
-    for _, owner in ipairs(call('SMEMBERS', P .. 'owners:' .. job)) do whole[#whole + 1] = P .. 'runs_of:' .. owner end
-  elseif queue and call('GET', P .. 'queued') == '' then
-    whole = {in_queue_key(queue)}
-  end
+  local whole, ended, unfinished = {in_queue or IDS}, {}, false
+  if job and not (in_queue and size(of_job) > size(whole)) then whole = of_job end
+  if states[tostring(COMPLETED)] then return whole, {} end
   for state in pairs(states) do
-    if tonumber(state) <= COMPLETED then return whole end
-    ended[#ended + 1] = P .. 'ids:' .. state
+    if tonumber(state) > COMPLETED then ended[#ended + 1] = P .. 'ids:' .. state else unfinished = true end
   end
-  local function size(keys)
-    local number = 0
-    for _, key in ipairs(keys) do number = number + call('ZCARD', key) end
-    return number
-  end
-  return size(ended) < size(whole) and ended or whole
+  if size(ended) >= size(whole) and ended[1] then return whole, {} end
+  local few = not unfinished and {} or few_unfinished()
+  if few then return ended, few end
+  return whole, {}
 end
 
 -- Below the frontier a source may have ids that were not read.
 local ids, frontier = {}, ''
-local unfinished = few_unfinished()
-if unfinished then
-  for _, id in ipairs(unfinished) do
-    if (below == '+' or id < below:sub(2)) and (lowest == '-' or id >= lowest:sub(2)) then ids[#ids + 1] = id end
-  end
-else
-  for _, key in ipairs(sources()) do
-    local part = call('ZREVRANGEBYLEX', key, below, lowest, 'LIMIT', 0, stretch)
-    if #part == stretch and part[stretch] > frontier then frontier = part[stretch] end
-    for _, id in ipairs(part) do ids[#ids + 1] = id end
-  end
+local keys, beside = sources()
+for _, id in ipairs(beside) do
+  if (below == '+' or id < below:sub(2)) and (lowest == '-' or id >= lowest:sub(2)) then ids[#ids + 1] = id end
+end
+for _, key in ipairs(keys) do
+  local part = call('ZREVRANGEBYLEX', key, below, lowest, 'LIMIT', 0, stretch)
+  if #part == stretch and part[stretch] > frontier then frontier = part[stretch] end
+  for _, id in ipairs(part) do ids[#ids + 1] = id end
 end
 table.sort(ids, function(one, other) return one > other end)
 
@@ -88,7 +89,25 @@ local looked_at = {}
 for _, id in ipairs(ids) do
   if id >= frontier then looked_at[#looked_at + 1] = id end
 end
-fetch(looked_at)
+
+-- What another index tells costs less than a row does.
+local function keep_those_in(others)
+  local within, kept = {}, {}
+  for _, key in ipairs(others) do
+    for place, score in ipairs(present('ZMSCORE', 'ZSCORE', key, looked_at)) do
+      if score then within[place] = true end
+    end
+  end
+  for place, id in ipairs(looked_at) do
+    if within[place] then kept[#kept + 1] = id end
+  end
+  looked_at = kept
+end
+
+if in_queue and keys[1] ~= in_queue then keep_those_in({in_queue}) end
+if job and keys ~= of_job and #of_job <= OWNERS_FEW then keep_those_in(of_job) end
+-- Rows are read some at a time: what is wanted may be found long before the end.
+local read_to = 0
 
 local function matches(run)
   return states[tostring(run[STATE])] and (not job or run[JOB] == job) and (not queue or run[QUEUE] == queue)
@@ -96,7 +115,11 @@ local function matches(run)
 end
 
 local found = {}
-for _, id in ipairs(looked_at) do
+for place, id in ipairs(looked_at) do
+  if place > read_to then
+    read_to = math.min(place + 2 * wanted, place + 1000, #looked_at)
+    fetch({unpack(looked_at, place, read_to)})
+  end
   local run = find(id)
   if run and matches(run) then found[#found + 1] = id end
   if #found == wanted then

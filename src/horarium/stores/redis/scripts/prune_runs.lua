@@ -10,6 +10,7 @@ local orphans = limit > 0 and call('SRANDMEMBER', P .. 'jobs_orphaned', limit) o
 for _, id in ipairs(orphans) do
   if call('EXISTS', P .. 'runs_of:' .. id) == 0 then
     unindex_job(id, read_job(call('HGET', JOBS, id)))
+    call('ZREM', AHEAD, id)
     call('HDEL', JOBS, id)
   else
     -- A run was added since; deleting its last run enters it here again.
@@ -39,4 +40,19 @@ for _, queue in ipairs(names) do
   end
 end
 if #names == LOOKS then call('SET', LOOKED, names[LOOKS]) else call('DEL', LOOKED) end
+
+-- Code of the release before writes jobs without telling the indexes of sweeps: some are looked at each time.
+local SWEPT_LAST, SWEPT_LOOKS = P .. 'swept_last', 100
+last = call('GET', SWEPT_LAST)
+local from = last and '(' .. last or '-'
+names = call('ZRANGEBYLEX', P .. 'jobs_named', from, '+', 'LIMIT', 0, SWEPT_LOOKS)
+local more = #names == SWEPT_LOOKS and names[SWEPT_LOOKS]
+local stay = sweep_rows(names)
+for _, key in ipairs({TRIMMED, DISABLED_NAMED}) do
+  for _, name in ipairs(call('ZRANGEBYLEX', key, from, more and '[' .. more or '+', 'LIMIT', 0, 2 * SWEPT_LOOKS)) do
+    if not stay[name] then remove(key, name) end
+  end
+end
+flush()
+if more then call('SET', SWEPT_LAST, more) else call('DEL', SWEPT_LAST) end
 return #ids

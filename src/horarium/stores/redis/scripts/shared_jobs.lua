@@ -7,8 +7,14 @@
 --   names         hash: name -> id            jobs_disabled      set of ids
 --   jobs_named    names, by code point        jobs_deleted       set of ids
 --   label:N:K=V   names of jobs with a label  jobs_orphaned      set: deleted ones that may have no run any longer
+--   jobs_ahead    by cursor (planned_until)   jobs_trimmed       names of those that keep a number of runs
+--   disabled_named  names of those in `jobs_disabled`
+--   swept         up to which name the jobs of before are in these three ('': all)
+--   swept_last    from which name on `prune_runs` looks for jobs that code of the release before has written: that code
+--                 leaves these three as they are. So what is found in them is looked at again where it is read.
 
 local JOBS, NAMES = P .. 'jobs', P .. 'names'
+local AHEAD, TRIMMED, DISABLED_NAMED = P .. 'jobs_ahead', P .. 'jobs_trimmed', P .. 'disabled_named'
 local JOB_HEADER, JOB_LOOKED_AT = 1, 6
 
 local function read_job(row)
@@ -28,7 +34,10 @@ local function index_job(id, job)
   end
   call('HSET', NAMES, job.name, id)
   call('ZADD', P .. 'jobs_named', 0, job.name)
-  if not job.enabled then call('SADD', P .. 'jobs_disabled', id) end
+  if not job.enabled then
+    call('SADD', P .. 'jobs_disabled', id)
+    call('ZADD', DISABLED_NAMED, 0, job.name)
+  end
   if job.next_fire_at then call('ZADD', P .. 'jobs_due', job.next_fire_at, id) end
   for place = 1, #job.labels, 2 do
     call('ZADD', label_key(job.labels[place], job.labels[place + 1]), 0, job.name)
@@ -43,7 +52,10 @@ local function unindex_job(id, job)
   end
   call('HDEL', NAMES, job.name)
   call('ZREM', P .. 'jobs_named', job.name)
-  if not job.enabled then call('SREM', P .. 'jobs_disabled', id) end
+  if not job.enabled then
+    call('SREM', P .. 'jobs_disabled', id)
+    call('ZREM', DISABLED_NAMED, job.name)
+  end
   if job.next_fire_at then call('ZREM', P .. 'jobs_due', id) end
   for place = 1, #job.labels, 2 do
     call('ZREM', label_key(job.labels[place], job.labels[place + 1]), job.name)
@@ -58,6 +70,40 @@ local function same_labels(one, other)
   return true
 end
 
+local trimmed_exist = call('EXISTS', TRIMMED) == 1
+
+-- What sweeps look for, collected for `flush`.
+local function sweep_in(id, name, planned_until, trims)
+  add(AHEAD, planned_until, id)
+  if trims then add(TRIMMED, 0, name) elseif trimmed_exist then remove(TRIMMED, name) end
+end
+
+local function sweep_out(id, name)
+  remove(AHEAD, id)
+  if trimmed_exist then remove(TRIMMED, name) end
+end
+
+-- The same from rows alone: what is looked for is taken from the text of the definition, whose keys come in a fixed order.
+-- Of keys of one name the job's own is the last, those before it belong to what its owner gave, and inside of a text the
+-- quotes of a key would be escaped. (An owner may have given a `runs_max` of another kind: who reads looks again.)
+local function sweep_rows(names)
+  local stay, ids = {}, many('HMGET', NAMES, names)
+  for place, id in ipairs(ids) do ids[place] = id or '' end
+  for place, row in ipairs(many('HMGET', JOBS, ids)) do
+    if row then
+      local planned_until = row:match('.*"planned_until":(%-?%d+)')
+      sweep_in(ids[place], names[place], planned_until or 0, row:find('"runs_max":%d'))
+      stay[names[place]] = true
+      if call('SISMEMBER', P .. 'jobs_disabled', ids[place]) == 1 then
+        add(DISABLED_NAMED, 0, names[place])
+      else
+        remove(DISABLED_NAMED, names[place])
+      end
+    end
+  end
+  return stay
+end
+
 -- Rows read before or written since (false: there is none), and the jobs that were written and not flushed.
 local job_rows, jobs_put = {}, {}
 
@@ -66,7 +112,7 @@ local function fetch_jobs(ids)
 end
 
 -- Write a job over the one of its id. Most plans only move the next fire time: that is collected for `flush`.
-local function put_job(id, row, old)
+local function put_job(id, row, old, planned_until, trims)
   local new = read_job(row)
   if jobs_put[id] then
     flush()
@@ -81,5 +127,6 @@ local function put_job(id, row, old)
   elseif old.next_fire_at then
     remove(P .. 'jobs_due', id)
   end
+  if new.deleted then sweep_out(id, new.name) else sweep_in(id, new.name, planned_until, trims) end
   set_field(JOBS, id, row)
 end

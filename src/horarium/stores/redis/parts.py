@@ -1,0 +1,65 @@
+"""Large batches become several calls: what one call may move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from horarium.model import Plan, Run, RunChange
+from horarium.model.records import Record, RecordChange
+from horarium.ports import BATCH_MAX
+from horarium.stores.encoding import comes_alone
+
+T = TypeVar("T")
+
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""Payloads, results and progress that one call writes, and that a claim brings: beyond this another call is made. (One
+item, or one plan, is never divided.)"""
+
+
+def parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
+    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
+    first = rows = size = 0
+    for place, item in enumerate(items):
+        its_rows, its_size = weigh(item)
+        if place > first and (rows + its_rows > BATCH_MAX or size + its_size > CALL_BYTES_MAX):
+            yield items[first:place]
+            first, rows, size = place, 0, 0
+        rows += its_rows
+        size += its_size
+    if items:
+        yield items[first:]
+
+
+def weight_of_run(run: Run) -> tuple[int, int]:
+    return 1, len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
+
+
+def weight_of_change(change: RunChange) -> tuple[int, int]:
+    run = change.run
+    if comes_alone(change):
+        return 1, len(run.result or b"") + len(run.progress or b"")
+    along = [*map(weight_of_run, change.follow_ups), *map(weight_of_record, change.records)]
+    size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
+    return 1 + len(along), size
+
+
+def weight_of_record(record: Record) -> tuple[int, int]:
+    return 1, len(record.body)
+
+
+def weight_of_record_change(change: RecordChange) -> tuple[int, int]:
+    weights = [*map(weight_of_record, (change.record, *change.records))]
+    return len(weights), sum(size for _, size in weights)
+
+
+def weight_of_plan(plan: Plan) -> tuple[int, int]:
+    weights = [*map(weight_of_run, plan.runs), *map(weight_of_change, plan.changes)]
+    weights += map(weight_of_record, plan.records)
+    weights += (weight_of_record(record) for records in plan.along.values() for record in records)
+    rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
+    return rows, sum(size for _, size in weights)

@@ -35,9 +35,9 @@ async def parts(url: str) -> dict[str, int]:
 
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         query = "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'runs%' GROUP BY name"
-        rows = connection.execute(query).fetchall()
+        found = {str(name): int(str(size)) for name, size in connection.execute(query)}
         connection.close()
-        return dict(rows)
+        return found
     import asyncpg
 
     server = await asyncpg.connect(url)

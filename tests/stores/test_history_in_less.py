@@ -10,8 +10,10 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
+from horarium.cli.store import migrate as migrate_command
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.model import Cause, Run, State, uuid7
 from horarium.node.backends import make_store, migrate_fully
@@ -149,6 +151,14 @@ async def test_one_that_exists_comes_to_it_when_asked_while_others_are_open(url:
     assert await store.get_runs(ids(gone)) == [None, None]
     for one in (early, store):
         await one.close()
+
+
+def test_the_command_asks_for_it(url: str) -> None:
+    asyncio.run(in_first_form(url))
+    for flags, wanted in ((), MORE), (("--final",), LESS):
+        answer = CliRunner().invoke(migrate_command, [*flags, "--store", url])
+        assert answer.exit_code == 0, answer.output
+        assert asyncio.run(indexes(url)) == wanted
 
 
 async def test_what_may_be_forgotten_goes_minute_by_minute(url: str) -> None:

@@ -113,9 +113,10 @@ def busy(store: str, jobs: int, case: str, connections: int, rounds: int, second
                 plans["beside"].append(did)
                 beside += found
     print(
-        f"{store.partition(':')[0]:<8} {connections:,} clients, {case}: {_said(alone)} alone, {_said(beside)} beside a "
-        f"planner that owes {jobs:,} runs a second; of them it plans {_done(plans['alone'])} alone, "
-        f"{_done(plans['beside'])} beside the clients",
+        f"{store.partition(':')[0]:<8} {case:<8} {connections:>6,} clients, {jobs:,} runs owed a second\n"
+        f"    the clients       alone: {_said(alone)}   beside the planner: {_said(beside)}   "
+        f"p99 {_high(beside) / _high(alone):.2f} times\n"
+        f"    the planner       alone: {_done(plans['alone'])}   beside the clients: {_done(plans['beside'])}",
         flush=True,
     )
     return min(did.part for did in plans["beside"])
@@ -129,11 +130,16 @@ def _done(plans: Sequence[Planning]) -> str:
 
 def _said(found: Sequence[Measured]) -> str:
     rate = statistics.median(each.rate for each in found)
-    middle, high = (
-        statistics.median(statistics.quantiles(each.times, n=100)[percent - 1] for each in found) * 1_000
-        for percent in (50, 99)
-    )
-    return f"{rate:,.0f}/s (median {middle:.0f} ms, p99 {high:.0f} ms)"
+    return f"{rate:6,.0f}/s, median {_percentile(found, 50):4.0f} ms, p99 {_high(found):4.0f} ms"
+
+
+def _high(found: Sequence[Measured]) -> float:
+    return _percentile(found, 99)
+
+
+def _percentile(found: Sequence[Measured], percent: int) -> float:
+    """Of how long the clients wait, in milliseconds: the median of the rounds."""
+    return statistics.median(statistics.quantiles(each.times, n=100)[percent - 1] for each in found) * 1_000
 
 
 def measure(stores: Sequence[str], jobs: int, connections: int, rounds: int, seconds: float) -> int:

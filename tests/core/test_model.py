@@ -76,6 +76,12 @@ def test_a_uuid_has_its_version_and_variant() -> None:
     assert (text[14], text[19] in "89ab", len(text)) == ("7", True, 36)
 
 
+def test_a_uuid_is_made_of_the_same_bits_for_good() -> None:
+    instant = 1_800_000_000_123_456
+    assert uuid7(instant, bytes.fromhex("00112233445566778899")) == "01a3185c-507b-7001-a233-445566778899"
+    assert uuid7(instant, bytes.fromhex("fedcba98765432100123") + b"more") == "01a3185c-507b-7fed-ba98-765432100123"
+
+
 def test_chance_is_reproducible_and_within_bounds() -> None:
     drawn = [fraction("a", index) for index in range(1_000)]
     assert drawn == [fraction("a", index) for index in range(1_000)]

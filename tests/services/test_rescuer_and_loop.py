@@ -295,6 +295,39 @@ async def test_a_signal_wakes_the_loop(setting: Setting) -> None:
     await running
 
 
+async def test_signals_that_come_soon_after_a_step_are_gathered(setting: Setting) -> None:
+    class Resting(Scripted):
+        rest_seconds = 3_600.0
+
+    service = Resting()
+    loop = a_loop(setting, service, Health())
+    running = asyncio.create_task(loop.run())
+    await until(lambda: service.steps == 1)
+    for _ in range(100):
+        setting.signal.publish(Topic("jobs"))
+        await asyncio.sleep(0)
+    assert service.steps == 1
+    service.wake()  # what is no signal wakes it at once
+    await until(lambda: service.steps == 2)
+    loop.stop()
+    await running
+
+
+async def test_signals_that_were_gathered_wake_the_loop_once_it_has_rested(setting: Setting) -> None:
+    class Resting(Scripted):
+        rest_seconds = 0.01
+
+    service = Resting()
+    loop = a_loop(setting, service, Health())
+    running = asyncio.create_task(loop.run())
+    await until(lambda: service.steps == 1)
+    for _ in range(100):
+        setting.signal.publish(Topic("jobs"))
+    await until(lambda: service.steps == 2)
+    loop.stop()
+    await running
+
+
 async def test_a_service_is_told_of_signals_while_its_loop_runs(setting: Setting) -> None:
     class Told(Scripted):
         signals = 0

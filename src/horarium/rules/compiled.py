@@ -61,7 +61,15 @@ class CompiledTriggers:
             if kept is not None:
                 self._kept.move_to_end(key)
                 return kept
-        made = Compiled(read_stored(spec).seeded(seed).anchored(anchor))
+        return self._made(key, read_stored(spec))
+
+    def know(self, trigger: Trigger, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
+        """Keep a trigger that was read already, under the JSON form that it is stored in."""
+        self._made((msgspec.json.encode(spec), anchor, seed), trigger)
+
+    def _made(self, key: _Key, trigger: Trigger) -> Compiled:
+        _, anchor, seed = key
+        made = Compiled(trigger.seeded(seed).anchored(anchor))
         with self._lock:
             self._keep(key, made)
         return made
@@ -84,6 +92,11 @@ KEPT_BEYOND = HOUR
 def trigger_of(job: Job) -> Trigger:
     """The job's trigger as a value, anchored and seeded for this job."""
     return _triggers.get(job.trigger, job.anchor_at, job.name)
+
+
+def know_trigger(job: Job, trigger: Trigger) -> None:
+    """This is the job's trigger, just read: it need not be read again."""
+    _triggers.know(trigger, job.trigger, job.anchor_at, job.name)
 
 
 def words_of(job: Job) -> str:
@@ -109,4 +122,12 @@ def retention_of_job(job: Job) -> Retention:
     return Retention(kept, None if runs is None else max(runs, 1))
 
 
-__all__ = ["BYTES_MAX", "CompiledTriggers", "after_end", "retention_of_job", "trigger_of", "words_of"]
+__all__ = [
+    "BYTES_MAX",
+    "CompiledTriggers",
+    "after_end",
+    "know_trigger",
+    "retention_of_job",
+    "trigger_of",
+    "words_of",
+]

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
 from horarium.ports import BATCH_MAX, Assignment, Delivery
-from horarium.services.attempt import Attempt, Stop
+from horarium.services.attempt import Attempt, Stop, begun
 from horarium.services.collector import Collector
 from horarium.services.leases import Leases
 from horarium.services.quiet import QuietLog
@@ -139,7 +139,7 @@ class Performing:
                 self._opening = True
                 loop.call_soon(self.begin)
             run, now = ready.run, self._clock.now()
-            if not _may_begin(run, now):
+            if not run.due_at <= now < (run.lease_expires_at or 0):  # by the present clock, which may have stepped
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
@@ -154,7 +154,7 @@ class Performing:
     async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
         run, job = ready.run, ready.job
         claim = run.id, run.token
-        attempt = self.attempts[claim] = Attempt(self._leases, self._goes_on, run, job, task)
+        attempt = self.attempts[claim] = begun(self._leases, self._goes_on, run, job, task)
         if attempt.deadline is not None or attempt.renew_at < now + POLL:
             self._leased.set()
         outcome: Outcome | None = None
@@ -234,9 +234,3 @@ def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
     if attempt.stop is not Stop.NODE or attempt.given_back:
         return None
     return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED
-
-
-def _may_begin(run: Run, now: Instant) -> bool:
-    """Whether it is due by the present clock, which may have stepped, and its lease lasts. If not, the store is asked
-    first."""
-    return run.due_at <= now < (run.lease_expires_at or 0)

@@ -32,8 +32,9 @@ from horarium.model import (
 )
 from horarium.model.follows import FOLLOWS_MAX
 from horarium.policies import BUFFER_MAX_MAX, CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.rules.compiled import know_trigger
 from horarium.rules.planning import next_fire, trigger_of
-from horarium.triggers import parse_trigger
+from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.words import say_patterns
 from horarium.wire.faults import fault_of, find_faults, say_faults
@@ -103,7 +104,9 @@ def invalid_job(message: str) -> InvalidJob:
 def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
     """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
     keep_secrets(definition.target, None)
-    job = _shape(definition, id=id, now=now)
+    trigger = parse_trigger(definition.trigger)
+    job = _shape(definition, trigger, id=id, now=now)
+    know_trigger(job, trigger)
     check_target(job.target)
     _check_sizes(job)
     _check_window(job)
@@ -119,7 +122,8 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
     """The stored job with its owner's fields replaced; unchanged content gives an equal job back."""
     enabled = job.enabled if definition.enabled is UNSET else definition.enabled
     target = keep_secrets(definition.target, job.target)
-    shaped = _shape(msgspec.structs.replace(definition, enabled=enabled, target=target), id=job.id, now=now)
+    wanted = msgspec.structs.replace(definition, enabled=enabled, target=target)
+    shaped = _shape(wanted, parse_trigger(definition.trigger), id=job.id, now=now)
     ours = {field: getattr(job, field) for field in _OURS}
     revised = replace(shaped, **ours)
     if revised == job:
@@ -141,8 +145,7 @@ _OURS = (
 )  # fmt: skip
 
 
-def _shape(definition: JobDefinition, *, id: str, now: Instant) -> Job:
-    trigger = parse_trigger(definition.trigger)
+def _shape(definition: JobDefinition, trigger: Trigger, *, id: str, now: Instant) -> Job:
     enabled = definition.enabled is UNSET or definition.enabled
     return Job(
         name=definition.name,
@@ -236,8 +239,9 @@ def definition_of(job: Job) -> JobDefinition:
 def without_defaults(definition: JobDefinition) -> JobDefinition:
     """The same definition, whose JSON leaves out what is as by default. (An equal value that is another object, read
     from a store for one, would be written out.)"""
-    same = {name: value for name, value in _DEFAULTS.items() if getattr(definition, name) == value}
-    return msgspec.structs.replace(definition, **same)
+    others = {name: default for name, default in _DEFAULTS.items() if getattr(definition, name) is not default}
+    same = {name: default for name, default in others.items() if getattr(definition, name) == default}
+    return msgspec.structs.replace(definition, **same) if same else definition
 
 
 _DEFAULTS = {

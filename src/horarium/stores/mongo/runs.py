@@ -26,6 +26,8 @@ from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import Contended, Document, Session
 
 CANCELLING = 2
+LOOKS = 4
+"""At how many runs a list looks first, for each one that it wants."""
 
 Statement = tuple[Document, Document | list[Document]]
 """What must be so, and what to do then."""
@@ -103,9 +105,12 @@ async def last_runs(
 
 
 async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
-    found = [(by_key(document), document) for document in await session.group(walk.found(limit + 1, SCAN_MAX))]
-    if len(found) > limit or not walk.matches:
-        return Walk(found)
+    """The server reads all that a walk may look at, also beyond what was found: so a short one is tried first."""
+    found: list[tuple[str, Document]] = []
+    for looks in (min(LOOKS * (limit + 1), SCAN_MAX), SCAN_MAX):
+        found = [(by_key(document), document) for document in await session.group(walk.found(limit + 1, looks))]
+        if len(found) > limit or not walk.matches:
+            return Walk(found)
     last = await session.find(walk.ids(), 1, skip=SCAN_MAX - 1)
     return Walk(found, by_key(last[0]) if last else None)
 

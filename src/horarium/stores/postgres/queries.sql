@@ -913,11 +913,14 @@ SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $22::bool THEN fi
 FROM gone RETURNING id;
 
 -- name: finish_alike
--- As above, where all but these few values are the same for the whole batch. The ids of those that were written. $21:
--- as $22 above.
+-- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
+-- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
+-- are. The ids of those that were written. $25: as $22 above.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
-        SELECT $1::int4 AS namespace_id, given.*
+        SELECT $1::int4 AS namespace_id, given.id, coalesce(given.token, $21) AS token, given.due_at,
+            coalesce(given.attempt, $22) AS attempt, coalesce(given.started_at, $23) AS started_at, given.result,
+            coalesce(given.prune_at, $24) AS prune_at
         FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int4[], $7::int8[], $8::bytea[], $9::int8[]) AS given (
             id, token, due_at, attempt, started_at, result, prune_at
         )
@@ -928,7 +931,8 @@ WITH gone AS (
         AND ($11::bool IS NULL OR (runs.lease_expires_at > $2) = $11)
     RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
         runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
-        runs.unique_key, runs.payload, runs.details, given.*
+        runs.unique_key, runs.payload, runs.details, coalesce(given.due_at, runs.due_at) AS due_at, given.namespace_id,
+        given.id, given.token, given.attempt, given.started_at, given.result, given.prune_at
 ),
 kept AS (
     INSERT INTO horarium.finished (
@@ -937,13 +941,13 @@ kept AS (
         result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
         start_by
     )
-    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $21::bool THEN fire_at END),
-        nullif(lease_seconds, CASE WHEN $21::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
-        nullif(priority, CASE WHEN $21::bool THEN 0 END), nullif(cause, CASE WHEN $21::bool THEN 0 END),
-        nullif(gated, CASE WHEN $21::bool THEN false END), nullif(serial, CASE WHEN $21::bool THEN false END), concurrency_key,
-        unique_key, payload, details, nullif(due_at, CASE WHEN $21::bool THEN fire_at END),
-        nullif(attempt, CASE WHEN $21::bool THEN 1 END), started_at, result, prune_at,
-        nullif(token, CASE WHEN $21::bool THEN attempt END), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
+    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $25::bool THEN fire_at END),
+        nullif(lease_seconds, CASE WHEN $25::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
+        nullif(priority, CASE WHEN $25::bool THEN 0 END), nullif(cause, CASE WHEN $25::bool THEN 0 END),
+        nullif(gated, CASE WHEN $25::bool THEN false END), nullif(serial, CASE WHEN $25::bool THEN false END), concurrency_key,
+        unique_key, payload, details, nullif(due_at, CASE WHEN $25::bool THEN fire_at END),
+        nullif(attempt, CASE WHEN $25::bool THEN 1 END), started_at, result, prune_at,
+        nullif(token, CASE WHEN $25::bool THEN attempt END), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8
     FROM gone RETURNING id
 )

@@ -1,14 +1,19 @@
 """`horarium serve --processes N`: what a second process adds, and what it wastes.
 
-    python -m bench.several [get] [work] [runs] [--store NAME|URL] [--processes 1,2] [--seconds 10] [--rounds 3]
+    python -m bench.several [get] [work] [runs] [--store NAME] [--processes 2] [--seconds 10] [--rounds 3]
 
     get   readers that ask for a page of jobs, one request after the other
     work  long-polling workers that claim ten runs at a time and settle them, of a backlog
     runs  no-op runs for pulling, added in bulk over the API
 
-Numbers of processes take turns, round by round, each on a new namespace of the same store. Printed: requests a second,
-and CPU a request of the server's processes, supervisor included, and of the store. What matters on a machine that does
-other things too is the CPU a request: with N processes no more than 1.1 times that of one.
+Measured at the same time, each on a store of its own, with clients that ask one after the other: one process, N
+processes of one server, and N servers of one process each that know nothing of each other, with a share of the clients
+each (`apart`). So all meet the same load of the machine, whatever else it does. Printed: CPU a request of the server's
+processes, supervisor included, and of the store, and statements of the store.
+
+What N processes cost beyond one is mostly what the machine takes for a second busy process (caches, switches), and what
+an idle process takes; what they cost beyond N servers apart is what they lose by being one server. That is to stay
+under 1.1.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ import json
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from bench.http_client import Connection, served
-from bench.idle import servers
-from bench.processes import cpu_of
+import psutil
+
+from bench.http_client import Connection, Served, served
+from bench.idle import statements
+from bench.processes import cpu_of, postmaster
 from bench.stores import NAMES, a_store
 
 CLIENTS = 24
@@ -33,8 +40,10 @@ WARM_UP_SECONDS = 3.0
 """Every process has loaded by then what it loads on first use."""
 BATCH = 10
 BACKLOG = 1_000
-Figures = tuple[float, float, float]
-"""Requests a second, microseconds of the server's CPU a request, and of the store's."""
+SPARE = 4
+"""Backlogs that lie there at the start, so that no claim goes away with nothing."""
+Figures = tuple[float, ...]
+"""Requests, the server's CPU, the store's, and its statements."""
 
 
 async def ask(connection: Connection, method: str, path: str, value: object = None) -> bytes:
@@ -62,15 +71,13 @@ async def get(connection: Connection) -> None:
 
 
 async def work(connection: Connection) -> None:
-    """Claim some and settle them; where there are none left, add some."""
+    """Claim some and settle them."""
     claim = {"queues": ["q"], "limit": BATCH, "worker": f"worker-{id(connection)}"}
     answer = await ask(connection, "POST", "/api/v1/runs/claim", claim)
     claimed = json.loads(answer)["runs"] if answer else []
     if claimed:
         ended = [{"id": run["id"], "token": run["lease"]["token"], "outcome": "completed"} for run in claimed]
         await ask(connection, "POST", "/api/v1/runs/settle", ended)
-    else:
-        await add_runs(connection, BACKLOG)
 
 
 async def runs(connection: Connection) -> None:
@@ -80,62 +87,102 @@ async def runs(connection: Connection) -> None:
 WORK: dict[str, Callable[[Connection], Awaitable[None]]] = {"get": get, "work": work, "runs": runs}
 
 
-async def repeat(url: str, what: Callable[[Connection], Awaitable[None]], until: float) -> int:
-    connection, done = await Connection.open(url), 0
-    while time.perf_counter() < until:
-        await what(connection)
-        done += 1
-    return done
+class Side:
+    """One of the things that are compared: servers, the store that they share, and what was asked of them."""
+
+    def __init__(self, name: str, url: str, stores: Sequence[psutil.Process], served: Sequence[Served]) -> None:
+        self.name, self.url, self.stores, self.served = name, url, stores, served
+        self.done = 0
+
+    async def ask(self, connection: Connection, what: str) -> None:
+        """One request. Of work, each hundredth brings as many runs as were claimed since."""
+        await WORK[what](connection)
+        self.done += 1
+        if what == "work" and self.done % (BACKLOG // BATCH) == 0:
+            await add_runs(connection, BACKLOG)
+
+    async def read(self) -> Figures:
+        """CPU seconds of the servers and of the store, and statements, so far."""
+        own = sum(cpu_of(each.statistics) for each in self.served)
+        return self.done, own, sum(map(cpu_of, self.stores)), await statements(self.url) or 0
 
 
-async def all_repeat(url: str, what: Callable[[Connection], Awaitable[None]], until: float) -> int:
-    return sum(await asyncio.gather(*(repeat(url, what, until) for _ in range(CLIENTS))))
-
-
-async def one_round(store: str, what: str, processes: int, seconds: float) -> Figures:
-    namespace = f"several-{os.urandom(4).hex()}"
-    with served(store, "--processes", str(processes), "--namespace", namespace) as server:
+async def start(stack: ExitStack, store: str, folder: Path, name: str, count: int, what: str) -> Side:
+    """A store with what is to be measured on it."""
+    before = {child.pid for child in psutil.Process().children()}
+    url = await asyncio.to_thread(lambda: stack.enter_context(a_store(store, folder)))
+    stores = [child for child in psutil.Process().children() if child.pid not in before]
+    if url.startswith("postgresql") and (first := await postmaster(url)) is not None:
+        stores = [first]
+    numbers = [1] * count if name == "apart" else [count]
+    servers = []
+    for number in numbers:
+        namespace = f"several-{os.urandom(4).hex()}"
+        server = stack.enter_context(served(url, "--processes", str(number), "--namespace", namespace))
         server.count_lines()
-        stores = await servers(store, server.statistics.pid)
         await define(server.url)
-        await all_repeat(server.url, WORK[what], time.perf_counter() + WARM_UP_SECONDS)
-        own, theirs = cpu_of(server.statistics), sum(map(cpu_of, stores))
-        began = time.perf_counter()
-        count = await all_repeat(server.url, WORK[what], began + seconds)
-        took = time.perf_counter() - began
-        own, theirs = cpu_of(server.statistics) - own, sum(map(cpu_of, stores)) - theirs
-    return count / took, own / count * 1e6, theirs / count * 1e6
+        connection = await Connection.open(server.url)
+        for _ in range(SPARE if what == "work" else 0):
+            await add_runs(connection, BACKLOG)
+        connection.close()
+        servers.append(server)
+    return Side(f"{count} {name}" if count > 1 else "1 process", url, stores, servers)
 
 
-def compare(store: str, what: str, numbers: Sequence[int], seconds: float, rounds: int) -> None:
-    figures: dict[int, list[Figures]] = {number: [] for number in numbers}
-    for turn in range(rounds):
-        for number in numbers if turn % 2 else tuple(reversed(numbers)):
-            figures[number].append(asyncio.run(one_round(store, what, number, seconds)))
-    first: Figures | None = None
-    for number, found in figures.items():
-        rate, own, theirs = (statistics.median(each[place] for each in found) for place in range(3))
-        first = first or (rate, own, theirs)
+async def compare(store: str, what: str, count: int, seconds: float, rounds: int) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = [
+            await start(stack, store, folder, *each, what)
+            for each in (("process", 1), ("processes", count), ("apart", count))
+        ]
+        ends = asyncio.Event()
+
+        async def client(number: int) -> None:
+            opened = [await Connection.open(side.served[number % len(side.served)].url) for side in sides]
+            turns = list(zip(sides, opened, strict=True))
+            while not ends.is_set():
+                for side, connection in turns:
+                    await side.ask(connection, what)
+                turns.append(turns.pop(0))
+
+        clients = [asyncio.create_task(client(number)) for number in range(CLIENTS)]
+        await asyncio.sleep(WARM_UP_SECONDS)
+        figures: dict[Side, list[Figures]] = {side: [] for side in sides}
+        for _ in range(rounds):
+            before = [await side.read() for side in sides]
+            await asyncio.sleep(seconds)
+            for side, first in zip(sides, before, strict=True):
+                done, *after = (now - then for now, then in zip(await side.read(), first, strict=True))
+                figures[side].append((done / seconds, *(each / done for each in after)))
+        ends.set()
+        await asyncio.gather(*clients)
+    found = {side.name: list(zip(*rounds_, strict=True)) for side, rounds_ in figures.items()}
+    say(what, {name: [statistics.median(each) for each in columns] for name, columns in found.items()})
+
+
+def say(what: str, figures: dict[str, list[float]]) -> None:
+    one, _, apart = figures.values()
+    for name, (rate, own, theirs, asked) in figures.items():
+        store = f"{theirs * 1e6:6,.0f} us ({theirs / one[2] if one[2] else 0:.2f}), {asked:.2f} statements"
         print(
-            f"{what:5} {number} process(es): {rate:8,.0f}/s ({rate / first[0]:.2f}),"
-            f" CPU {own:6,.0f} us a request ({own / first[1]:.2f}), of the store {theirs:6,.0f} us"
+            f"{what:5} {name:12} {rate:6,.0f}/s, CPU {own * 1e6:6,.0f} us a request ({own / one[1]:.2f} of one process,"
+            f" {own / apart[1]:.2f} of servers apart), of the store {store}"
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=list(WORK))
-    parser.add_argument("--store", default="postgres", help=f"one of {', '.join(NAMES)}, or a URL")
-    parser.add_argument("--processes", default="1,2", help="how many, each in its turn")
+    parser.add_argument("--store", default="postgres", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--processes", type=int, default=2, help="how many are compared with one")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args(arguments)
     if unknown := set(given.what) - set(WORK):
         parser.error(f"what is {unknown.pop()!r}? one of {', '.join(WORK)}")
-    numbers = tuple(int(number) for number in given.processes.split(","))
-    with tempfile.TemporaryDirectory() as folder, a_store(given.store, Path(folder)) as url:
-        for what in given.what:
-            compare(url, what, numbers, given.seconds, given.rounds)
+    for what in given.what:
+        asyncio.run(compare(given.store, what, given.processes, given.seconds, given.rounds))
 
 
 if __name__ == "__main__":

@@ -75,8 +75,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
+    monotonic = staticmethod(time.monotonic)
+
     def now(self) -> Instant:
         return time.time_ns() // 1000
-
-    def monotonic(self) -> float:
-        return time.monotonic()

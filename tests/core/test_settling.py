@@ -38,6 +38,8 @@ from horarium.rules.settling import (
     settle,
     terminate,
 )
+from horarium.rules.silences import APART_SECONDS_MAX
+from horarium.rules.unbegun import unbegun
 from tests.searching import tries
 
 NOW = 1_767_571_200 * SECOND
@@ -148,6 +150,49 @@ def test_a_lost_attempt_is_made_again_at_once() -> None:
     assert "lost: no heartbeat from w within 30 s" in (after.error or "")
     on_a_bus = rescue(begin(replace(a_run(), queue="bus/default"), NOW), THREE, NOW + MINUTE)
     assert on_a_bus.error == "lost: no heartbeat from a worker on bus/default within 30 s", "not from our own node"
+
+
+def lost_again(number: int, job: Job, attempt: int = 2, **changes: Any) -> Run:
+    """A run that fell silent for the second time, rescued."""
+    run = rescue(a_run(id=f"run-{number}", token=attempt - 1, attempt=attempt - 1, **changes), job, NOW + MINUTE)
+    lease = NOW + MINUTE + 30 * SECOND
+    run = replace(run, state=State.RUNNING, token=attempt, attempt=attempt, started_at=NOW + MINUTE, worker="w")
+    return rescue(replace(run, lease_expires_at=lease), job, NOW + 2 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    "job", [THREE, a_job(retry=Retry(attempts_max=1, silences_max=5)), a_job(retry=Retry(attempts_max=9))]
+)
+def test_what_fell_silent_together_twice_is_tried_apart(job: Job) -> None:
+    after = [lost_again(number, job) for number in range(100)]
+    waits = sorted(run.due_at - (NOW + 2 * MINUTE) for run in after)
+    assert {run.state for run in after} == {State.PENDING}
+    assert waits[0] >= 0
+    assert waits[-1] < APART_SECONDS_MAX * SECOND
+    beside = max(sum(begins <= other < begins + SECOND // 10 for other in waits) for begins in waits)
+    assert beside <= 6, "of a hundred, those that begin within a tenth of a second"
+    assert lost_again(7, job) == lost_again(7, job), "the same on every node"
+
+
+def test_short_leases_are_short_pauses_and_no_pause_makes_a_run_too_old() -> None:
+    for number in range(20):
+        assert lost_again(number, THREE, lease_seconds=1).due_at < NOW + 2 * MINUTE + SECOND
+        old = a_job(retry=Retry(attempts_max=3, age_max_seconds=120.000_001))
+        assert lost_again(number, old).due_at <= NOW + 2 * MINUTE + 1
+
+
+def test_the_last_attempt_is_apart_even_after_a_first_silence() -> None:
+    two = a_job(retry=Retry(attempts_max=2))
+    due = {rescue(a_run(id=f"run-{number}"), two, NOW + MINUTE).due_at for number in range(20)}
+    assert len(due) == 20
+
+
+def test_what_was_never_begun_waits_for_nothing() -> None:
+    lost = lost_again(1, THREE)
+    assert lost.due_at > NOW + 2 * MINUTE
+    given_back = unbegun(lost, lost.token, THREE, NOW + 2 * MINUTE)
+    assert given_back is not None
+    assert (given_back.due_at, given_back.attempt) == (NOW + 2 * MINUTE, 1)
 
 
 def test_an_attempt_that_took_too_long_is_made_again_after_its_back_off() -> None:

@@ -140,12 +140,38 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 
 def test_each_process_is_a_node_of_its_own_and_the_address_is_said_once(web: Group) -> None:
-    names = sorted(node["name"] for node in web.json("GET", "/api/v1/nodes")["items"])
-    assert names == ["web-1", "web-2"]
+    def names() -> list[str]:
+        return sorted(node["name"] for node in web.json("GET", "/api/v1/nodes")["items"])
+
+    eventually(lambda: names() == ["web-1", "web-2"], what="both nodes")  # a node is ready before its first beat
     assert web.log().count("listening on") == 1
     pids = {node["pid"] for node in web.json("GET", "/api/v1/nodes")["items"]}
     assert pids == {child.pid for child in web.children()}
     assert all(web.ask("GET", "/readyz")[0] == 200 for _ in range(SOME))
+
+
+def test_connections_that_come_one_by_one_are_shared_out(web: Group) -> None:
+    opened = []
+    for _ in range(20):
+        opened.append(web.connect())
+        opened[-1].connect()
+
+    def held() -> list[int]:
+        port = urlsplit(web.url).port
+        mine = {one.sock.getsockname()[1] for one in opened}
+        return [
+            sum(
+                1
+                for one in child.net_connections("tcp")
+                if one.laddr.port == port and one.raddr and one.raddr.port in mine
+            )
+            for child in web.children()
+        ]
+
+    eventually(lambda: sum(held()) == len(opened), what="all connections accepted")
+    assert min(held()) >= 1
+    for one in opened:
+        one.close()
 
 
 def test_each_process_answers_alone_while_the_others_hang(web: Group) -> None:

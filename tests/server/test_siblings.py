@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections import Counter
@@ -28,6 +29,7 @@ from horarium.node.backends import make_store
 from horarium.ports import Stats
 from horarium.server import cpus
 from horarium.server.child import Family
+from horarium.server.crowd import Crowd, make_table
 from horarium.server.http import Accepting
 from horarium.server.line import UNREAD_BYTES_MAX, Line, Message, open_line
 from horarium.server.processes import AGAIN_SECONDS_MAX, STEADY_SECONDS, Process
@@ -282,18 +284,58 @@ async def test_the_figures_of_a_process_that_died_stay_in_the_sum() -> None:
 # ---- connections, starts, processors
 
 
+def crowds(count: int) -> list[Crowd]:
+    """One table, as each of this number of processes sees it."""
+    table = make_table(count)
+    try:
+        return [Crowd(os.dup(table), place) for place in range(count)]
+    finally:
+        os.close(table)
+
+
+async def test_connections_that_come_one_by_one_and_stay_are_shared_out() -> None:
+    """The first of these takers always wakes up first, as a process may that does nothing else."""
+    taken: list[list[socket.socket]] = [[], [], []]
+    crowd = crowds(3)
+    clients: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+
+        def taker(place: int) -> Accepting:
+            async def take(connection: socket.socket) -> None:
+                taken[place].append(connection)
+
+            return Accepting(listener.dup(), take, crowd[place], lambda: len(taken[place]))
+
+        takers = [taker(place) for place in range(len(taken))]
+        for number in range(1, 31):
+            clients.append(socket.create_connection(listener.getsockname()))
+            await until(lambda number=number: sum(map(len, taken)) == number)  # type: ignore[misc]
+            for each in takers:
+                each.note()
+        assert [len(each) for each in taken] == [10, 10, 10]
+        takers[0].close()
+        takers[1].close()
+        clients += [socket.create_connection(listener.getsockname()) for _ in range(3)]
+        await until(lambda: len(taken[2]) == 13)
+        takers[2].close()
+    for one in [*clients, *taken[0], *taken[1], *taken[2]]:
+        one.close()
+
+
 async def test_connections_that_come_at_once_are_shared_out() -> None:
     taken: Counter[int] = Counter()
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         clients = [socket.create_connection(listener.getsockname()) for _ in range(40)]
         listener.setblocking(False)
+        crowd = crowds(2)
 
         def taker(place: int) -> Accepting:
             async def take(connection: socket.socket) -> None:
                 taken[place] += 1
                 connection.close()
 
-            return Accepting(listener.dup(), take)
+            return Accepting(listener.dup(), take, crowd[place], lambda: 0)
 
         both = [taker(0), taker(1)]
         await until(lambda: taken.total() == 40)
@@ -317,7 +359,7 @@ async def test_a_client_that_left_before_it_was_taken_harms_nothing() -> None:
         async def take(connection: socket.socket) -> None:
             taken.append(connection)
 
-        accepting = Accepting(listener.dup(), take)
+        accepting = Accepting(listener.dup(), take, crowds(1)[0], lambda: len(taken))
         with socket.create_connection(listener.getsockname()) as client:
             await until(lambda: taken and taken[-1].getpeername() == client.getsockname())
         accepting.close()

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,11 +18,13 @@ from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page,
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
-from horarium.testing.contract.machine import run_machine
+from tests.stores.hunting import hunt
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 300
+EXAMPLES = 2_000
+"""The hunt ends when all are caught: some 200 do. Which ones Hypothesis makes up depends on all modules that are
+loaded, so that the last mutant may be caught at the 50th in one order of the tests and at the 300th in another."""
 STEPS = 40
 
 
@@ -421,25 +422,15 @@ def _passes(mutant: Mutant, test: Callable[..., Awaitable[None]], values: dict[s
     return True
 
 
-def survives(mutant: Mutant) -> bool:
-    """Whether the machine finds no difference."""
-    try:
-        run_machine(partial(_opened, mutant), EXAMPLES, STEPS, shorten=False)
-    except Exception:
-        return False
-    return True
-
-
-async def _opened(mutant: Mutant, namespace: str) -> Store:
-    return mutant(namespace, MemoryDatabase())
-
-
 @pytest.mark.parametrize(("mutant", "name"), CAUGHT_BY.items())
 def test_the_test_that_is_there_for_it_catches(mutant: Mutant, name: str) -> None:
     assert passes(MemoryStore, name)
     assert not passes(mutant, name)
 
 
-@pytest.mark.parametrize("mutant", [mutant for mutant in CAUGHT_BY if mutant not in UNSEEN_BY_THE_MACHINE])
-def test_the_machine_catches(mutant: Mutant) -> None:
-    assert not survives(mutant)
+def test_the_machine_catches_all_that_it_can_see() -> None:
+    assert not hunt([mutant for mutant in CAUGHT_BY if mutant not in UNSEEN_BY_THE_MACHINE], EXAMPLES, STEPS)
+
+
+def test_the_machine_catches_no_store_that_is_sound() -> None:
+    assert hunt([MemoryStore], 10, STEPS) == {MemoryStore}

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from horarium.model import Run, RunChange, State
-from horarium.stores.mongo import MongoStore
+from horarium.model import Plan, Run, RunChange, State
+from horarium.ports import JobFilter
+from horarium.stores.mongo import MongoStore, jobs, queries
 from horarium.stores.mongo.session import Document, Query, Session
 from horarium.testing.values import NOW, QUEUE, a_job, a_run
 from tests.servers.mongo import Mongo
@@ -95,3 +96,39 @@ async def test_a_claim_that_nobody_disturbs_reads_once_and_writes_once(
     claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW)
     assert (len(claimed.runs), list(claimed.jobs)) == (5, [job.id])
     assert collections == ["horarium_runs", "horarium_jobs"]
+
+
+async def test_a_claim_that_gets_nothing_behind_a_gate_commits_nothing(store: MongoStore) -> None:
+    """A commit waits for the journal, even of a transaction that only reads."""
+    await store.add_runs([a_run(number, concurrency_key="k", concurrency_max=1) for number in range(200)])
+    assert len((await store.claim_runs([QUEUE], 5, "w", NOW, NOW)).runs) == 1
+    session = store._session
+    assert session is not None
+
+    async def transactions() -> tuple[int, int]:
+        said = (await session.database.command("serverStatus"))["transactions"]
+        return said["totalCommitted"], said["totalAborted"]
+
+    before = await transactions()
+    claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW)
+    assert (claimed.runs, claimed.next_due_at) == ((), None)
+    committed, aborted = await transactions()
+    assert (committed, aborted) == (before[0], before[1] + 1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("STATEMENT_MAX", 3), ("STATEMENT_BYTES_MAX", 1)])
+async def test_plans_are_written_in_parts_and_one_that_is_outdated_changes_nothing(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    monkeypatch.setattr(queries if name == "STATEMENT_MAX" else jobs, name, value)
+    defined = [a_job(f"job-{number}", next_fire_at=NOW, version=number + 1) for number in range(7)]
+    await store.add_jobs(defined)
+    planned = [replace(job, next_fire_at=None, finished_at=NOW) for job in defined]
+    plans = [Plan(job, (a_run(1, of=job),)) for job in planned]
+    assert await store.commit_plans([plans[4]], NOW) == [True]
+    assert await store.commit_plans(plans, NOW) == [number != 4 for number in range(7)]
+    assert await store.get_jobs_by_id([job.id for job in defined]) == [
+        replace(job, version=job.version + 1) for job in planned
+    ]
+    assert (await store.list_jobs(JobFilter(finished=False), None, 10)).items == ()
+    assert len((await store.claim_runs([QUEUE], 10, "w", NOW + 10, NOW + 10)).runs) == 7

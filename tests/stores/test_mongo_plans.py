@@ -16,7 +16,7 @@ import pytest_asyncio
 from horarium.clock import DAY
 from horarium.model import State
 from horarium.ports import JobFilter, RunFilter
-from horarium.stores.mongo import MongoStore, jobs, listing, queries
+from horarium.stores.mongo import MongoStore, jobs, listing, queries, runs
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import MIGRATIONS
 from horarium.stores.mongo.session import Grouping, Query, Session
@@ -243,3 +243,13 @@ async def test_of_several_labels_the_rarest_leads(
     status = await session.database.command("serverStatus")
     assert [job.name for job in page.items] == ["job-123", "job-163", "job-3", "job-43", "job-83"]
     assert status["metrics"]["queryExecutor"]["scannedObjects"] - before < 200
+
+
+async def test_a_list_that_finds_enough_at_once_looks_at_few_runs(session: Session) -> None:
+    """Of what is found by looking at each: the server reads ahead as far as it may look."""
+    status = await session.database.command("serverStatus")
+    before = status["metrics"]["queryExecutor"]["scannedObjects"]
+    page = await runs.list_runs(session, RunFilter(until=a_run(800).fire_at), None, FEW)
+    status = await session.database.command("serverStatus")
+    assert len(page.items) == FEW
+    assert status["metrics"]["queryExecutor"]["scannedObjects"] - before < 10 * FEW

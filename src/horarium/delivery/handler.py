@@ -68,7 +68,7 @@ class Handler:
     """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
     time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
 
-    __slots__ = ("arguments", "concurrency", "function", "is_async", "name")
+    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name")
 
     def __init__(self, name: str, function: HandlerFunction, concurrency: int | None = None) -> None:
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
@@ -82,10 +82,11 @@ class Handler:
         self.concurrency = concurrency
         self.is_async = _is(function, inspect.iscoroutinefunction)
         self.arguments = Arguments(name, function)
+        self.free = self.arguments.free
 
     def call(self, context: RunContext) -> Any:
         """Call the function; for an async one, its coroutine. Raises WrongArguments before it is called."""
-        if self.arguments.free:
+        if self.free:
             return self.function(context)
         run = context._run
         given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))

@@ -26,10 +26,10 @@ from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import told_asked, told_cancel, told_runs, within_reach
 from horarium.operations.changes import Changes, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, pause_after
+from horarium.operations.grouping import Reach
 from horarium.operations.runs import RETRIED, fresh_run
 from horarium.operations.settling import Settling
 from horarium.operations.signalling import announce_runs
-from horarium.operations.taking_turns import Reach
 from horarium.operations.triggering import Asked, Triggering
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
 from horarium.rules.editing import Asked as AskedRun

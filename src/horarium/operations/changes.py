@@ -1,6 +1,6 @@
 """Changes of a job: read, let a rule decide, write if unchanged, else read again.
 
-Changes of one job made in this process are decided one on the other and written together (`taking_turns`). Only what a
+Changes of one job made in this process are decided one on the other and written together (`grouping`). Only what a
 change needs is read of a job's unfinished runs (`Reach`): a job may have a hundred thousand of them.
 """
 
@@ -20,9 +20,9 @@ from horarium.operations.auditing import require_reach
 from horarium.operations.contention import Entropy
 from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
+from horarium.operations.grouping import ALONE, Group, Grouping, Reach, Step, touches_runs
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
-from horarium.operations.taking_turns import ALONE, Group, Reach, Step, Turns, touches_runs
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.applying import owed_by
@@ -89,7 +89,7 @@ class Changes:
         self._versions = versions
         self._following = following
         self.looked_at = LOOKED_AT
-        self._turns = Turns(self._read, self._commit, entropy)
+        self._grouping = Grouping(self._read, self._commit, entropy)
 
     async def change(
         self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True
@@ -101,7 +101,7 @@ class Changes:
         async def decided(group: Group) -> Step | None:
             return await self._decided(group, decide, await reach(group.job), action)
 
-        before, after, planned = await self._turns.take(name, decided, plan_owed)
+        before, after, planned = await self._grouping.take(name, decided, plan_owed)
         await self._reconciler.after_change(before, after, planned)
         return after
 

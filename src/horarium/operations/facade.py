@@ -12,6 +12,7 @@ from functools import cached_property
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
+from horarium.operations.backfilling import Backfilling
 from horarium.operations.bulk import Bulk
 from horarium.operations.changes import Changes
 from horarium.operations.channels import ChannelCheck, ChannelOperations
@@ -65,7 +66,10 @@ class Operations:
         tracing = tracing or Tracing()
         triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
         self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
-        self.jobs = JobOperations(store, clock, signal, entropy, check_target, changes, triggering, versions)
+        backfilling = Backfilling(store, signal, self.reconciler)
+        self.jobs = JobOperations(
+            store, clock, signal, entropy, check_target, changes, triggering, backfilling, versions
+        )
         self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, following)
         self.logs = Logs(store, clock, entropy)
         self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)

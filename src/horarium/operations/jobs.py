@@ -20,13 +20,14 @@ from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensiv
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach, told_asked, told_backfill
+from horarium.operations.backfilling import Backfilling
 from horarium.operations.changes import Changes, Decide, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.defining import Defining
 from horarium.operations.evaluating import evaluate
+from horarium.operations.grouping import Group, Reach
 from horarium.operations.limits import check_size
 from horarium.operations.reaching import require_followed
-from horarium.operations.taking_turns import Group, Reach
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
@@ -73,6 +74,7 @@ class JobOperations:
         check_target: TargetCheck,
         changes: Changes,
         triggering: Triggering,
+        backfilling: Backfilling,
         versions: Versions,
     ) -> None:
         self._store = store
@@ -82,6 +84,7 @@ class JobOperations:
         self._check_target = check_target
         self._changes = changes
         self._triggering = triggering
+        self._backfilling = backfilling
         self.versions = versions
 
     # ---- defined
@@ -311,8 +314,7 @@ class JobOperations:
             end = min(last, seen.now)
             asked[:] = await evaluate(lambda: backfill_fires(seen.job, first, end), LIST_STEPS)
             job_id = seen.job.id
-            there = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
-            taken = {fire for fire, run in zip(asked, there, strict=True) if run is not None}
+            taken = {run.fire_at for run in await self._backfilling.runs([run_id_of(job_id, fire) for fire in asked])}
             planned = await evaluate(
                 lambda: plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran), LIST_STEPS
             )
@@ -320,15 +322,15 @@ class JobOperations:
             changes_it = needs_unfinished(seen.job) or not seen.job.enabled
             if changes_it:
                 return planned
-            await self._triggering.add_planned(planned)
+            await self._backfilling.add(planned)
             return None
 
         async def reach(job: Job) -> Reach:
             return Reach.ALL if needs_unfinished(job) else Reach.NONE
 
         job = await self._backfilled_beside(name, decide, last) or await self._changes.change(name, decide, reach)
-        stored = await self._store.get_runs([run_id_of(job_id, fire) for fire in asked])
-        made = [run for run in stored if run is not None and run.cause is Cause.BACKFILL]
+        stored = await self._backfilling.runs([run_id_of(job_id, fire) for fire in asked])
+        made = [run for run in stored if run.cause is Cause.BACKFILL]
         now = min(last, self._clock.now())
         left = await evaluate(lambda: fires_beyond(job, asked, now), COUNT_STEPS)
         return Backfill(made, left, to_datetime(asked[-1] + 1) if left else None)
@@ -336,7 +338,7 @@ class JobOperations:
     async def _backfilled_beside(self, name: str, decide: Decide, end: Instant) -> Job | None:
         """Where runs may overlap and nothing of the span is owed, a backfill changes nothing of the job, and waits for
         no change of it. None: that is not so."""
-        job, now = await self.get_job(name), self._clock.now()
+        job, now = await self._backfilling.job(name), self._clock.now()
         is_owed = job.next_fire_at is not None and job.next_fire_at < min(end, now)
         if is_owed or needs_unfinished(job) or not job.enabled:
             return None

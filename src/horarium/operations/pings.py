@@ -17,9 +17,9 @@ from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange
 from horarium.operations.changes import Changes, Seen, always
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.grouping import Reach
 from horarium.operations.logs import LINES_MAX, Logs
 from horarium.operations.settling import Settling
-from horarium.operations.taking_turns import Reach
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import free_instant
 from horarium.rules.pinging import Ping, Sign, about, heard, unexpected

@@ -8,7 +8,8 @@ adds what follows, reports what was settled, and moves runs that were put back t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -37,6 +38,9 @@ Settled = Callable[[Sequence[Run], Mapping[str, Job]], None]
 Revive = Callable[[Mapping[str, int]], Awaitable[bool]]
 """Is given claims, tokens by id, whose leases have ended: puts those forward that ended by a step of the clock only.
 Whether there were any."""
+
+
+_state_of = attrgetter("state")
 
 
 async def no_step(claims: Mapping[str, int]) -> bool:
@@ -80,7 +84,7 @@ class Settling:
 
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         written = await self._store.settle_runs(changes, now)
-        done = [change.run for change, did in zip(changes, written, strict=True) if did]
+        done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)
         pending = State.PENDING
         room = [run for run in done if run.state is pending or run.serial or run.concurrency_key is not None]
@@ -88,7 +92,7 @@ class Settling:
             self._signal.publish(queue_topic(queue))
         if followed := [change.follow_ups for change in changes if change.follow_ups]:
             announce_runs(self._signal, chain.from_iterable(followed))
-        if State.CANCELLING in [run.state for run in done]:
+        if State.CANCELLING in set(map(_state_of, done)):
             self._signal.publish(CANCEL)
         await self._reconciler.after_put_back(room)
         return written

@@ -1,7 +1,6 @@
 """Runs asked for by hand of jobs whose runs may overlap, written in groups.
 
-Such a run changes nothing of its job, so it needs no compare-and-set: it is added like a one-off run. (So are the runs
-of a backfill.) Requests come in
+Such a run changes nothing of its job, so it needs no compare-and-set: it is added like a one-off run. Requests come in
 one by one and wait while the last group is being written; then all that have gathered, of any job, are one read
 and one write. Many requests for one job cost no more than one request for each of many jobs.
 
@@ -22,14 +21,13 @@ from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound, StoreUnavailable
-from horarium.model import Cause, Job, Plan, Run
-from horarium.model.records import RecordChange
-from horarium.operations.auditing import Records, out_of_reach, told_asked
+from horarium.model import Cause, Job, Run
+from horarium.operations.auditing import out_of_reach, told_asked
 from horarium.operations.contention import RACES_MAX, Entropy, contended
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
 from horarium.operations.tracing import Tracing, asked_trace
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import Signal, Store
 from horarium.rules.editing import free_instant, put_off
 from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.reconciling import belongs
@@ -100,29 +98,6 @@ class Triggering:
                 if not asked.answer.cancel() and not asked.answer.cancelled():
                     asked.answer.exception()
             raise
-
-    async def add_planned(self, planned: Plan) -> None:
-        """Add the runs of a plan that changes nothing of its job. Its records go along with the first that is new.
-        Raises NotFound if the job was deleted meanwhile."""
-        told: Records = planned.records
-        added: list[Run] = []
-        for start in range(0, len(planned.runs), BATCH_MAX):
-            batch = planned.runs[start : start + BATCH_MAX]
-            new = await self._store.add_runs(batch, {batch[0].id: told})
-            added += [run for run, is_new in zip(batch, new, strict=True) if is_new]
-            told = () if new[0] else told
-        if added and told:
-            await self._store.put_records([RecordChange(record) for record in told])
-        announce_runs(self._signal, added)
-        try:
-            (job,) = await self._store.get_jobs_by_id([planned.job.id])
-        except StoreUnavailable:
-            await self._reconciler.after_put_back(added)
-            return
-        if job is None or job.deleted_at is not None:
-            await self._reconciler.after_put_back(added)
-            raise NotFound(f"there is no job named {planned.job.name!r}")
-        await self._reconciler.after_put_back([run for run in added if not belongs(run, job)])
 
     async def _write_all(self) -> None:
         while self._asked:

@@ -9,7 +9,6 @@ Attempts are counted when they are claimed, so that a run which kills its worker
 from __future__ import annotations
 
 from math import isnan
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -43,6 +42,7 @@ from horarium.model import (
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 from horarium.rules.compiled import retention_of_job
+from horarium.rules.silences import next_try_at
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 """A target may ask for a longer pause than this; it is not given."""
@@ -193,19 +193,20 @@ def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant,
     retry = retry_of(run, job)
     too_old = _too_old(run, job, due_at)
     if kind is EventKind.LOST and retry.silences_max is not None and not too_old:
-        return _after_silence(run, job, error, now, retry.silences_max)
+        return _after_silence(run, job, due_at, error, now)
     if run.attempt >= retry.attempts_max or too_old:
         why = f"{error}{TOO_OLD}" if too_old and run.attempt < retry.attempts_max else error
         return _finished(run, State.FAILED, Disposition.RAN, why, retention_of(run, job), now)
     return replace(_pending(run, due_at, f"attempt {run.attempt} failed: {error}", now, run.attempt, kind), error=error)
 
 
-def _after_silence(run: Run, job: Job | None, error: str, now: Instant, most: int | Literal["unlimited"]) -> Run:
+def _after_silence(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant) -> Run:
     """Silences have a budget of their own, and cost no attempt."""
+    most = retry_of(run, job).silences_max
     silences = sum(event.kind is EventKind.LOST for event in run.history)
-    if most != "unlimited" and silences >= most:
+    if isinstance(most, int) and silences >= most:
         return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
-    return replace(_pending(run, now, error, now, run.attempt - 1, EventKind.LOST), error=error)
+    return replace(_pending(run, due_at, error, now, run.attempt - 1, EventKind.LOST), error=error)
 
 
 def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | None = None) -> float:
@@ -222,8 +223,8 @@ def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | Non
 
 
 def rescue(run: Run, job: Job | None, now: Instant) -> Run:
-    """A run whose lease expired, or that was not started in time. A lost attempt counts. The next one begins at once,
-    but after its back-off where the work itself took too long. A run of a deleted job gets no further attempt."""
+    """A run whose lease expired, or that was not started in time. A lost attempt counts. The next one begins at once
+    (but see `silences`), or after its back-off where the work itself took too long. A deleted job's run gets none."""
     return _unless_deleted(run, job, _rescued(run, job, now), now)
 
 
@@ -246,7 +247,8 @@ def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
     # What claimed a run for a bus is our own node, which is not the one that fell silent.
     who = f"a worker on {run.queue}" if on_bus else run.worker or "its worker"
     error = f"lost: no heartbeat from {who} within {run.lease_seconds:g} s"
-    return _again(run, job, now, error, now, EventKind.LOST)
+    due_at = next_try_at(run, retry_of(run, job).attempts_max, now)
+    return _again(run, job, now if _too_old(run, job, due_at) else due_at, error, now, EventKind.LOST)
 
 
 def _timed_out(run: Run, job: Job | None, error: str, now: Instant) -> Run:

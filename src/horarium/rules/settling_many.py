@@ -25,12 +25,14 @@ def settle_all(batch: Iterable[Ended], now: Instant) -> list[RunChange]:
     changes = []
     for ended in batch:
         run, job, outcome = ended.run, ended.job, ended.outcome
-        if type(outcome) is not Succeeded or run.policy is not None:
+        if type(outcome) is not Succeeded:
+            changes.append(RunChange(settle(run, job, outcome, now), run.token, run.state, True))
+            continue
+        if run.policy is not None or id(job) not in prunes:
             after = settle(run, job, outcome, now)
-        elif id(job) not in prunes:
-            after = settle(run, job, outcome, now)
-            prunes[id(job)] = after.prune_at
+            if run.policy is None:
+                prunes[id(job)] = after.prune_at
         else:
             after = completed(run, outcome, now, prunes[id(job)])
-        changes.append(RunChange(after, run.token, run.state, True))
+        changes.append(RunChange(after, run.token, run.state, True, as_claimed=True))
     return changes

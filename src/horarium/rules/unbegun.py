@@ -27,4 +27,5 @@ def unbegun(run: Run, token: int, job: Job | None, now: Instant) -> Run | None:
         return None
     told = replace(last, message=NEVER_BEGUN, kind=EventKind.RELEASED)
     spent = 1 if retry_of(run, job).silences_max is None else 0
-    return replace(run, attempt=run.attempt - spent, error=None, history=(*run.history[:-1], told))
+    due_at = min(run.due_at, now)  # it was no neighbour of work that killed its process
+    return replace(run, attempt=run.attempt - spent, error=None, due_at=due_at, history=(*run.history[:-1], told))

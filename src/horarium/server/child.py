@@ -1,6 +1,7 @@
-"""One process of several: begun by the supervisor with the numbers of its line and of the listening socket.
+"""One process of several: begun by the supervisor with the numbers of its line and of the listening socket, of the
+table of connections, and of its own place in that.
 
-    python -m horarium.server.child NAME LINE [LISTENER]
+    python -m horarium.server.child NAME LINE [LISTENER TABLE PLACE]
 
 It ends in order when the supervisor says so, and when the supervisor has died: then it gives up the port at once, so
 that another server can be started while what runs here finishes.
@@ -17,6 +18,7 @@ import msgspec
 
 from horarium.errors import CallerError, HorariumError
 from horarium.server.config import Settings
+from horarium.server.crowd import Crowd
 from horarium.server.line import Failure, Line, Message, open_line, receive_first, send_last
 from horarium.server.listening import tls_context
 from horarium.server.logs import configure_logging
@@ -30,8 +32,8 @@ log = logging.getLogger("horarium")
 
 def main(arguments: list[str]) -> int:
     """Serve until told to stop. The exit status."""
-    name, *numbers = arguments
-    line, *rest = (socket.socket(fileno=int(number)) for number in numbers)
+    name, number, *rest = arguments
+    line = socket.socket(fileno=int(number))
     first = receive_first(line)
     if first is None:
         return 0
@@ -43,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
         allow_open_files()
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
-            runner.run(_serve(settings, line.dup(), rest[0] if rest else None))
+            runner.run(_serve(settings, line.dup(), *_shared(*map(int, rest))))
     except HorariumError as error:
         failure = Failure(str(error), 2 if isinstance(error, CallerError) else 1)
         try:
@@ -54,7 +56,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-async def _serve(settings: Settings, sock: socket.socket, listener: socket.socket | None) -> None:
+def _shared(listener: int = -1, table: int = -1, place: int = 0) -> tuple[socket.socket | None, Crowd | None]:
+    """What all processes have in common, if they listen."""
+    return (None, None) if listener < 0 else (socket.socket(fileno=listener), Crowd(table, place))
+
+
+async def _serve(settings: Settings, sock: socket.socket, listener: socket.socket | None, crowd: Crowd | None) -> None:
     from horarium.server.process import Stopping, serve
 
     family = Family()
@@ -79,6 +86,7 @@ async def _serve(settings: Settings, sock: socket.socket, listener: socket.socke
         listener,
         stopping,
         siblings=family,
+        crowd=crowd,
         opened=lambda: line.send(Message("opened")),
         ready=lambda: line.send(Message("ready")),
     )

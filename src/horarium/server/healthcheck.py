@@ -3,7 +3,7 @@
     python -m horarium.server.healthcheck
 
 It finds the server by the settings in its environment, as the server itself does, so that another port or TLS needs no
-other check. It asks this machine and nothing else: through no proxy, and whatever the certificate is made out to. What
+other check. It asks this machine and nothing else: through no proxy, and with any name on the certificate. What
 keeps the server from being ready is printed, for `docker inspect`. Exit status: 0 if it is ready, 1 if not.
 """
 

@@ -15,6 +15,7 @@ import uvicorn
 
 from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
+from horarium.server.crowd import GONE, Crowd
 from horarium.server.intake import Intake, connections_max
 from horarium.server.memory import Memory
 
@@ -23,17 +24,29 @@ SWEEP_SECONDS = 0.5
 """Between two looks at the deadlines."""
 FILES_WITHOUT_LIMIT = 1_000_000
 ACCEPT_AGAIN_SECONDS = 1.0
+LEAVE_SECONDS = 0.002
+"""How long a new connection is left to the processes that have fewer. One that is busy, or hangs, does not take it."""
 
 log = logging.getLogger("horarium.api")
 
 
 class Accepting:
     """Takes connections from a socket on which other processes listen too, one at a time: so that of many that come at
-    once each process gets some, and one that is busy fewer. (asyncio takes all that wait.)"""
+    once each process gets some, and one that is busy fewer. (asyncio takes all that wait.) Where another process has
+    fewer open, it is given a moment to be first: connections that come one by one, and stay, would else all go to the
+    process that happens to wake up faster. `count`: how many this one has open."""
 
-    def __init__(self, listener: socket.socket, accepted: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        accepted: Callable[[socket.socket], Coroutine[Any, Any, None]],
+        crowd: Crowd,
+        count: Callable[[], int],
+    ) -> None:
         self._listener = listener
         self._accepted = accepted
+        self._crowd = crowd
+        self._count = count
         self._loop = asyncio.get_running_loop()
         self._handing_over: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -41,7 +54,25 @@ class Accepting:
 
     def _listen(self) -> None:
         self._again = None
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._loop.add_reader(self._listener.fileno(), self._turn)
+
+    def note(self) -> None:
+        """Tell the others how many this process has open."""
+        gone = self._listener.fileno() < 0
+        self._crowd.note(GONE if gone else self._count() + len(self._handing_over))
+
+    def _turn(self) -> None:
+        """There is a connection to accept."""
+        self.note()
+        if self._crowd.is_ahead():
+            self._loop.remove_reader(self._listener.fileno())
+            self._again = self._loop.call_later(LEAVE_SECONDS, self._accept_what_is_left)
+        else:
+            self._accept()
+
+    def _accept_what_is_left(self) -> None:
+        self._listen()
+        self._accept()
 
     def _accept(self) -> None:
         try:
@@ -57,14 +88,16 @@ class Accepting:
         task = self._loop.create_task(self._accepted(connection))
         self._handing_over.add(task)
         task.add_done_callback(self._handing_over.discard)
+        self.note()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more, and keep no other process waiting."""
         if self._again is not None:
             self._again.cancel()
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener.fileno())
             self._listener.close()
+            self.note()
 
     async def wait_closed(self) -> None:
         """Return once what was accepted is handed over."""
@@ -76,14 +109,14 @@ class HttpServer(uvicorn.Server):
     """Its connections are bounded, and signals are ours: it stops when the node says so."""
 
     def __init__(
-        self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, shared: bool
+        self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, crowd: Crowd | None
     ) -> None:
         self._stopped = asyncio.Event()
         self._intake = intake
         super().__init__(config)
         self._limits = limits
         self._tls = tls
-        self._shared = shared
+        self._crowd = crowd
         self._memory = Memory()
 
     @contextlib.contextmanager
@@ -99,8 +132,8 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def _listen(self, listener: socket.socket) -> Any:
-        if self._shared:
-            return Accepting(listener, self._take)
+        if self._crowd is not None:
+            return Accepting(listener, self._take, self._crowd, lambda: self._intake.open)
         return await asyncio.get_running_loop().create_server(
             self._connection, sock=listener, ssl=self._tls, ssl_handshake_timeout=self._handshake_seconds,
             backlog=self.config.backlog,
@@ -151,6 +184,9 @@ class HttpServer(uvicorn.Server):
                 if isinstance(connection, Connection):
                     connection.expire(now)
             self._memory.tick(len(self.server_state.connections))
+            for each in self.servers:
+                if isinstance(each, Accepting):
+                    each.note()
             with contextlib.suppress(TimeoutError):
                 if self.server_state.connections:
                     await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
@@ -166,11 +202,11 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     connections: int | None = None,
-    shared: bool = False,
+    crowd: Crowd | None = None,
 ) -> HttpServer:
     """A server for the application, made in the event loop in which it serves. `count` takes the reason of each
-    refusal; `connections`: how many may be open, by default what the limit of open files allows. `shared`: other
-    processes listen on its sockets too."""
+    refusal; `connections`: how many may be open, by default what the limit of open files allows. `crowd`: the
+    processes that listen on its sockets too."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -184,7 +220,7 @@ def make_server(
     )
     most = connections_max(open_files()) if connections is None else connections
     intake = Intake(most, count, asyncio.get_running_loop().time)
-    return HttpServer(config, intake, limits or Limits(), tls, shared)
+    return HttpServer(config, intake, limits or Limits(), tls, crowd)
 
 
 def open_files() -> int:

@@ -52,6 +52,11 @@ class Intake:
         self._logged_at: float | None = None
         self._unlogged = 0
 
+    @property
+    def open(self) -> int:
+        """How many are open."""
+        return len(self._open) + len(self._over)
+
     def admit(self, connection: Closable) -> bool:
         """Whether there is room for one more, or can be made."""
         self.connected.set()

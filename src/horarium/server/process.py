@@ -22,6 +22,7 @@ from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, 
 from horarium.node.backends import make_backend
 from horarium.node.runtime import Options, Runtime, default_node_name
 from horarium.server.config import Settings, is_loopback
+from horarium.server.crowd import Crowd
 from horarium.server.http import HttpServer, make_server
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
@@ -127,11 +128,12 @@ async def serve(
     stopping: Stopping,
     *,
     siblings: Siblings = ALONE,
+    crowd: Crowd | None = None,
     opened: Callable[[], object] = _nothing,
     ready: Callable[[], object] = _nothing,
 ) -> None:
-    """Serve until asked to stop. `opened`: called once the store is open, its schema up to date; `ready`: once
-    everything runs."""
+    """Serve until asked to stop. `crowd`: the processes that share the listener. `opened`: called once the store is
+    open, its schema up to date; `ready`: once everything runs."""
     tls = tls_context(settings.tls_cert, settings.tls_key)
     backend = make_backend(settings.store, settings.namespace)
     runtime = Runtime(
@@ -149,8 +151,7 @@ async def serve(
     try:
         await runtime.start()
         app = _app(runtime, settings, siblings) if listener else None
-        shared = siblings is not ALONE
-        server = make_server(app, runtime.telemetry.refused, tls=tls, shared=shared) if listener else None
+        server = make_server(app, runtime.telemetry.refused, tls=tls, crowd=crowd) if listener else None
         stopping.server = server
         serving = asyncio.create_task(server.serve([listener])) if server and listener else None
         _keep_what_stays()

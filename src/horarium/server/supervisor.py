@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from horarium.errors import CallerError, HorariumError
 from horarium.server.config import Settings
+from horarium.server.crowd import make_table
 from horarium.server.line import Failure, Message, open_line
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
@@ -61,6 +62,7 @@ class Supervisor:
         self._processes = [Process(f"{self._base}-{number}") for number in range(1, count + 1)]
         self._relay = Relay(self._processes)
         self._listener: socket.socket | None = None
+        self._table = -1
         self._signals = 0
         self._greeted = False
         self._status = 0
@@ -73,6 +75,7 @@ class Supervisor:
         tls_context(self._settings.tls_cert, self._settings.tls_key)
         if "api" in self._settings.roles:
             self._listener = listen(self._settings.host, self._settings.port)
+            self._table = make_table(len(self._processes))
         for number in STOPS:
             loop.add_signal_handler(number, self._signalled)
         loop.add_signal_handler(os_signal.SIGCHLD, self._look)
@@ -91,11 +94,12 @@ class Supervisor:
         if self._signals or process.running is not None:
             return
         ours, theirs = socket.socketpair()
-        handed = [theirs.fileno()] + ([self._listener.fileno()] if self._listener else [])
+        handed = [theirs.fileno()] + ([self._listener.fileno(), self._table] if self._listener else [])
+        place = [self._processes.index(process)] if self._listener else []
         process.begin(asyncio.get_running_loop().time())
         try:
             process.running = subprocess.Popen(
-                [*interpreter(), "-m", "horarium.server.child", process.name, *map(str, handed)],
+                [*interpreter(), "-m", "horarium.server.child", process.name, *map(str, [*handed, *place])],
                 stdin=subprocess.DEVNULL,
                 pass_fds=handed,
                 process_group=0,  # a terminal's Ctrl-C is for the supervisor, which passes it on

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
@@ -38,33 +39,24 @@ GoesOn = Callable[["Attempt", asyncio.Future[Any]], None]
 """Takes an attempt that is over, though its work goes on until that is done."""
 
 
-class Attempt:
-    """An attempt under way: what its target may ask and report (`ports.Control`), and what is known of it."""
+class Attempt(Struct, eq=False):
+    """An attempt under way: what its target may ask and report (`ports.Control`), and what is known of it. (One is made
+    for each run: as a Struct for half of what an object with as many attributes costs.)"""
 
-    __slots__ = (
-        "_asked", "_cancels", "_goes_on", "_leases", "cancel_again_at", "deadline", "ended", "given_back", "job",
-        "lease_expires_at", "renew_at", "run", "stop", "task",
-    )  # fmt: skip
-
-    def __init__(
-        self, leases: Renewing, goes_on: GoesOn, run: Run, job: Job | None, task: asyncio.Task[None] | None
-    ) -> None:
-        self._leases = leases
-        self._goes_on = goes_on
-        self._asked: asyncio.Event | bool = False
-        self.run = run
-        self.job = job
-        self.task = task
-        self.stop: Stop | None = None
-        self.cancel_again_at = 0
-        self.given_back = False
-        self.ended = False
-        self._cancels = 0
-        lease = run.lease_expires_at or 0
-        self.lease_expires_at = lease
-        self.renew_at = lease - _two_thirds(run.lease_seconds)
-        limit = run.execution_seconds
-        self.deadline = None if limit is None or run.started_at is None else run.started_at + to_micros(limit)
+    _leases: Renewing
+    _goes_on: GoesOn
+    run: Run
+    job: Job | None
+    task: asyncio.Task[None] | None
+    lease_expires_at: Instant
+    renew_at: Instant
+    deadline: Instant | None
+    stop: Stop | None = None
+    cancel_again_at: Instant = 0
+    given_back: bool = False
+    ended: bool = False
+    _asked: asyncio.Event | bool = False
+    _cancels: int = 0
 
     @property
     def cancelled(self) -> bool:
@@ -138,6 +130,13 @@ class Attempt:
         while self._cancels and task is not None:
             self._cancels -= 1
             task.uncancel()
+
+
+def begun(leases: Renewing, goes_on: GoesOn, run: Run, job: Job | None, task: asyncio.Task[None] | None) -> Attempt:
+    """The attempt at a claimed run that begins now, in this task."""
+    ends, limit = run.lease_expires_at or 0, run.execution_seconds
+    deadline = None if limit is None or run.started_at is None else run.started_at + to_micros(limit)
+    return Attempt(leases, goes_on, run, job, task, ends, ends - _two_thirds(run.lease_seconds), deadline)
 
 
 @lru_cache(1_000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -31,6 +31,8 @@ END_SECONDS = 2.0
 
 Line = tuple[str, ...]
 """Queues that are claimed for together."""
+Lease = tuple[Instant | None, Instant | None]
+"""When it began, and when it ends."""
 
 
 class Dispatcher(Service):
@@ -115,20 +117,26 @@ class Dispatcher(Service):
     def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
         """Take over what was claimed: every run of it is performed, held, or given back."""
         self._telemetry.claimed(runs, self.name)
-        claimed = [Ready(run, jobs.get(run.job_id) if run.job_id is not None else None) for run in runs]
+        claimed = [Ready(run, jobs.get(run.job_id) if jobs and run.job_id is not None else None) for run in runs]
         if not self._accepting:
             for each in claimed:
                 self._performing.release(each.run, each.job, "released: the node stops")
             return
-        late = {lease for lease in {_lease_of(run) for run in runs} if _came_late(*lease, now)}
+        late = {lease for lease in set(map(_lease_of, runs)) if _came_late(*lease, now)}
+        if late or max(map(_due_at_of, runs), default=now) > now:
+            claimed = self._without_held(claimed, late, now)
+        self._performing.waiting.add(*claimed)
+        self._performing.begin()
+
+    def _without_held(self, claimed: Sequence[Ready], late: Collection[Lease], now: Instant) -> list[Ready]:
+        """Hold those that are not due yet, or have one of the leases that came late. The others."""
         ready = []
         for each in claimed:
-            if each.run.due_at > now or (late and _lease_of(each.run) in late):
+            if each.run.due_at > now or _lease_of(each.run) in late:
                 self._performing.waiting.hold(each)
             else:
                 ready.append(each)
-        self._performing.waiting.add(*ready)
-        self._performing.begin()
+        return ready
 
     # ---- what is held
 
@@ -182,6 +190,7 @@ class Dispatcher(Service):
 
 
 _lease_of = attrgetter("started_at", "lease_expires_at")
+_due_at_of = attrgetter("due_at")
 
 
 def _came_late(began: Instant | None, ends: Instant | None, now: Instant) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
 from horarium.ports import BATCH_MAX, Assignment, Delivery
-from horarium.services.attempt import Attempt, Stop
+from horarium.services.attempt import Attempt, Stop, begun
 from horarium.services.collector import Collector
 from horarium.services.leases import Leases
 from horarium.services.quiet import QuietLog
@@ -154,7 +154,7 @@ class Performing:
     async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
         run, job = ready.run, ready.job
         claim = run.id, run.token
-        attempt = self.attempts[claim] = Attempt(self._leases, self._goes_on, run, job, task)
+        attempt = self.attempts[claim] = begun(self._leases, self._goes_on, run, job, task)
         if attempt.deadline is not None or attempt.renew_at < now + POLL:
             self._leased.set()
         outcome: Outcome | None = None

@@ -6,6 +6,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -21,6 +23,7 @@ from horarium.services.tallies import Tally
 
 LATENESS_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 QUEUES_SHOWN_MAX = 100
+_begun = attrgetter("started_at", "attempt")
 
 
 class Telemetry:
@@ -86,15 +89,10 @@ class Telemetry:
         self._claimed(kind).inc(len(runs))
         first: dict[Instant, list[int]] = {}
         again: list[int] = []
-        for run in runs:
-            if run.started_at is not None:
-                late = run.started_at - run.due_at
-                if run.attempt != 1:
-                    again.append(late)
-                elif (begun := first.get(run.started_at)) is not None:
-                    begun.append(late)
-                else:
-                    first[run.started_at] = [late]
+        for (started_at, attempt), begun in groupby(runs, _begun):
+            if started_at is not None:
+                lates = again if attempt != 1 else first.setdefault(started_at, [])
+                lates += [started_at - run.due_at for run in begun]
         for started_at, lates in first.items():
             lates.sort()
             self.tally.claimed(started_at, lates)

@@ -38,7 +38,7 @@ class Ready(Struct, frozen=True, gc=False):
         return ends - min(to_micros(run.lease_seconds), ends - (run.started_at or 0)) * 2 // 3
 
 
-_lease_of = attrgetter("lease_expires_at", "started_at", "lease_seconds")
+_lease_of = attrgetter("run.lease_expires_at", "run.started_at", "run.lease_seconds")
 
 
 class Waiting:
@@ -68,7 +68,7 @@ class Waiting:
 
     def add(self, *ready: Ready) -> None:
         """These can begin as soon as there is a place. (The runs of one claim mostly have the same lease.)"""
-        leases = {_lease_of(each.run): each for each in ready}
+        leases = dict(zip(map(_lease_of, ready), ready, strict=True))
         ends = [each.patience_ends_at for each in leases.values()]
         if self.line:
             ends.append(self._patient_until)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from operator import attrgetter
 
 import msgspec
@@ -149,11 +150,25 @@ def are_alike(changes: Sequence[RunChange]) -> bool:
     """Whether these changes expect the same and write the same, but for id, token, due_at, attempt, started_at, result
     and prune_at: so it is where attempts that end together come to the same end. No token changes."""
     runs = [change.run for change in changes]
-    shared, expected = list(map(_shared, runs)), list(map(_expected, changes))
+    shared, expected = _shared(runs[0]), _expected(changes[0])
     return (
-        shared.count(shared[0]) == expected.count(expected[0]) == len(changes)
+        all(map(shared.__eq__, map(_shared, runs)))
+        and all(map(expected.__eq__, map(_expected, changes)))
         and [run.token for run in runs] == [change.token for change in changes]
-    )  # fmt: skip
+    )
+
+
+_own = attrgetter("run.token", "run.attempt", "run.started_at", "run.result", "run.prune_at", "as_claimed")
+KIND_MIN = 16
+"""How many changes a kind must have, on average, for a statement of its own to cost less than one for all."""
+
+
+def kinds_of_end(changes: Sequence[RunChange]) -> list[list[RunChange]]:
+    """Changes that are alike, cut into neighbours that differ in id and due_at only, where due_at stays as it is: so it
+    is with attempts that were claimed together. None at all, if that makes too many kinds."""
+    kinds = [list(kind) for _, kind in groupby(changes, _own)]
+    worth_it = len(kinds) * KIND_MIN <= len(changes)
+    return kinds if worth_it and all(kind[0].as_claimed for kind in kinds) else []
 
 
 _PREFIX = bytes(17)

@@ -31,7 +31,7 @@ from horarium.stores.mongo.decision import Decision
 from horarium.stores.mongo.jobs import jobs_by_id
 from horarium.stores.mongo.rows import load_runs
 from horarium.stores.mongo.runs import Statement, by_key, write
-from horarium.stores.mongo.session import Contended, Document, Session
+from horarium.stores.mongo.session import Contended, Document, Session, Unwritten
 
 LOOKS_MAX = 20
 """How often one claim looks for candidates before it returns what it has."""
@@ -159,6 +159,8 @@ class _Claim:
         self._gates = sorted({gate for candidate in gated for gate in _gates(self._session, candidate)})
         keys = [by_key(candidate) for candidate in decision.taken if not candidate.get("gated")]
         ready = await self._session.find(queries.pending_runs(keys), within=within) if keys else []
+        if not gated and self._session.hold is None:
+            raise Unwritten((ready, [], decision.exhausted))
         runs = await self._take_within(gated, within) if gated else []
         return ready, runs, decision.exhausted
 

@@ -10,7 +10,7 @@ transaction start again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -18,13 +18,13 @@ from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import duplicates, new_mark, replace_one
+from horarium.stores.mongo.connect import duplicates, new_mark, update_many
 from horarium.stores.mongo.indexes import JOBS
 from horarium.stores.mongo.records import add_records
 from horarium.stores.mongo.rows import job_document, load_job, run_document
 from horarium.stores.mongo.runs import insert
 from horarium.stores.mongo.scene import read_scene, write_scene
-from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
+from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
 from horarium.stores.mongo.writes import replacing
 
 LABELLED_COUNTED = 1_000
@@ -125,6 +125,8 @@ async def due_jobs(
 # ---- plans ------------------------------------------------------------------------------------------------------
 
 
+STATEMENT_BYTES_MAX = 2_000_000
+"""How much of definitions goes into one update, unless one alone is larger."""
 TRIES_DIVIDED = 3
 """How often a part of a batch is tried, after the whole has failed."""
 
@@ -175,15 +177,26 @@ async def _commit_all(session: Session, plans: Sequence[Plan], within: Any) -> l
 
 
 async def _write_jobs(session: Session, plans: Sequence[Plan], within: Any) -> int:
-    """Compare and set. How many still had the version that was read."""
-    writes = [
-        replace_one(
-            {"_id": session.key(plan.job.id), "version": plan.job.version},
-            job_document(session, plan.job, plan.job.version + plan.versions),
-        )
-        for plan in sorted(plans, key=_job_id_of)
-    ]
-    return int((await session.jobs.bulk_write(writes, session=within)).matched_count)
+    """Compare and set. How many still had the version that was read: only these are changed, since the new one differs
+    in its version. Many by one update take three quarters of what one update of each takes."""
+    ordered = sorted(plans, key=_job_id_of)
+    documents = [job_document(session, plan.job, plan.job.version + plan.versions) for plan in ordered]
+    writes = []
+    for some in _statements(documents):
+        versions = [plan.job.version for plan in ordered[some]]
+        writes.append(update_many(*queries.replace_jobs(documents[some], versions)))
+    return int((await session.jobs.bulk_write(writes, session=within)).modified_count)
+
+
+def _statements(documents: Sequence[Document]) -> Iterator[slice]:
+    """Which are written by one update: the server limits how many bytes it may have."""
+    start = size = 0
+    for place, document in enumerate(documents):
+        size += len(document["definition"])
+        if place > start and (place - start == queries.STATEMENT_MAX or size > STATEMENT_BYTES_MAX):
+            yield slice(start, place)
+            start, size = place, len(document["definition"])
+    yield slice(start, len(documents))
 
 
 def _job_id_of(plan: Plan) -> str:

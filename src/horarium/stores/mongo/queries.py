@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.model.records import RecordFilter
 from horarium.ports import JobFilter
 from horarium.stores.listing import ahead_cursor
-from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RECORDS, RUNS, UNFINISHED
+from horarium.stores.mongo.indexes import CLAIMED, FINISHED, JOBS, NODES, PENDING, PRESENT, RUNS, UNFINISHED
 from horarium.stores.mongo.rows import label
 from horarium.stores.mongo.session import Document, Grouping, Pipeline, Query, Session, Sort
 
@@ -117,6 +116,17 @@ def jobs_unswept(session: Session, after: str | None) -> Query:
 def next_job_at(session: Session, until: Instant) -> Query:
     found = {"n": session.namespace, "deleted": False, "next_fire_at": {"$gt": until}}
     return _first(JOBS, "jobs_due", found, "next_fire_at")
+
+
+def replace_jobs(documents: Sequence[Document], versions: Sequence[int]) -> tuple[Document, Pipeline]:
+    """Put each document in the place of the one with its `_id` if that has the version that was read. What has another
+    one is found and left as it is."""
+    keys = [document["_id"] for document in documents]
+    read = {"$arrayElemAt": [{"$literal": list(versions)}, "$$place"]}
+    new = {"$arrayElemAt": [{"$literal": list(documents)}, "$$place"]}
+    chosen = {"$cond": [{"$eq": ["$version", read]}, new, "$$ROOT"]}
+    place = {"$indexOfArray": [{"$literal": keys}, "$_id"]}
+    return {"_id": {"$in": keys}}, [{"$replaceWith": {"$let": {"vars": {"place": place}, "in": chosen}}}]
 
 
 def orphaned_jobs(session: Session, limit: int) -> Grouping:
@@ -419,35 +429,3 @@ def _first(collection: str, index: str, found: Document, field: str) -> Query:
     """The least of one field, alone."""
     fields = {field: True, "_id": False}
     return Query(collection=collection, index=index, where=found, sort=[(field, 1)], fields=fields)
-
-
-# ---- records ----------------------------------------------------------------------------------------------------
-
-
-def get_records(session: Session, names: Iterable[str], *, whole: bool = True) -> Query:
-    fields = None if whole else {"version": True}
-    return Query(collection=RECORDS, index=None, where={"_id": {"$in": session.keys(names)}}, fields=fields)
-
-
-def list_records(session: Session, where: RecordFilter, after: str | None) -> Query:
-    """Walks the names one way or the other: of one label if there is any, the rest being looked at in each record."""
-    prefix = session.key(where.prefix)
-    end = _successor(prefix) if where.until is None else min(_successor(prefix), prefix + where.until)
-    bounds: Document = {"$gte": prefix + where.since, "$lt": end}
-    if after is not None and where.descending:
-        bounds["$lt"] = min(end, session.key(after))
-    elif after is not None:
-        bounds["$gt"] = session.key(after)
-    found: Document = {"_id": bounds}
-    if where.labels:
-        found["n"] = session.namespace
-        found["labels"] = {**PRESENT, "$all": [label(key, value) for key, value in where.labels.items()]}
-    index = "records_labelled" if where.labels else "_id_"
-    return Query(collection=RECORDS, index=index, where=found, sort=[("_id", -1 if where.descending else 1)])
-
-
-def _successor(text: str) -> str:
-    """The lowest text above all that begin with this one, which does not end in the last character there is."""
-    text = text.rstrip("\U0010ffff")
-    last = ord(text[-1]) + 1
-    return text[:-1] + chr(0xE000 if last == 0xD800 else last)

@@ -11,7 +11,7 @@ from typing import Any
 
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Page
-from horarium.stores.mongo import queries
+from horarium.stores.mongo import record_queries as queries
 from horarium.stores.mongo.indexes import RECORDS
 from horarium.stores.mongo.rows import load_record, record_document
 from horarium.stores.mongo.session import Session

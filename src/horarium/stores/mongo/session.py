@@ -63,6 +63,15 @@ class Lost(Exception):
     """A transaction met something that it had assumed absent; nothing of it is written."""
 
 
+class Unwritten(Exception):
+    """Ends a transaction that has written nothing: a commit would wait for the journal all the same. `answer`: what the
+    transaction gives. Never leaves the store."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 class Session:
     """Where the functions of the store find everything. `hold`: of a standalone server, which has no transactions."""
 
@@ -232,6 +241,10 @@ class Session:
         async with self.client.start_session() as session:
             # Left by an error, the transaction is aborted with its session.
             await session.start_transaction(read_concern=self._snapshot)
-            result = await work(session)
+            try:
+                result = await work(session)
+            except Unwritten as over:
+                answer: T = over.answer
+                return answer
             await commit(session)
             return result

@@ -873,10 +873,14 @@ SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, 
 FROM gone RETURNING id;
 
 -- name: finish_alike
--- As above, where all but these few values are the same for the whole batch. The ids of those that were written.
+-- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
+-- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
+-- are. The ids of those that were written.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
-        SELECT $1::int4 AS namespace_id, given.*
+        SELECT $1::int4 AS namespace_id, given.id, coalesce(given.token, $21) AS token, given.due_at,
+            coalesce(given.attempt, $22) AS attempt, coalesce(given.started_at, $23) AS started_at, given.result,
+            coalesce(given.prune_at, $24) AS prune_at
         FROM unnest($3::bytea[], $4::int8[], $5::int8[], $6::int4[], $7::int8[], $8::bytea[], $9::int8[]) AS given (
             id, token, due_at, attempt, started_at, result, prune_at
         )
@@ -887,7 +891,8 @@ WITH gone AS (
         AND ($11::bool IS NULL OR (runs.lease_expires_at > $2) = $11)
     RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
         runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
-        runs.unique_key, runs.payload, runs.details, given.*
+        runs.unique_key, runs.payload, runs.details, coalesce(given.due_at, runs.due_at) AS due_at, given.namespace_id,
+        given.id, given.token, given.attempt, given.started_at, given.result, given.prune_at
 ),
 kept AS (
     INSERT INTO horarium.finished (

@@ -172,15 +172,16 @@ def change_columns(changes: Sequence[RunChange]) -> list[Column]:
 def alike_columns(changes: Sequence[RunChange]) -> list[Any]:
     """The values of the query `finish_alike`, from the ids on. For changes that are alike."""
     runs, run = [change.run for change in changes], changes[0].run
+    due_at = None if all(change.as_claimed for change in changes) else [run.due_at for run in runs]
     results = [run.result for run in runs]
     return [
         encode_ids([run.id for run in runs]),
-        [run.token for run in runs],
-        [run.due_at for run in runs],
-        [run.attempt for run in runs],
-        [run.started_at for run in runs],
-        results if any(result is not None for result in results) else None,
-        [run.prune_at for run in runs],
+        _unless_same([run.token for run in runs]),
+        due_at,
+        _unless_same([run.attempt for run in runs]),
+        _unless_same([run.started_at for run in runs]),
+        None if results.count(None) == len(results) else results,
+        _unless_same([run.prune_at for run in runs]),
         STATE_NUMBERS[changes[0].state],
         changes[0].held,
         STATE_NUMBERS[run.state],
@@ -192,7 +193,16 @@ def alike_columns(changes: Sequence[RunChange]) -> list[Any]:
         DISPOSITION_NUMBERS[run.disposition],
         encode_history(run),
         run.start_by,
+        run.token,
+        run.attempt,
+        run.started_at,
+        run.prune_at,
     ]
+
+
+def _unless_same(column: list[Any]) -> Column:
+    """None for a column that has one value throughout: the driver looks at each member of an array."""
+    return None if column.count(column[0]) == len(column) else column
 
 
 def _change_row(change: RunChange) -> tuple[Any, ...]:

@@ -6,11 +6,12 @@ run twice is cut into parts, which follow one another in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from horarium.clock import Instant
-from horarium.model import UNFINISHED, Run, RunChange
+from horarium.model import UNFINISHED, Run, RunChange, State
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
 from horarium.stores.encoding import are_alike, comes_alone, decode_id, encode_id, encode_text
 from horarium.stores.postgres.records import add_along, add_records
@@ -79,7 +80,7 @@ def is_simple(changes: Sequence[RunChange]) -> bool:
     """Whether these are one statement, which needs no transaction around it."""
     if not all(map(comes_alone, changes)):
         return False
-    return len({_statement(change) for change in changes}) == 1 and len({c.run.id for c in changes}) == len(changes)
+    return len(set(_statements(changes).values())) == 1 and len({c.run.id for c in changes}) == len(changes)
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -112,51 +113,61 @@ async def _settle_and_follow(session: Session, changes: Sequence[RunChange], now
 
 async def _settle_part(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     answers: list[bool] = [False] * len(changes)
-    for wave in _waves(enumerate(changes), lambda item: item[1].run.id):
+    statements = _statements(changes)
+    for wave in _waves(changes, [change.run.id for change in changes]):
+        wave.sort(key=lambda numbered: numbered[1].run.id)
         for name in ("settle_runs", "finish_runs", "amend_runs"):
-            part = sorted((item for item in wave if _statement(item[1]) == name), key=lambda item: item[1].run.id)
-            if not part:
-                continue
-            for (place, _), did in zip(part, await _write_part(session, name, part, now), strict=True):
-                answers[place] = did
+            part = [numbered for numbered in wave if statements[_states(numbered[1])] == name]
+            if part:
+                written = await _write_part(session, name, [change for _, change in part], now)
+                for (place, _), did in zip(part, written, strict=True):
+                    answers[place] = did
     return answers
 
 
-async def _write_part(
-    session: Session, name: str, part: Sequence[tuple[int, RunChange]], now: Instant
-) -> Sequence[bool]:
+async def _write_part(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> Sequence[bool]:
     """One statement, and which of the changes it wrote."""
-    changes = [change for _, change in part]
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
         columns = alike_columns(changes)
         written = await session.one("finish_alike", session.namespace_id, now, *columns) or ()
     else:
         columns = change_columns(changes)
         written = [row[0] for row in await session.rows(name, session.namespace_id, now, *columns)]
-    if len(written) == len(part):
-        return [True] * len(part)
+    if len(written) == len(changes):
+        return [True] * len(changes)
     known = set(written)
     return [blob in known for blob in columns[0] or ()]
 
 
-def _statement(change: RunChange) -> str:
-    if change.state not in UNFINISHED:
-        assert change.run.state not in UNFINISHED, f"run {change.run.id} is finished and can't be {change.run.state}"
+_states = attrgetter("state", "run.state")
+
+
+def _statements(changes: Sequence[RunChange]) -> dict[tuple[State, State], str]:
+    """Which statement makes each kind of change, by the states before and after."""
+    return {states: _statement(*states) for states in set(map(_states, changes))}
+
+
+def _statement(before: State, after: State) -> str:
+    if before not in UNFINISHED:
+        assert after not in UNFINISHED, f"a run that is {before} can't be {after}"
         return "amend_runs"
-    return "settle_runs" if change.run.state in UNFINISHED else "finish_runs"
+    return "settle_runs" if after in UNFINISHED else "finish_runs"
 
 
-def _waves(items: Iterable[T], key: Any) -> Iterator[list[T]]:
-    """The items in order, cut so that no key comes twice within a wave and each key's own stay in order."""
-    waves: list[list[T]] = []
+def _waves(items: Sequence[T], keys: Sequence[str]) -> list[list[tuple[int, T]]]:
+    """The items, numbered and in order, cut so that no key comes twice within a wave and each key's own stay in
+    order."""
+    numbered = list(enumerate(items))
+    if len(set(keys)) == len(keys):
+        return [numbered]
+    waves: list[list[tuple[int, T]]] = []
     seen: dict[str, int] = {}
-    for item in items:
-        place = seen.get(key(item), -1) + 1
-        seen[key(item)] = place
+    for key, item in zip(keys, numbered, strict=True):
+        place = seen[key] = seen.get(key, -1) + 1
         if place == len(waves):
             waves.append([])
         waves[place].append(item)
-    yield from waves
+    return waves
 
 
 # ---- leases -----------------------------------------------------------------------------------------------------
@@ -164,7 +175,7 @@ def _waves(items: Iterable[T], key: Any) -> Iterator[list[T]]:
 
 async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
     pulses: list[Pulse | None] = [None] * len(beats)
-    for wave in _waves(enumerate(beats), lambda item: item[1].run_id):
+    for wave in _waves(beats, [beat.run_id for beat in beats]):
         wave.sort(key=lambda item: item[1].run_id)
         ids = [encode_id(beat.run_id) for _, beat in wave]
         tokens, progress = [beat.token for _, beat in wave], [beat.progress for _, beat in wave]
@@ -176,6 +187,9 @@ async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) 
 
 
 async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    first: Instant | None = await session.one("next_overdue_at", session.namespace_id, -1)
+    if first is None or first > now:
+        return [], first  # as nearly always: one statement says so
     runs = await load(session, await session.rows("overdue_runs", session.namespace_id, now, limit))
     return runs, await session.one("next_overdue_at", session.namespace_id, now)
 

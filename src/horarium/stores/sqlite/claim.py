@@ -21,8 +21,9 @@ from itertools import groupby, islice
 from typing import Any
 
 from horarium.clock import Instant
+from horarium.model import Run
 from horarium.ports import Claimed
-from horarium.stores.sqlite.rows import load_runs
+from horarium.stores.sqlite.rows import NUMBER, load_runs, runs_of
 from horarium.stores.sqlite.session import Session, carray
 
 CHUNK_MIN = 16
@@ -49,13 +50,31 @@ def claim_runs(
     due = sorted(level for level in levels if level[3] <= until)
     if not due:
         return Claimed(next_due_at=_earliest(levels))
-    taken = list(islice(_Claim(session, limit, now, until).takes(due), limit))
-    if taken:
-        session.change("claim_runs", carray(taken), session.worker_number(worker), now)
-    left = session.array("claim_levels", queue_ids, until if len(taken) < limit else -1)
-    runs = load_runs(session, taken)
+    worker_id = session.worker_number(worker)
+    if len(due) == 1 and not due[0][1]:
+        runs = _take_level(session, due[0], limit, worker_id, now, until)
+    else:
+        taken = list(islice(_Claim(session, limit, now, until).takes(due), limit))
+        _take(session, taken, worker_id, now)
+        runs = load_runs(session, taken)
+    left = session.array("claim_levels", queue_ids, until if len(runs) < limit else -1)
     jobs = session.jobs_by_id({run.job_id for run in runs if run.job_id is not None})
     return Claimed(tuple(runs), jobs, _earliest(left))
+
+
+def _take_level(
+    session: Session, level: Level, limit: int, worker_id: int | None, now: Instant, until: Instant
+) -> list[Run]:
+    """Take what is first in this level, in which nothing is held back. Each run is read once."""
+    rank, _, queue_id, _ = level
+    rows = session.array("claim_level", queue_id, -rank, until, now, limit, worker_id)
+    _take(session, [row[NUMBER] for row in rows], worker_id, now)
+    return runs_of(session, rows)
+
+
+def _take(session: Session, numbers: Sequence[int], worker_id: int | None, now: Instant) -> None:
+    if numbers:
+        session.change("claim_runs", carray(numbers), worker_id, now)
 
 
 def _earliest(levels: Sequence[Level]) -> Instant | None:

@@ -456,6 +456,28 @@ SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at))
     ) FROM gated WHERE priority IS NOT NULL
 ) WHERE first_due_at IS NOT NULL;
 
+-- name: claim_level
+-- One level's due runs that nothing can hold back, where no other level counts: as `load_runs` gives them, but as they
+-- are once `claim_runs` has taken them for ?6; and their numbers.
+SELECT '[' || ifnull(group_concat(run), '') || ']' FROM (
+    SELECT json_array(
+        hex(id), queue_id, priority, 1, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt + 1,
+        token + 1, ?6, max(?4, due_at) + min(lease_micros, ifnull(execution_micros, lease_micros)), max(?4, due_at),
+        hex(payload),
+        CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
+                concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
+            THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
+                concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
+                (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL)
+                    + 8 * (result IS NOT NULL))
+            END,
+        num
+    ) AS run FROM runs
+    WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 0 AND due_at <= ?3
+        AND (start_by IS NULL OR start_by > ?4)
+    ORDER BY due_at, id LIMIT ?5
+);
+
 -- name: claim_ready
 -- One level's due runs that nothing can hold back. Their owners are read (a look into the table) only if ?6 asks.
 SELECT json_group_array(json_array(due_at, hex(id), num, owner)) FROM (
@@ -622,6 +644,14 @@ FROM given
 WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND runs.token = given.token AND runs.state = ?
     AND (? IS NULL OR (runs.lease_expires_at > ?) IS ?);
+
+-- name: settle_kind
+-- As above, where all but the ids is the same for the whole batch, and what each run was due at stays as it is.
+UPDATE runs SET state = ?9, worker_id = ?10, lease_expires_at = ?11, finished_at = ?12, progress = ?13, error = ?14,
+    result = ?15, disposition = ?16, prune_at = ?17, history = ?18, start_by = ?19
+WHERE namespace_id = ?2 AND id IN (SELECT value FROM carray(?1))
+    AND token = ?3 AND state = ?4 AND (?5 IS NULL OR (lease_expires_at > ?6) IS ?5)
+    AND attempt = ?7 AND started_at IS ?8;
 
 -- name: beating_runs
 -- Which leases are still held, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.

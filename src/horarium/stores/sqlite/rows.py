@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import apsw
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
@@ -154,6 +155,32 @@ def _change_row(session: Session, id: bytes, change: RunChange) -> Row:
     )
 
 
+def end_values(session: Session, kind: Sequence[RunChange], now: Instant) -> Row:
+    """The values of the query `settle_kind`. For changes of one kind."""
+    change, run = kind[0], kind[0].run
+    return (
+        apsw.carray(tuple(encode_ids([each.run.id for each in kind]))),
+        session.namespace_id,
+        run.token,
+        STATE_NUMBERS[change.state],
+        change.held,
+        now,
+        run.attempt,
+        run.started_at,
+        STATE_NUMBERS[run.state],
+        None if run.worker is None else session.worker_number(run.worker),
+        run.lease_expires_at,
+        run.finished_at,
+        run.progress,
+        encode_text(run.error),
+        run.result,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+        encode_history(run),
+        run.start_by,
+    )
+
+
 _own = attrgetter("token", "due_at", "attempt", "started_at", "result", "prune_at")
 
 
@@ -187,9 +214,11 @@ def alike_rows(session: Session, changes: Sequence[RunChange], now: Instant) -> 
 
 def load_runs(session: Session, numbers: Sequence[int]) -> list[Run]:
     """The runs of these numbers, in this order."""
-    if not numbers:
-        return []
-    rows = session.array("load_runs", carray(numbers))
+    return runs_of(session, session.array("load_runs", carray(numbers))) if numbers else []
+
+
+def runs_of(session: Session, rows: Sequence[list[Any]]) -> list[Run]:
+    """The runs of rows as `load_runs` has them."""
     queues = session.queue_names([row[1] for row in rows])
     owners = session.owners([row[7] for row in rows])
     workers = session.worker_names([row[12] for row in rows])
@@ -219,6 +248,8 @@ def load_runs(session: Session, numbers: Sequence[int]) -> list[Run]:
 
 
 _RARE = 16
+NUMBER = 17
+"""Where a row has the number of the run, if it has that."""
 _kind = itemgetter(1, 2, 3, 7, 8, 9, 10, 11, 12)
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
@@ -229,7 +260,7 @@ Owners = Mapping[int, tuple[str, str]]
 def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
     """A run that has nothing rare."""
     (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
-     worker_id, lease_expires_at, started_at, payload, _) = row  # fmt: skip
+     worker_id, lease_expires_at, started_at, payload, *_) = row  # fmt: skip
     job_id, job = (None, None) if owner_id is None else owners[owner_id]
     return Run(
         id=id,
@@ -254,7 +285,7 @@ def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names)
 
 def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
     (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
-     worker_id, lease_expires_at, started_at, payload, rare) = row  # fmt: skip
+     worker_id, lease_expires_at, started_at, payload, rare, *_) = row  # fmt: skip
     (finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key, concurrency_max,
      unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
     details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS

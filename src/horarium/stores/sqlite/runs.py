@@ -6,7 +6,7 @@ tried whole; if a row of it lost, it is undone and done again one by one, which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import merge
 
 import apsw
@@ -14,9 +14,9 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import Along, Beat, Pulse
-from horarium.stores.encoding import are_alike, comes_alone, encode_id
+from horarium.stores.encoding import are_alike, comes_alone, encode_id, kinds_of_end
 from horarium.stores.sqlite.records import add_along, add_records
-from horarium.stores.sqlite.rows import alike_rows, change_rows, load_runs, run_rows
+from horarium.stores.sqlite.rows import alike_rows, change_rows, end_values, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray
 
 RUNNING, CANCELLING = 1, 2
@@ -44,17 +44,24 @@ def missing_runs(session: Session, ids: Collection[str]) -> set[str]:
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     alone = all(map(comes_alone, changes))
-    if alone and len(changes) > 1 and are_alike(changes):
-        rows, values = alike_rows(session, changes, now)
-        if _all_or_none(session, "settle_alike", rows, *values):
-            return [True] * len(changes)
+    if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, now):
+        return [True] * len(changes)
     rows = change_rows(session, changes)
     if alone:
         return _each_or_all(session, "settle_runs", rows, session.namespace_id, now)
-    if _all_or_none(session, "settle_runs", rows, session.namespace_id, now):
+    if _all_or_none(session, len(rows), lambda: session.change_rows("settle_runs", rows, session.namespace_id, now)):
         _bring_along(session, changes)
         return [True] * len(changes)
     return [_settle_run(session, change, row, now) for change, row in zip(changes, rows, strict=True)]
+
+
+def _settle_alike(session: Session, changes: Sequence[RunChange], now: Instant) -> bool:
+    """Write all of these, which are alike, or none."""
+    if kinds := kinds_of_end(changes):
+        ends = [end_values(session, kind, now) for kind in kinds]
+        return _all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
+    rows, values = alike_rows(session, changes, now)
+    return _all_or_none(session, len(changes), lambda: session.change_rows("settle_alike", rows, *values))
 
 
 def _settle_run(session: Session, change: RunChange, row: Row, now: Instant) -> bool:
@@ -82,14 +89,15 @@ def withdraw_runs(session: Session, runs: Sequence[Run]) -> None:
 
 
 def _each_or_all(session: Session, query: str, rows: Sequence[Row], *values: object) -> list[bool]:
-    if len(rows) > 1 and _all_or_none(session, query, rows, *values):
+    if len(rows) > 1 and _all_or_none(session, len(rows), lambda: session.change_rows(query, rows, *values)):
         return [True] * len(rows)
     return [session.change_rows(query, (row,), *values) == 1 for row in rows]
 
 
-def _all_or_none(session: Session, query: str, rows: Sequence[Row], *values: object) -> bool:
+def _all_or_none(session: Session, count: int, write: Callable[[], int]) -> bool:
+    """Whether `write` changed that many rows; else it changed none."""
     session.connection.execute("SAVEPOINT whole")
-    complete = session.change_rows(query, rows, *values) == len(rows)
+    complete = write() == count
     if not complete:
         session.connection.execute("ROLLBACK TO whole")
     session.connection.execute("RELEASE whole")

@@ -8,7 +8,7 @@ local below, lowest, wanted, stretch, job, states, queue, since, before = unpack
 -- Unfinished runs are few beside history, or many enough to be met soon on the way down: up to this many are looked
 -- up where they wait.
 local FEW = 2000
--- Under one name are the runs of jobs that were deleted, too: in so many sets it is worth to look for each of them.
+-- Under one name are the runs of jobs that were deleted, too: up to this many of their sets are looked through for each.
 local OWNERS_FEW = 4
 
 -- The keys of all that waits or is claimed, or nothing if those themselves are many.

@@ -130,7 +130,7 @@ Read = Callable[[str, bool], Awaitable[Group | None]]
 Commit = Callable[[Plan, Instant], Awaitable[bool]]
 
 
-class Turns:
+class Grouping:
     """Writes the changes of each job, a group at a time."""
 
     def __init__(self, read: Read, commit: Commit, entropy: Entropy) -> None:
@@ -234,4 +234,4 @@ def _fail(group: Sequence[Asked], error: Exception) -> None:
             asked.answer.set_exception(error)
 
 
-__all__ = ["ALONE", "Group", "Reach", "Step", "Turns", "touches_runs"]
+__all__ = ["ALONE", "Group", "Grouping", "Reach", "Step", "touches_runs"]

@@ -92,7 +92,7 @@ async def horarium_round(receiver: Receiver, hosts: int, count: int, store: str)
         before = receiver.arrivals()[1]
         await asyncio.sleep(began - time.monotonic() - 0.05)
         cpu = time.process_time()
-        settled = scheduler._runtime.telemetry._settled.labels("completed")
+        settled = scheduler._runtime.telemetry._settled("completed")
         async with asyncio.timeout(120):
             while next(iter(settled.collect())).samples[0].value < count:
                 await asyncio.sleep(0.02)

@@ -162,7 +162,7 @@ async def test_a_handler_has_no_more_runs_at_one_time_than_its_concurrency(sched
 
     await scheduler.enqueue_many("work", [{}] * 30)
     await scheduler.start()
-    await until(lambda: scheduler._runtime.telemetry._settled.labels("completed")._value.get() == 30)
+    await until(lambda: scheduler._runtime.telemetry._settled("completed")._value.get() == 30)
     assert most == 2
 
 
@@ -177,7 +177,7 @@ async def test_a_plain_handler_never_waits_for_a_thread_while_its_time_runs(sche
 
         await busy.enqueue_many("meet", [None] * 150, timeouts={"execution_seconds": 20}, retry={"attempts_max": 1})
         await busy.start()
-        await until(lambda: busy._runtime.telemetry._settled.labels("completed")._value.get() == 150)
+        await until(lambda: busy._runtime.telemetry._settled("completed")._value.get() == 150)
 
 
 async def test_wrong_limits_are_refused(scheduler: Scheduler) -> None:

@@ -48,8 +48,8 @@ process._until = _until
 process.run_server(load_settings({"store": sys.argv[1], "port": 0, "log_level": "error"}))
 """
 SELDOM = (
-    "aiohttp", "aiosmtplib", "aio_pika", "apprise", "asyncpg", "cryptography", "httpx", "jinja2", "joserfc", "nats",
-    "pymongo", "redis", "rich", "ruamel", "structlog",
+    "aiohttp", "aiosmtplib", "aio_pika", "apprise", "asyncpg", "attrs", "cryptography", "httpx",
+    "jinja2", "joserfc", "nats", "pydantic", "pydantic_core", "pymongo", "redis", "rich", "ruamel", "structlog",
     "horarium.cli", "horarium.client", "horarium.doors", "horarium.library", "horarium.stores.cockroach",
     "horarium.stores.memory", "horarium.stores.mongo", "horarium.stores.postgres", "horarium.stores.redis",
     "horarium.testing", "horarium.triggers.phrase",

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from horarium.model import Disposition, RunChange, State, uuid7
 from horarium.stores.encoding import (
+    KIND_MIN,
     MANY,
     are_alike,
     decode_id,
@@ -17,6 +18,7 @@ from horarium.stores.encoding import (
     decode_ids,
     encode_id,
     encode_ids,
+    kinds_of_end,
 )
 from horarium.testing.values import NOW, a_run, completed
 
@@ -66,3 +68,21 @@ def test_what_expects_another_lease_is_not_alike(held: bool) -> None:
     one, other = completed(a_run(1)), completed(a_run(2), held=held)
     assert not are_alike([one, other])
     assert not are_alike([one, RunChange(completed(a_run(2)).run, 0, State.CANCELLING)])
+
+
+def test_ends_that_are_as_claimed_are_cut_where_their_own_values_change() -> None:
+    ends = [replace(completed(a_run(number, due_at=NOW - number)), as_claimed=True) for number in range(2 * KIND_MIN)]
+    later = [replace(end, run=replace(end.run, started_at=NOW)) for end in ends[KIND_MIN:]]
+    assert kinds_of_end(ends) == [ends]
+    assert kinds_of_end([*ends[:KIND_MIN], *later]) == [ends[:KIND_MIN], later]
+
+
+def test_ends_of_which_one_is_not_as_claimed_are_not_cut() -> None:
+    ends = [replace(completed(a_run(number)), as_claimed=number > 0) for number in range(2 * KIND_MIN)]
+    assert kinds_of_end(ends) == []
+
+
+def test_ends_of_too_many_kinds_are_not_cut() -> None:
+    changes = [replace(completed(a_run(number)), as_claimed=True) for number in range(2 * KIND_MIN - 1)]
+    kinds = [replace(change, run=replace(change.run, started_at=number % 2)) for number, change in enumerate(changes)]
+    assert kinds_of_end(kinds) == []

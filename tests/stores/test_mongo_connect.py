@@ -18,7 +18,7 @@ from horarium.node.backends import make_store
 from horarium.ports import Topic
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
-from horarium.stores.mongo.indexes import MIGRATIONS, NODES, SCHEMA, Index, Migration
+from horarium.stores.mongo.indexes import MIGRATIONS, NODES, RUNS, SCHEMA, Index, Migration
 from horarium.stores.mongo.migrate import migrate
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
@@ -179,6 +179,20 @@ async def test_a_newer_schema_is_worked_on_unless_it_needs_newer_code(mongo: Mon
     assert await migrate(database, location, (*MIGRATIONS, added, changed)) == 1
     with pytest.raises(InvalidSetting, match=f"version {newest + 2} and needs a Horarium that knows version"):
         await older.open()
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_node_whose_index_a_newer_release_dropped_says_what_to_do(mongo: Mongo) -> None:
+    store = MongoStore(mongo.url.replace("/horarium?", "/dropped?"))
+    await store.open()
+    assert store._session is not None
+    assert await store.add_runs([a_run(0)]) == [True]
+    await store._session.database[RUNS].drop_indexes()
+    with pytest.raises(
+        StoreUnavailable, match="newer release has upgraded the database; upgrade this node"
+    ):
+        await store.claim_runs([a_run(0).queue], 1, "node", NOW, NOW)
     await store.close()
 
 

@@ -28,11 +28,11 @@ class Explanations:
         query: ExplainQuery = call.query
         name = job_name(call.request)
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
+        after = read_cursor("explain", query.cursor, _is_instant)
         if since is None and until is None:
             return answer(_view(await self._explaining.at(name, bounded_instant(query.at, "at")), call.principal))
         if since is None or until is None or query.at is not UNSET:
             raise InvalidContent([Fault("since", "give `at` alone, or `since` and `until` together")])
-        after = read_cursor("explain", query.cursor, _is_instant)
         page = await self._explaining.between(name, since, until, query.limit, None if after is None else int(after))
         more = None if page.next_after is None else str(page.next_after)
         return answer(

@@ -108,6 +108,21 @@ class Application(Litestar):
     _ways: Ways | None = None
     _hosts: KnownHosts
 
+    @staticmethod
+    def _get_default_plugins(plugins: list[Any]) -> list[Any]:
+        """Those for models of other libraries are left out: none of ours are, and where such a library is installed, it
+        would be loaded for it (pydantic: 13 MB)."""
+        try:
+            from litestar.plugins.core import MsgspecDIPlugin
+        except ImportError:  # it is elsewhere in some versions
+            return Litestar._get_default_plugins(plugins)
+        return [*plugins, MsgspecDIPlugin()]
+
+    @staticmethod
+    def _patch_opentelemetry_middleware(config: Any) -> Any:
+        """There is no such middleware: the library is not to be loaded to look for it."""
+        return config
+
     def open_short_way(self, hosts: KnownHosts) -> Application:
         """From now on, plain requests to hosts that are known here go the short way. Itself."""
         self._hosts = hosts

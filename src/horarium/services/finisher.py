@@ -21,7 +21,8 @@ from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotte
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 
-IDLE = 2 * SECOND
+IDLE = 5 * SECOND
+"""How often it is asked for the notes that are there."""
 PAUSE = SECOND // 20
 LOOKS_MAX = 100
 STEP_STANDS_SECONDS = 3600.0

@@ -139,7 +139,7 @@ class Performing:
                 self._opening = True
                 loop.call_soon(self.begin)
             run, now = ready.run, self._clock.now()
-            if not run.due_at <= now < (run.lease_expires_at or 0):  # by the present clock, which may have stepped
+            if not _may_begin(run, now):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
@@ -234,3 +234,9 @@ def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
     if attempt.stop is not Stop.NODE or attempt.given_back:
         return None
     return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED
+
+
+def _may_begin(run: Run, now: Instant) -> bool:
+    """Whether it is due by the present clock, which may have stepped, and its lease lasts. If not, the store is asked
+    first."""
+    return run.due_at <= now < (run.lease_expires_at or 0)

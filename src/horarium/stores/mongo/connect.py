@@ -47,6 +47,11 @@ DEFAULTS: dict[str, Any] = {
 FIXED: dict[str, Any] = {"w": "majority", "journal": True, "retryWrites": True}
 REFUSED = frozenset(("w", "journal", "retrywrites", "readpreference", "readconcernlevel", "timeoutms", "tz_aware"))
 SAID_CHARS_MAX = 300
+_BAD_VALUE, _NO_INDEX = 2, "hint provided does not correspond"
+_UPGRADED = (
+    "an index that this release works by is gone: a node of a newer release has upgraded the database; upgrade this "
+    "node too, the others do its work meanwhile"
+)
 
 _PASSING_CODES = {
     6: "a host can't be reached",
@@ -377,6 +382,8 @@ def explain(error: Any, location: Location) -> HorariumError:
         return StoreRefused(f"MongoDB at {location.shown}: {_REFUSED_CODES[code]} ({said})")
     if code in _PASSING_CODES:
         return StoreUnavailable(f"MongoDB at {location.shown}: {_PASSING_CODES[code]} ({said})")
+    if code == _BAD_VALUE and _NO_INDEX in str(error):
+        return StoreUnavailable(f"MongoDB at {location.shown}: {_UPGRADED}")
     if any(error.has_error_label(label) for label in _PASSING_LABELS):
         return StoreUnavailable(f"MongoDB at {location.shown}: {said}")
     return BrokenInvariant(f"MongoDB at {location.shown}: {type(error).__name__} {code}: {said}")

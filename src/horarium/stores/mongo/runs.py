@@ -265,19 +265,20 @@ def _pulse(document: Document | None, beat: Beat, now: Instant) -> Pulse | None:
 
 
 async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    found: list[tuple[Instant, str, Document]] = []
+    ahead: list[Instant | None] = []
     async with session.at_one_instant() as instant:
-        found: list[tuple[Instant, str, Document]] = []
-        for query, field in (
-            (queries.expired_runs(session, now), "lease_expires_at"),
-            (queries.unstarted_runs(session, now), "start_by"),
+        for query, next_at, field in (
+            (queries.expired_runs, queries.next_expiry_at, "lease_expires_at"),
+            (queries.unstarted_runs, queries.next_start_by, "start_by"),
         ):
-            if limit > 0:
-                documents = await session.find(query, limit, within=instant)
-                found += [(document[field], by_key(document), document) for document in documents]
-        ahead = [
-            await session.first(query, within=instant)
-            for query in (queries.next_expiry_at(session, now), queries.next_start_by(session, now))
-        ]
+            first = await session.first(next_at(session, -1), within=instant)
+            if first is None or first > now:
+                ahead.append(first)  # as nearly always: one query says that nothing is overdue
+                continue
+            documents = await session.find(query(session, now), limit, within=instant) if limit > 0 else []
+            found += [(document[field], by_key(document), document) for document in documents]
+            ahead.append(await session.first(next_at(session, now), within=instant))
     overdue = [document for _, _, document in sorted(found, key=_when)[: max(limit, 0)]]
     return load_runs(session, overdue), min((at for at in ahead if at is not None), default=None)
 

@@ -187,6 +187,9 @@ async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) 
 
 
 async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    first: Instant | None = await session.one("next_overdue_at", session.namespace_id, -1)
+    if first is None or first > now:
+        return [], first  # as nearly always: one statement says so
     runs = await load(session, await session.rows("overdue_runs", session.namespace_id, now, limit))
     return runs, await session.one("next_overdue_at", session.namespace_id, now)
 

@@ -15,10 +15,12 @@ Read = Callable[..., Awaitable[Any]]
 
 SCAN_STRETCH = 1_000
 """How many names or ids a filtered list looks at in one call."""
-JOBS_LOOKED_AT = 4 * SCAN_STRETCH
+JOBS_LOOKED_AT = 3 * SCAN_STRETCH
 """How many jobs a list looks at for a page, and a stretch more."""
-DISABLED_FEW = 1_000
+DISABLED_FEW = 200
 """Up to this many disabled jobs are all looked at."""
+FINISHED_PART = 4
+"""Whether a job is finished is in its row, which costs as much as this number of names."""
 
 
 async def list_jobs(read: Read, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
@@ -30,8 +32,9 @@ async def list_jobs(read: Read, where: JobFilter, after: str | None, limit: int)
     bound = (f"[{prefix}" if prefix else "-") if after is None or after < prefix else f"({after}"
     upto = f"({prefix}\U0010ffff" if prefix else "+"
     found: list[Job] = []
+    part = FINISHED_PART if where.finished else 1
     looked_at, stretch, stopped = 0, limit + 1, b""
-    while len(found) <= limit and looked_at < JOBS_LOOKED_AT:
+    while len(found) <= limit and looked_at < JOBS_LOOKED_AT // part:
         wanted = limit + 1 - len(found)
         rows, stopped = await read(
             "list_jobs", bound, upto, wanted, stretch, *_flags(where), *label_texts(where.labels)
@@ -39,7 +42,7 @@ async def list_jobs(read: Read, where: JobFilter, after: str | None, limit: int)
         found += map(decode_job, rows)
         if not stopped:
             break
-        looked_at, bound, stretch = looked_at + stretch, f"({stopped.decode()}", SCAN_STRETCH
+        looked_at, bound, stretch = looked_at + stretch, f"({stopped.decode()}", SCAN_STRETCH // part
     return _page(found, stopped, limit)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -85,6 +87,31 @@ class SettlingContract(StoreUnderTest):
         if lost is not None:
             changes[lost] = replace(changes[lost], token=9, run=replace(changes[lost].run, token=9))
         assert await store.settle_runs(changes, NOW) == [number != lost for number in range(MANY)]
+        expected = [change.run for change in changes]
+        if lost is not None:
+            expected[lost] = claimed[lost]
+        assert await store.get_runs(ids(claimed)) == expected
+
+    @pytest.mark.parametrize("claims", [1, 2, MANY])
+    async def test_of_many_that_end_as_claimed_each_is_written(self, store: Store, claims: int) -> None:
+        await self._end_as_claimed(store, claims)
+
+    @pytest.mark.parametrize(
+        "change", [{"token": 9}, {"attempt": 4}, {"started_at": NOW - 7}, {"result": b"7"}], ids=str
+    )
+    async def test_of_many_that_end_as_claimed_one_may_differ(self, store: Store, change: dict[str, Any]) -> None:
+        await self._end_as_claimed(store, 1, **change)
+
+    async def _end_as_claimed(self, store: Store, claims: int, **differs: Any) -> None:
+        """What is the same for all of a claim need not be written for each. One may still differ, or be lost."""
+        await store.add_runs([a_run(number, due_at=NOW - number) for number in range(MANY)])
+        several = [await take(store, limit=MANY // claims, now=NOW + number) for number in range(claims)]
+        claimed = [run for claim in several for run in claim.runs]
+        changes = [replace(completed(run, held=True), as_claimed=True) for run in claimed]
+        odd = changes[7]
+        changes[7] = replace(odd, token=differs.get("token", odd.token), run=replace(odd.run, **differs))
+        lost = 7 if "token" in differs else None
+        assert await store.settle_runs(changes, NOW) == [place != lost for place in range(MANY)]
         expected = [change.run for change in changes]
         if lost is not None:
             expected[lost] = claimed[lost]

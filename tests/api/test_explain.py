@@ -64,7 +64,7 @@ async def test_a_span_is_explained_fire_time_by_fire_time(api: Api) -> None:
     assert ([item["fires"] for item in rest["items"]], rest["next_cursor"]) == ([True], None)
     assert (await api.get(url(since=NOW, until=NOW))).json == {"items": [], "next_cursor": None}
     for span in ({"since": NOW, "until": NOW + DAY}, {"at": NOW}, {}):
-        assert (await api.get(url(**span, cursor=""))).code == "invalid_cursor", span
+        assert (await api.get(url("job", **span, cursor=""))).code == "invalid_cursor", span
 
 
 async def test_the_past_is_judged_by_the_job_as_it_was(api: Api) -> None:

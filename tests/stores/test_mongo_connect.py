@@ -189,9 +189,7 @@ async def test_a_node_whose_index_a_newer_release_dropped_says_what_to_do(mongo:
     assert store._session is not None
     assert await store.add_runs([a_run(0)]) == [True]
     await store._session.database[RUNS].drop_indexes()
-    with pytest.raises(
-        StoreUnavailable, match="newer release has upgraded the database; upgrade this node"
-    ):
+    with pytest.raises(StoreUnavailable, match="newer release has upgraded the database; upgrade this node"):
         await store.claim_runs([a_run(0).queue], 1, "node", NOW, NOW)
     await store.close()
 

@@ -63,8 +63,8 @@ async def test_a_span_is_explained_fire_time_by_fire_time(api: Api) -> None:
     rest = (await api.get(url(since=NOW + 1, until=NOW + 5 * DAY, limit=3, cursor=first["next_cursor"]))).json
     assert ([item["fires"] for item in rest["items"]], rest["next_cursor"]) == ([True], None)
     assert (await api.get(url(since=NOW, until=NOW))).json == {"items": [], "next_cursor": None}
-    for span in ({"since": NOW, "until": NOW + DAY}, {"at": NOW}, {}):
-        assert (await api.get(url(**span, cursor=""))).code == "invalid_cursor", span
+    for of in (url(since=NOW, until=NOW + DAY, cursor=""), url(at=NOW, cursor=""), url(cursor="")):
+        assert (await api.get(of)).code == "invalid_cursor", of
 
 
 async def test_the_past_is_judged_by_the_job_as_it_was(api: Api) -> None:

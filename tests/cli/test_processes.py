@@ -7,10 +7,12 @@ import os
 import re
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
@@ -131,6 +133,31 @@ def test_wrong_settings_end_before_anything_starts(args: list[str], words: str) 
     done = CliRunner().invoke(cli, args)
     assert words in done.stderr
     assert (done.exit_code, "Traceback" in done.stderr) == (2, False)
+
+
+def test_a_server_that_was_down_for_hours_is_ready_before_it_has_caught_up(tmp_path: Path) -> None:
+    asked = ("--store", "sqlite:///jobs.db", "--catch-up-per-second", "1")
+    job = {"trigger": {"type": "interval", "every_seconds": 10}, "catch_up": {"policy": "all"}}
+    with server(tmp_path, *asked) as (started, url), Client(url) as client:
+        for number in range(5):
+            client.put_job({**job, "name": f"job-{number}", "target": {"type": "queue", "queue": "away"}})
+        started.kill()
+        started.wait()
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as database:
+        hours = 3 * 3600 * 1_000_000
+        database.execute(
+            "UPDATE jobs SET next_fire_at = next_fire_at - ?, planned_until = planned_until - ?", [hours] * 2
+        )
+        database.commit()
+    with server(tmp_path, *asked) as (started, url), Client(url) as client:
+        eventually(lambda: not client.problems(), what="the server, ready")
+        eventually(lambda: list(client.list_runs(limit=1)), what="the first run that was missed")
+        late = datetime.now(UTC) - timedelta(hours=1)
+        cursors = [view.next_fire_at for view in client.list_jobs()]
+        later = sum(queue["scheduled"] for queue in client.stats()["queues"])
+        behind = sum(cursor is not None and cursor < late for cursor in cursors)
+        assert behind + later > 0, "five jobs owe a thousand runs each, at one a second"
+        assert not client.problems()
 
 
 def test_an_unknown_variable_is_told_with_the_nearest() -> None:

@@ -33,7 +33,6 @@ FOR_OTHERS = {
     "generate_trace_id": "overrides OpenTelemetry's",
     "is_trace_id_random": "overrides OpenTelemetry's",
     "authorize_connection": "overrides Litestar's",
-    "_patch_opentelemetry_middleware": "overrides Litestar's",
     "collect": "called by prometheus_client",
     "do_GET": "answers of http.server",
     "log_message": "overrides http.server's",

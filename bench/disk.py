@@ -25,3 +25,33 @@ async def size(url: str) -> int:
     size = await server.fetchval("SELECT pg_total_relation_size('horarium.finished')")
     await server.close()
     return int(size)
+
+
+async def account(url: str, number: int) -> None:
+    """Print what each of the parts takes for one of so many runs."""
+    for part, size in sorted((await parts(url)).items(), key=lambda pair: -pair[1]):
+        if size > number:
+            print(f"    {part:<40} {size / number:6.1f}", flush=True)
+
+
+async def parts(url: str) -> dict[str, int]:
+    """Bytes of each table and index that finished runs are in; nothing where there are none."""
+    if url.startswith("redis"):
+        return {}
+    if url.startswith("sqlite"):
+        import apsw
+
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        query = "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'runs%' GROUP BY name"
+        found = {str(name): int(str(size)) for name, size in connection.execute(query)}
+        connection.close()
+        return found
+    import asyncpg
+
+    server = await asyncpg.connect(url)
+    rows = await server.fetch(
+        "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relnamespace = 'horarium'::regnamespace"
+        " AND relname LIKE 'finished%' AND relkind IN ('r', 'i')"
+    )
+    await server.close()
+    return {row[0]: row[1] for row in rows}

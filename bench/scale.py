@@ -408,6 +408,7 @@ async def size_of_a_run(url: str, name: str, scale: float) -> None:
     await store.close()
     size = (await disk.size(url) - before) / number
     print(f"  bytes a finished run: {size:.0f}", flush=True)
+    await disk.account(url, number)
     NOTED.note("bytes a finished run" + " in memory" * (name in APART), size, size)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -28,9 +29,8 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name of the test's own, for a job, a queue, a path. A second try gets another one: the first left its job."""
-    tries = getattr(request.node, "execution_count", 1)
-    return re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-") + (f"-{tries}" if tries > 1 else "")
+    """A name of the test's own, for a job, a queue, a path."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-") + "-" + token_hex(3)
 
 
 @pytest.fixture

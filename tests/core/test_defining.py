@@ -114,7 +114,7 @@ async def test_one_that_can_not_be_written_hinders_no_other() -> None:
     assert [getattr(each, "name", type(each)) for each in answers] == ["first", "a", ValueError, "b"]
 
 
-async def test_in_an_outage_all_are_told_of_it_and_the_next_one_is_written() -> None:
+async def test_in_an_outage_all_learn_of_it_and_the_next_one_is_written() -> None:
     world = World()
     world.store.down = True
     assert {type(each) for each in await world.define("a", "b", "c")} == {StoreUnavailable}

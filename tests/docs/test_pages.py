@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 REFERENCE = {"cli.md", "glossary.md", "coming-from.md"}
 """Pages in which one looks something up."""
-BEGUN = ("lifecycle.md", "http-delivery.md", "operating.md", "notifications.md")
+BEGUN = ("lifecycle.md", "http-delivery.md", "operating.md", "notifications.md", "explain.md")
 """Pages whose first commands need nothing but a server and perhaps an endpoint."""
 
 
@@ -64,6 +64,17 @@ def test_a_page_begins_with_an_example(page: Path) -> None:
     if page.name not in REFERENCE and f"docs/{page.name}" not in later:
         shown = page.read_text().split("\n## ")[:2]
         assert re.search(r"^(```|    \S)", "\n".join(shown), re.MULTILINE), f"{page.name} begins with rules"
+
+
+def test_every_service_is_in_the_overview() -> None:
+    sources = [path.read_text() for path in (ROOT / "src/horarium/services").glob("*.py")]
+    written = {
+        name for text in sources for name in re.findall(r'^    (?:    self\.)?name = f?"(.+)"$', text, re.MULTILINE)
+    }
+    overview = (ROOT / "docs/architecture/overview.md").read_text()
+    listed = set(re.findall(r"^\| ([a-zA-Z-]+) \|", overview, re.MULTILINE))
+    assert len(written) > 20
+    assert {name.replace("{name}", "NAME") for name in written} <= listed
 
 
 def test_every_decision_is_in_the_list() -> None:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 
 import pytest
 
-from tests.blackbox.outside import Receiver, Server, serving
+from tests.blackbox.conftest import name as name
+from tests.blackbox.conftest import receiver as receiver
+from tests.blackbox.outside import Server, serving
 from tests.servers.postgres import Postgres
 from tests.stores.conftest import postgres_server as postgres_server
 from tests.stores.postgres_server import new_database
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"
-
-
-@pytest.fixture(scope="session")
-def receiver() -> Iterator[Receiver]:
-    receiver = Receiver()
-    yield receiver
-    receiver.close()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A name of this one try of the test, for a job, a queue, a path."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-") + "-" + token_hex(3)
 
 
 @pytest.fixture

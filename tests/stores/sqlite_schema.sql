@@ -51,11 +51,11 @@ CREATE INDEX runs_ended_of_queue ON runs (queue_id, state, id) WHERE state > 3;
 
 CREATE INDEX runs_gated ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 1;
 
-CREATE INDEX runs_of_queue ON runs (queue_id, id);
+CREATE INDEX runs_of_queue_by_time ON runs (queue_id, fire_at / 10000000);
 
 CREATE INDEX runs_pending ON runs (namespace_id, id) WHERE state = 0;
 
-CREATE INDEX runs_prunable_in_order ON runs (namespace_id, prune_at, id) WHERE state > 2 AND prune_at IS NOT NULL;
+CREATE INDEX runs_prunable_by_minute ON runs (namespace_id, prune_at / 60000000) WHERE state > 2 AND prune_at IS NOT NULL;
 
 CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) WHERE state = 0 AND gated = 0;
 

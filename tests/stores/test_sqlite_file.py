@@ -14,7 +14,7 @@ import pytest
 
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.stores.encoding import CAUSES, DISPOSITIONS, STATES, decode_id_digits, encode_id
-from horarium.stores.migrations import Migration, known_migrations
+from horarium.stores.migrations import FINAL, Migration, known_migrations
 from horarium.stores.queries import Queries
 from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.connect import connect, explain, parse_url
@@ -290,8 +290,8 @@ async def test_a_lock_held_for_too_long_is_named_as_the_reason(tmp_path: Path) -
 def test_the_migrations_give_exactly_the_schema(tmp_path: Path) -> None:
     connection = connect(parse_url(url_of(tmp_path / "jobs.db")))
     for count in range(1, len(KNOWN) + 1):
-        assert migrate(connection, KNOWN[:count]) == 1
-    assert migrate(connection, KNOWN) == 0
+        assert migrate(connection, KNOWN[:count], FINAL) == 1
+    assert migrate(connection, KNOWN, FINAL) == 0
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name").fetchall()
     assert "\n\n".join(f"{sql};" for (sql,) in found) + "\n" == SCHEMA.read_text()
     connection.close()

@@ -74,8 +74,9 @@ OLD = NOW - 30 * DAY
 
 
 def history(first: int, count: int) -> list[Run]:
+    """A run each tenth of a second."""
     jobs = [a_job(f"job-{n}") for n in range(20)]
-    return [a_finished_run(n, of=jobs[n % 20], queue=f"q{n % 10}") for n in range(first, first + count)]
+    return [a_finished_run(100 * n, of=jobs[n % 20], queue=f"q{n % 10}") for n in range(first, first + count)]
 
 
 def rare() -> list[Run]:

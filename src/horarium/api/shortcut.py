@@ -118,11 +118,6 @@ class Application(Litestar):
             return Litestar._get_default_plugins(plugins)
         return [*plugins, MsgspecDIPlugin()]
 
-    @staticmethod
-    def _patch_opentelemetry_middleware(config: Any) -> Any:
-        """There is no such middleware: the library is not to be loaded to look for it."""
-        return config
-
     def open_short_way(self, hosts: KnownHosts) -> Application:
         """From now on, plain requests to hosts that are known here go the short way. Itself."""
         self._hosts = hosts

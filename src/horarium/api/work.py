@@ -100,7 +100,7 @@ class Work:
         if self._claims.closed:
             raise Stopping(STOPPING)
         if asked.wait_seconds <= 0:
-            claimed = await self._claims.take(queues, asked.limit, asked.worker)
+            claimed = await self._claims.claim(queues, asked.limit, asked.worker)
         else:
             if self._claims.waiting >= self._waiters_max:
                 raise TooManyWaiters(f"{self._waiters_max:,} workers wait already; try again, or ask without waiting")

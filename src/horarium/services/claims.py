@@ -149,7 +149,7 @@ class Claims(Service):
 
     async def _take_for_caller(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
-        taking = asyncio.ensure_future(self.take(queues, limit, worker))
+        taking = asyncio.ensure_future(self._take(queues, limit, worker))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -161,12 +161,9 @@ class Claims(Service):
             await self._left.try_release()
             raise
 
-    async def take(self, queues: Sequence[str], limit: int, worker: str) -> Claimed:
-        """What is due, at once. For callers that wait until it is answered: where one is cancelled, what was claimed
-        for it is left to the rescuer. (To be safe from that takes a task and three rounds of the event loop, which
-        cost more than the claim.)"""
+    async def _take(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         now = self._clock.now()
-        claimed = await self._claiming.claim(sorted(set(queues)), min(limit, CLAIM_MAX), worker, now, now)
+        claimed = await self._claiming.claim(queues, min(limit, CLAIM_MAX), worker, now, now)
         if claimed.runs:
             self._taken(claimed.runs)
         return claimed
@@ -257,7 +254,7 @@ class Claims(Service):
     async def _serve_some(self, asks: Sequence[tuple[Line, Waiter]]) -> set[Line]:
         """One claim for each of these, at once. The lines that had too little. Raises what the store raised, once all
         that was claimed has been handed to a waiter."""
-        claims = [self.take(line.queues, waiter.limit, waiter.worker) for line, waiter in asks]
+        claims = [self._take(line.queues, waiter.limit, waiter.worker) for line, waiter in asks]
         answers = await asyncio.gather(*claims, return_exceptions=True)
         hungry: set[Line] = set()
         failures: list[BaseException] = []

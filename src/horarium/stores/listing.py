@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from horarium.clock import Instant
+from horarium.clock import SECOND, Instant
 from horarium.model import Run, uuid7
 from horarium.ports import RunFilter
 
@@ -25,6 +25,10 @@ SCAN_MAX = 4_000
 
 MILLISECOND = 1_000
 MILLIS_MAX = (1 << 48) - 1
+
+TEN_SECONDS = 10 * SECOND
+"""Finished runs of a queue are indexed by these."""
+TENS_MAX = (1 << 31) - 1
 
 T = TypeVar("T")
 Id = TypeVar("Id", str, bytes)
@@ -46,6 +50,11 @@ def rest_of_page(fires: Sequence[Instant], limit: int) -> tuple[Instant, Instant
     last = fires[-1]
     begin = last - last % MILLISECOND
     return None if fires[-2] >= begin + MILLISECOND else (begin, last - 1)
+
+
+def tens_of(fire_at: Instant) -> int:
+    """In which ten seconds that is."""
+    return min(fire_at // TEN_SECONDS, TENS_MAX)
 
 
 def joined(walks: Iterable[Walk[Id]], limit: int) -> tuple[list[Any], Id | None]:

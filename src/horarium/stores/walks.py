@@ -3,7 +3,7 @@ walk by fire time found is known to be complete.
 
 Runs of one job are found by their fire times, and pages go by ids. Ids follow fire times, but not within a millisecond:
 a walk that fills the page reads its last millisecond to the end, and one that was broken off is cut after the
-millisecond in which it was.
+millisecond in which it was. Finished runs of a queue are found in the same way, by the ten seconds of the fire time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from horarium.clock import Instant
 from horarium.model import State
 from horarium.ports import RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, encode_id
-from horarium.stores.listing import MILLISECOND, SCAN_MAX, Walk, id_bounds, lowest_id_after, rest_of_page
+from horarium.stores.listing import (
+    MILLISECOND,
+    SCAN_MAX,
+    TEN_SECONDS,
+    Walk,
+    id_bounds,
+    lowest_id_after,
+    rest_of_page,
+    tens_of,
+)
 
 LOWEST_ID, HIGHEST_ID = b"", b"\xff" * 17
 UUID_BYTES, MILLIS_BYTES = 16, 6
@@ -61,6 +70,17 @@ class Search(Struct, frozen=True):
         since = first if self.where.since is None else max(first, self.where.since)
         return *values[:4], SCAN_MAX, *values[5:7], since, values[8], last
 
+    def values_by_time(self, number: int, state: State | None) -> Values:
+        """What a statement that walks down tens of seconds is given: the highest and the lowest ones too."""
+        last, first = tens_of(_last_fire_below(self.below)), tens_of(_first_fire_from(self.lowest))
+        return *self.values(number, state), last, first
+
+    def cut_above(self, tens: int) -> Instant | None:
+        """At which fire time a walk by tens of seconds is cut that was broken off in these. None: too early for the
+        page to get any further."""
+        end = (tens + 1) * TEN_SECONDS - 1
+        return end if encode_id(lowest_id_after(end)) < self.below else None
+
     def cut_at(self, found: Sequence[tuple[bytes, Any]], end: Instant | None) -> Walk[bytes]:
         """A walk by fire time, which was broken off at `end` (None: it came to its end)."""
         frontier = None if end is None else encode_id(lowest_id_after(end))
@@ -91,6 +111,11 @@ def bounds_between(since: Instant, until: Instant) -> tuple[bytes, bytes, Instan
 def id_of(pair: tuple[bytes, Any]) -> bytes:
     """The id of what was found."""
     return pair[0]
+
+
+def _first_fire_from(lowest: bytes) -> Instant:
+    """The lowest fire time that an id not below this one can have."""
+    return int.from_bytes(lowest[:MILLIS_BYTES], "big") * MILLISECOND
 
 
 def _last_fire_below(below: bytes) -> Instant:

@@ -34,6 +34,10 @@ NOT_INHERITED = frozenset(
         "add_runs_elsewhere_along",
         "fold_job_counts",
         "finish_alike",
+        "is_in_less",
+        "prune_runs_by_minute",
+        "list_finished_runs_of_queue_by_time",
+        "list_finished_runs_within_ten_seconds",
     }
 )
 _SMALL_INT = re.compile(r"::int[24]\b")
@@ -82,6 +86,7 @@ class CockroachSession(Session):
     queries = QUERIES
     labels = staticmethod(label_list)
     tells_alike = False
+    knows_less = False
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ from horarium.errors import BrokenInvariant, HorariumError, InvalidSetting, Stor
 SCHEMES = ("mongodb", "mongodb+srv")
 DATABASE_DEFAULT = "horarium"
 HALF_MILLISECOND = 500
+NAMESPACE_EXISTS = 48
 WIRE_VERSION_MIN, SERVER_MIN = 17, "6.0"
 ABANDONED_SECONDS = 1.0
 """A transaction of ours that was not touched for this long has no owner any more: none of them ever waits."""
@@ -62,6 +63,7 @@ _PASSING_CODES = {
     89: "the network is too slow",
     91: "it is shutting down",
     112: "others write the same all the time",
+    136: "what is followed was overwritten",
     189: "the primary has stepped down",
     239: "the snapshot is too old",
     246: "the snapshot is not available",
@@ -225,6 +227,32 @@ def unjournaled() -> Any:
     from pymongo.write_concern import WriteConcern
 
     return WriteConcern(w=1, j=False)
+
+
+async def make_capped(database: Any, name: str, size: int) -> None:
+    """A collection of this many bytes, which keeps the newest, unless there is one of that name."""
+    from pymongo.errors import OperationFailure
+
+    try:
+        await database.command("create", name, capped=True, size=size)
+    except OperationFailure as error:
+        if error.code != NAMESPACE_EXISTS:
+            raise
+
+
+async def follow(collection: Any, where: Any, milliseconds: int) -> AsyncIterator[dict[str, Any]]:
+    """What a capped collection holds, and what comes, in the order of insertion; the server waits for up to so long
+    before it says that there is nothing new. Ends when the server gives up, which it does with one that is empty."""
+    from pymongo import CursorType
+
+    silence = collection.database.client.options.pool_options.socket_timeout
+    if silence is not None:
+        milliseconds = min(milliseconds, int(silence * 500))
+    cursor = collection.find(where, cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(milliseconds)
+    async with cursor:
+        while cursor.alive:
+            async for document in cursor:
+                yield document
 
 
 def encode(document: dict[str, Any]) -> bytes:

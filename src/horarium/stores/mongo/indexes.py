@@ -11,9 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS = (
-    f"horarium_{name}" for name in ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents")
-)
+NAMES = ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents", "wakes")
+RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS, WAKES = (f"horarium_{name}" for name in NAMES)
 
 GATES_KEPT_SECONDS = 24 * 3600
 """How long the gate of a key or a job is kept without a claim."""

@@ -1,9 +1,10 @@
-"""Wake-ups between nodes by a change stream: they cut latency, and nothing depends on them.
+"""Wake-ups between nodes through a capped collection: they cut latency, and nothing depends on them.
 
-To publish is to insert a small document, which the server deletes after a minute; to listen is to watch insertions.
-Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent together. Whenever
-the watch was restarted all local subscribers are woken, since what was sent meanwhile is lost. A standalone server has
-no change streams; on it there is one process, within which signals wake each other.
+To publish is to insert a small document, which is not waited for; to listen is to follow the end of the collection by a
+tailable cursor, which costs the server nothing for what is written elsewhere (a change stream reads all of it, once for
+each node). Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent
+together. Whenever listening began again all local subscribers are woken, since what was sent meanwhile is lost. On a
+standalone server there is one process, within which signals wake each other.
 """
 
 from __future__ import annotations
@@ -13,10 +14,21 @@ from typing import Any
 from weakref import WeakSet
 
 from horarium.ports import Topic
-from horarium.stores.mongo.connect import is_standalone, make_client, new_mark, parse_url, translated
-from horarium.stores.mongo.indexes import SIGNALS
+from horarium.stores.mongo.connect import (
+    follow,
+    is_standalone,
+    make_capped,
+    make_client,
+    new_mark,
+    parse_url,
+    translated,
+    unjournaled,
+)
+from horarium.stores.mongo.indexes import WAKES
 from horarium.stores.wakeups import SharedSignal
 
+WAKES_BYTES = 1_000_000
+"""What the collection holds: some thousand wake-ups. A node that is that far behind begins again."""
 AWAIT_MILLISECONDS = 5_000
 """How long the server waits for something new before it answers that there is nothing."""
 
@@ -48,22 +60,29 @@ class MongoSignal(SharedSignal):
         if client is not None:
             await client.close()
 
-    @property
-    def _signals(self) -> Any:
-        return self._client[self.location.database][SIGNALS]
+    async def _collection(self) -> Any:
+        """The collection, which no store knows of."""
+        database = self._client[self.location.database]
+        await make_capped(database, WAKES, WAKES_BYTES)
+        return database.get_collection(WAKES, write_concern=unjournaled())
 
     async def _listen(self, went_well: asyncio.Event) -> None:
-        others = {"fullDocument.n": self.namespace, "fullDocument.sender": {"$ne": self._sender}}
-        pipeline = [{"$match": {"operationType": "insert", **others}}]
         with translated(self.location):
             if await self._is_alone():
                 self._listens(went_well)
                 await asyncio.Event().wait()
-            async with await self._signals.watch(pipeline, max_await_time_ms=AWAIT_MILLISECONDS) as stream:
-                self._listens(went_well)
-                async for change in stream:
-                    for topic in change["fullDocument"]["topics"]:
+            wakes, here = await self._collection(), new_mark()
+            # What comes after this document has not been heard yet.
+            await wakes.insert_one({"_id": here, "n": self.namespace, "sender": self._sender, "topics": []})
+            where = {"n": self.namespace, "$or": [{"_id": here}, {"sender": {"$ne": self._sender}}]}
+            hears = False
+            async for sent in follow(wakes, where, AWAIT_MILLISECONDS):
+                if hears:
+                    for topic in sent["topics"]:
                         self.wake(topic)
+                elif sent["_id"] == here:
+                    self._listens(went_well)
+                    hears = True
 
     async def _send(self, went_well: asyncio.Event) -> None:
         with translated(self.location):
@@ -71,12 +90,12 @@ class MongoSignal(SharedSignal):
         went_well.set()
         while alone:
             self._wake_here(await self._topics())
+        with translated(self.location):
+            wakes = await self._collection()
         while True:
-            # An update, for only an update can have the server put its own time in.
-            document = {"n": self.namespace, "sender": self._sender, "topics": await self._topics()}
-            change = {"$set": document, "$currentDate": {"sent_at": True}}
+            document = {"_id": new_mark(), "n": self.namespace, "sender": self._sender, "topics": await self._topics()}
             with translated(self.location):
-                await self._signals.update_one({"_id": new_mark()}, change, upsert=True)
+                await wakes.insert_one(document)
             went_well.set()
 
     async def _is_alone(self) -> bool:

@@ -15,7 +15,7 @@ from horarium.clock import Instant
 from horarium.model import CLAIMED, UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import decode_id
-from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
+from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of, tens_of
 from horarium.stores.postgres.rows import is_storable, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -79,16 +79,36 @@ class _Listing:
         return await self._walk(f"list_ended_runs{scope.ending}", scope.number, state)
 
     async def _finished(self, scope: Scope, state: State | None) -> Walk[bytes]:
+        if scope.ending == "_of_queue" and await self._session.is_in_less():
+            by_time = await self._of_queue_by_time(scope.number, state)
+            return by_time or await self._walk("list_finished_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":
             return await self._walk(f"list_finished_runs{scope.ending}", scope.number, state)
         name, values = "list_finished_runs_of_owner", self._search.values_by_fire(scope.number, state)
         rows = await self._session.rows(name, *values)
         found = _matching(rows)
+        cut = self._is_cut(rows, found)
         rest = self._search.values_of_rest(values, [row["fire_at"] for _, row in found])
         if rest is not None:
             found += _matching(await self._session.rows(name, *rest))
-        cut = len(found) <= self._search.limit and rows and rows[-1]["place"] == SCAN_MAX
         return self._search.cut_at(found, rows[-1]["fire_at"] if cut else None)
+
+    async def _of_queue_by_time(self, number: int, state: State | None) -> Walk[bytes] | None:
+        """What is finished in a queue, by tens of seconds. None: one of these is so full that a walk of all ids
+        finds them as soon."""
+        values = self._search.values_by_time(number, state)
+        rows = await self._session.rows("list_finished_runs_of_queue_by_time", *values)
+        found = _matching(rows)
+        if self._is_cut(rows, found):
+            end = self._search.cut_above(tens_of(rows[-1]["fire_at"]))
+            return None if end is None else self._search.cut_at(found, end)
+        if len(found) > self._search.limit:
+            values = *self._search.values(number, state), tens_of(rows[-1]["fire_at"])
+            rest = await self._session.rows("list_finished_runs_within_ten_seconds", *values)
+            if rest and rest[0]["place"] >= SCAN_MAX:
+                return None
+            found = [*dict([*found, *_matching(rest)]).items()]
+        return self._search.cut_at(found, None)
 
     async def _unfinished(self, scope: Scope, state: State | None) -> Walk[bytes]:
         if scope.ending == "_of_owner":
@@ -103,8 +123,12 @@ class _Listing:
 
     async def _walk(self, name: str, number: int, state: State | None) -> Walk[bytes]:
         rows = await self._session.rows(name, *self._search.values(number, state))
-        cut = len(rows) <= self._search.limit and rows and rows[-1]["place"] == SCAN_MAX
-        return Walk(_matching(rows), rows[-1]["id"] if cut else None)
+        found = _matching(rows)
+        return Walk(found, rows[-1]["id"] if self._is_cut(rows, found) else None)
+
+    def _is_cut(self, rows: Sequence[Any], found: Sequence[tuple[bytes, Any]]) -> bool:
+        """Whether a walk was broken off before it had found more than the page holds."""
+        return len(found) <= self._search.limit and bool(rows) and rows[-1]["place"] == SCAN_MAX
 
     async def _few_of_queue(self, state: State | None) -> Walk[bytes] | None:
         """All that is unfinished in the queue; None if that is too much."""

@@ -17,6 +17,10 @@ INSERT INTO horarium.namespaces (name) VALUES ($1) ON CONFLICT DO NOTHING;
 -- name: namespace_number
 SELECT num FROM horarium.namespaces WHERE name = $1;
 
+-- name: is_in_less
+-- Whether history is kept in less room: the form of the schema, see `stores.migrations`.
+SELECT EXISTS (SELECT 1 FROM horarium.migrations WHERE number = 8);
+
 -- name: queue_numbers
 SELECT num FROM horarium.queues WHERE namespace_id = $1 AND name = ANY ($2::text[]);
 
@@ -283,6 +287,37 @@ SELECT * FROM (
     ) AS walked
 ) AS looked_at
 WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+
+-- name: list_finished_runs_of_queue_by_time
+-- By tens of seconds, from $10 down to $11; the caller sorts what is in one of them.
+SELECT * FROM (
+    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+        AND id < $2::bytea AND id >= $3::bytea AS matches
+    FROM (
+        SELECT finished.*, LEAST(fire_at / 10000000, 2147483647)::int4 AS tens, row_number() OVER (
+            ORDER BY LEAST(fire_at / 10000000, 2147483647)::int4 DESC ROWS UNBOUNDED PRECEDING
+        ) AS place FROM horarium.finished
+        WHERE queue_id = $1::int4 AND LEAST(fire_at / 10000000, 2147483647)::int4 <= $10::int4
+            AND LEAST(fire_at / 10000000, 2147483647)::int4 >= $11::int4
+        ORDER BY LEAST(fire_at / 10000000, 2147483647)::int4 DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY tens DESC LIMIT $5::int8;
+
+-- name: list_finished_runs_within_ten_seconds
+-- The newest of a queue in $10, by id, if it has no more than $4 there: `place` is how many were looked at.
+SELECT * FROM (
+    SELECT few.*, count(*) OVER () AS place, ($6::int4 IS NULL OR queue_id = $6::int4)
+        AND ($7::int2 IS NULL OR state = $7::int2)
+        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+        AND id < $2::bytea AND id >= $3::bytea AS matches
+    FROM (
+        SELECT * FROM horarium.finished
+        WHERE queue_id = $1::int4 AND LEAST(fire_at / 10000000, 2147483647)::int4 = $10::int4 LIMIT $4::int8
+    ) AS few
+) AS looked_at
+WHERE matches ORDER BY id DESC LIMIT $5::int8;
 
 -- name: list_finished_runs_of_owner
 -- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
@@ -840,7 +875,8 @@ WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.name
 RETURNING runs.id;
 
 -- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement.
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement. $22: what goes without saying is
+-- NULL there.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.*
@@ -867,15 +903,19 @@ INSERT INTO horarium.finished (
     priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
     lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
 )
-SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $22::bool THEN fire_at END),
+    nullif(lease_seconds, CASE WHEN $22::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
+    nullif(priority, CASE WHEN $22::bool THEN 0 END), nullif(cause, CASE WHEN $22::bool THEN 0 END),
+    nullif(gated, CASE WHEN $22::bool THEN false END), nullif(serial, CASE WHEN $22::bool THEN false END), concurrency_key,
+    unique_key, payload, details, state, nullif(due_at, CASE WHEN $22::bool THEN fire_at END),
+    nullif(attempt, CASE WHEN $22::bool THEN 1 END), worker, lease_expires_at, started_at, finished_at, progress,
+    error, result, disposition, prune_at, history, start_by, nullif(token, CASE WHEN $22::bool THEN attempt END)
 FROM gone RETURNING id;
 
 -- name: finish_alike
 -- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
 -- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
--- are. The ids of those that were written.
+-- are. The ids of those that were written. $25: as $22 above.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.id, coalesce(given.token, $21) AS token, given.due_at,
@@ -901,9 +941,13 @@ kept AS (
         result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
         start_by
     )
-    SELECT namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id,
-        concurrency_max, priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at,
-        attempt, started_at, result, prune_at, token, $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
+    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $25::bool THEN fire_at END),
+        nullif(lease_seconds, CASE WHEN $25::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
+        nullif(priority, CASE WHEN $25::bool THEN 0 END), nullif(cause, CASE WHEN $25::bool THEN 0 END),
+        nullif(gated, CASE WHEN $25::bool THEN false END), nullif(serial, CASE WHEN $25::bool THEN false END), concurrency_key,
+        unique_key, payload, details, nullif(due_at, CASE WHEN $25::bool THEN fire_at END),
+        nullif(attempt, CASE WHEN $25::bool THEN 1 END), started_at, result, prune_at,
+        nullif(token, CASE WHEN $25::bool THEN attempt END), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8
     FROM gone RETURNING id
 )
@@ -930,7 +974,7 @@ FROM (
     OFFSET 0
 ) AS given
 WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.namespace_id AND finished.id = given.id
-    AND finished.token = given.token_read AND finished.state = given.state_read
+    AND coalesce(finished.token, finished.attempt, 1) = given.token_read AND finished.state = given.state_read
     AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
 RETURNING finished.id;
 
@@ -986,6 +1030,17 @@ SELECT LEAST(
 DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
     ORDER BY prune_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
+));
+
+-- name: prune_runs_by_minute
+-- Those of the earliest minutes; in order, where few are asked for.
+DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
+    SELECT place FROM (
+        SELECT ctid AS place, prune_at, id FROM horarium.finished
+        WHERE namespace_id = $1 AND prune_at <= $2::int8 AND prune_at IS NOT NULL
+            AND LEAST(prune_at / 60000000, 2147483647)::int4 <= LEAST($2::int8 / 60000000, 2147483647)::int4
+        ORDER BY LEAST(prune_at / 60000000, 2147483647)::int4 LIMIT GREATEST($3::int8, 100) FOR UPDATE SKIP LOCKED
+    ) AS earliest ORDER BY prune_at, id LIMIT $3::int8
 ));
 
 -- name: fold_job_counts

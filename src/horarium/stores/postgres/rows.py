@@ -45,6 +45,9 @@ Column = Sequence[Any] | None
 
 _RARE_COLUMNS = 20
 
+SAID_LEASE_SECONDS = 30.0
+"""The lease of a finished run whose row says nothing of it. Part of the schema."""
+
 decode_job = msgspec.json.Decoder(Job).decode
 
 # ---- text -------------------------------------------------------------------------------------------------------
@@ -295,35 +298,37 @@ def _decode_run(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[in
 
 
 def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[int, Owner]) -> Run:
-    """A run that has something which a waiting or running one mostly has not."""
+    """A run that has something which a waiting or running one mostly has not. In history what goes without saying is
+    NULL."""
     (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
      execution_seconds, _, queue_id, owner_id, attempt, concurrency_max, priority, state, cause, disposition, _,
      serial, _, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,
      *_) = row  # fmt: skip
+    attempt = 1 if attempt is None else attempt
     rare = None if details is None else decode_details(details)
     job_id, job = (None, None) if owner_id is None else owners[owner_id]
     return Run(
         id=id,
         queue=queues[queue_id],
         fire_at=fire_at,
-        due_at=due_at,
-        created_at=created_at,
+        due_at=fire_at if due_at is None else due_at,
+        created_at=fire_at if created_at is None else created_at,
         state=STATES[state],
-        priority=priority,
+        priority=priority or 0,
         job_id=job_id,
         job=job,
-        cause=CAUSES[cause],
+        cause=CAUSES[cause or 0],
         payload=payload,
         policy=None if rare is None else rare.policy,
         unique_key=decode_text(unique_key),
         concurrency_key=decode_text(concurrency_key),
         concurrency_max=concurrency_max or 0,
-        serial=serial,
-        lease_seconds=lease_seconds,
+        serial=bool(serial),
+        lease_seconds=SAID_LEASE_SECONDS if lease_seconds is None else lease_seconds,
         execution_seconds=execution_seconds,
         start_by=start_by,
         attempt=attempt,
-        token=token,
+        token=attempt if token is None else token,
         worker=decode_text(worker),
         lease_expires_at=lease_expires_at,
         started_at=started_at,

@@ -128,11 +128,12 @@ async def _settle_part(session: Session, changes: Sequence[RunChange], now: Inst
 async def _write_part(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> Sequence[bool]:
     """One statement, and which of the changes it wrote."""
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
-        columns = alike_columns(changes)
+        columns = [*alike_columns(changes), session.memory.in_less]
         written = await session.one("finish_alike", session.namespace_id, now, *columns) or ()
     else:
         columns = change_columns(changes)
-        written = [row[0] for row in await session.rows(name, session.namespace_id, now, *columns)]
+        more = [session.memory.in_less] if name == "finish_runs" and session.knows_less else []
+        written = [row[0] for row in await session.rows(name, session.namespace_id, now, *columns, *more)]
     if len(written) == len(changes):
         return [True] * len(changes)
     known = set(written)
@@ -198,7 +199,8 @@ async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list
 
 
 async def prune_runs(session: Session, now: Instant, limit: int) -> int:
-    count = await session.change("prune_runs", session.namespace_id, now, limit)
+    name = "prune_runs_by_minute" if await session.is_in_less() else "prune_runs"
+    count = await session.change(name, session.namespace_id, now, limit)
     await session.fold_job_counts()
     if await session.one("lock_owners", session.namespace_id):
         await session.change("forget_jobs", session.namespace_id, limit)

@@ -31,6 +31,8 @@ class Memory:
         self.jobs: dict[str, tuple[int, Job]] = {}
         """By id: the number, which tells a job from a later one of the same id, and the job."""
         self.fronts = Fronts()
+        self.in_less = False
+        """Whether history is known to be kept in less room."""
 
 
 class Session:
@@ -43,6 +45,8 @@ class Session:
     """How a job's labels are sent."""
     tells_alike = True
     """Whether it has a statement of its own for changes that are alike."""
+    knows_less = True
+    """Whether its schema has a form that keeps history in less room."""
 
     def __init__(self, connection: Connection, namespace_id: int, memory: Memory) -> None:
         self.connection = connection
@@ -75,6 +79,12 @@ class Session:
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
         """The ids, as bytes, of those that were inserted. No id comes twice."""
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
+
+    async def is_in_less(self) -> bool:
+        """Whether the schema keeps history in less room. Asked until it does, for it may come to it at any time."""
+        if self.knows_less and not self.memory.in_less:
+            self.memory.in_less = await self.one("is_in_less")
+        return self.memory.in_less
 
     async def fold_job_counts(self) -> None:
         """Keep the counts of jobs, which are sums, short."""

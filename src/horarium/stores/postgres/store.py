@@ -29,12 +29,12 @@ from horarium.ports import (
     RunFilter,
     Stats,
 )
-from horarium.stores.migrations import known_migrations
+from horarium.stores.migrations import FINAL, known_migrations
 from horarium.stores.postgres import claim, jobs, listing, records, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, find_pooler, first_value, parse_url
 from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
-from horarium.stores.postgres.migrate import PACKAGE, migrate
+from horarium.stores.postgres.migrate import PACKAGE, build_indexes, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
 
@@ -88,7 +88,17 @@ class PostgresStore:
         session = self._session(connection)
         await session.change("intern_namespace", self.namespace)
         number: int = await session.one("namespace_number", self.namespace)
+        await session.is_in_less()
         return number
+
+    async def migrate_fully(self) -> None:
+        """Bring the schema of a store that is open to its newest form, which code of the release before can't work
+        with."""
+        pool, known, shown = self._pool, known_migrations(PACKAGE), self.location.shown
+        assert pool is not None
+        await pool.call(lambda connection: build_indexes(connection, known, shown), transaction=False)
+        await pool.call(lambda connection: migrate(connection, known, shown, FINAL), transaction=True)
+        await self._call(lambda session: session.is_in_less())
 
     async def close(self) -> None:
         if self._pool is not None:

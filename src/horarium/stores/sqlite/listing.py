@@ -13,9 +13,9 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, State
 from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import decode_id
-from horarium.stores.listing import Walk, joined, newest_of
+from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.sqlite.rows import load_runs
-from horarium.stores.sqlite.session import Session
+from horarium.stores.sqlite.session import Session, is_in_less
 from horarium.stores.walks import Scope, Search, bounds_between, search_of
 
 
@@ -85,6 +85,9 @@ class _Listing:
 
     def _of_any_state(self, scope: Scope, state: State | None) -> Walk[bytes]:
         """A walk through all runs there are; `state`: to filter."""
+        if scope.ending == "_of_queue" and is_in_less(self._session):
+            by_time = self._of_queue_by_time(scope.number, state)
+            return by_time or self._walk("list_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":
             return self._walk(f"list_runs{scope.ending}", scope.number, state)
         values = self._search.values_by_fire(scope.number, state)
@@ -93,6 +96,22 @@ class _Listing:
         if rest is not None:
             found += self._session.array("list_runs_of_owner", *rest)[0]
         return self._search.cut_at(_ids((digits, num) for digits, num, _ in found), ended_at)
+
+    def _of_queue_by_time(self, number: int, state: State | None) -> Walk[bytes] | None:
+        """All that is in a queue, by tens of seconds. None: one of these is so full that a walk of all ids finds them
+        as soon."""
+        values, name = self._search.values_by_time(number, state), "list_runs_of_queue_by_time"
+        found, ended_in = self._session.array(name, *values)
+        end = None if ended_in is None else self._search.cut_above(ended_in)
+        if ended_in is not None and end is None:
+            return None
+        if len(found) > self._search.limit:
+            last = found[-1][2]
+            rest, more = self._session.array(name, *values[:4], SCAN_MAX, *values[5:9], last, last)
+            if more is not None or len(rest) >= SCAN_MAX:
+                return None
+            found += rest
+        return self._search.cut_at(_ids({(digits, num) for digits, num, _ in found}), end)
 
     def _walk_by_fire(self, number: int, state: State | None) -> Walk[bytes]:
         values = self._search.values_by_fire(number, state)

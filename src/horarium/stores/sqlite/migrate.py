@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from horarium.stores.migrations import Applied, Migration, missing_migrations
+from horarium.stores.migrations import FORM, Applied, Migration, missing_migrations
 
 PACKAGE = "horarium.stores.sqlite"
 
@@ -20,11 +20,11 @@ _TABLE = (
 )
 
 
-def migrate(connection: apsw.Connection, migrations: Sequence[Migration]) -> int:
+def migrate(connection: apsw.Connection, migrations: Sequence[Migration], form: int = FORM) -> int:
     """Apply what is missing. The number applied. Raises InvalidSetting if the file is too new for this code."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        count = _apply_missing(connection, migrations)
+        count = apply_missing(connection, migrations, form)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -33,11 +33,11 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration]) -> int
     return count
 
 
-def _apply_missing(connection: apsw.Connection, migrations: Sequence[Migration]) -> int:
+def apply_missing(connection: apsw.Connection, migrations: Sequence[Migration], form: int = FORM) -> int:
     connection.execute(_TABLE)
     rows = connection.execute("SELECT number, checksum, needs FROM migrations")
     applied = {number: Applied(checksum, needs) for number, checksum, needs in rows}
-    missing = missing_migrations(applied, migrations, f"SQLite file {connection.filename}")
+    missing = missing_migrations(applied, migrations, f"SQLite file {connection.filename}", form)
     for migration in missing:
         connection.execute(migration.sql)
         connection.execute(

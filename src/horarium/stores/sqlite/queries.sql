@@ -13,6 +13,10 @@ INSERT INTO namespaces (name) VALUES (?1) ON CONFLICT DO NOTHING;
 -- name: namespace_number
 SELECT num FROM namespaces WHERE name = ?1;
 
+-- name: is_in_less
+-- Whether history is kept in less room: the form of the schema, see `stores.migrations`.
+SELECT EXISTS (SELECT 1 FROM migrations WHERE number = 6);
+
 -- name: intern_queue
 INSERT INTO queues (namespace_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
 
@@ -280,6 +284,27 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
             ORDER BY id DESC LIMIT ?4
         )
         WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        LIMIT ?5
+    )
+);
+
+-- name: list_runs_of_queue_by_time
+-- By tens of seconds, from ?10 down to ?11; the caller sorts what is in one of them. Broken off in the one that is named
+-- besides.
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT fire_at / 10000000 FROM runs INDEXED BY runs_of_queue_by_time
+    WHERE queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11
+    ORDER BY fire_at / 10000000 DESC LIMIT 1 OFFSET ?4
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num, tens)) AS found, count(*) AS number FROM (
+        SELECT id, num, tens FROM (
+            SELECT id, num, state, queue_id, fire_at, fire_at / 10000000 AS tens
+            FROM runs INDEXED BY runs_of_queue_by_time
+            WHERE queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11
+            ORDER BY fire_at / 10000000 DESC LIMIT ?4
+        )
+        WHERE id < ?2 AND id >= ?3 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
             AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
         LIMIT ?5
     )
@@ -701,6 +726,17 @@ SELECT min(instant) FROM (
 -- name: prune_runs
 DELETE FROM runs WHERE num IN (
     SELECT num FROM runs WHERE namespace_id = ?1 AND state > 2 AND prune_at <= ?2 ORDER BY prune_at, id LIMIT ?3
+);
+
+-- name: prune_runs_by_minute
+-- Those of the earliest minutes; in order, where few are asked for.
+DELETE FROM runs WHERE num IN (
+    SELECT num FROM (
+        SELECT num, prune_at, id FROM runs INDEXED BY runs_prunable_by_minute
+        WHERE namespace_id = ?1 AND state > 2 AND prune_at IS NOT NULL AND prune_at / 60000000 <= ?2 / 60000000
+            AND prune_at <= ?2
+        ORDER BY prune_at / 60000000 LIMIT max(?3, 100)
+    ) ORDER BY prune_at, id LIMIT ?3
 );
 
 -- name: orphaned_jobs

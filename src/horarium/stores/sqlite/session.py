@@ -51,6 +51,7 @@ class Session:
 
     def forget(self) -> None:
         """Drop everything remembered: part of it may never have been committed."""
+        self.in_less = False
         self._queues: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
         self._workers: dict[str, int] = {}
@@ -193,6 +194,13 @@ class Session:
             blobs = apsw.carray(tuple(map(encode_id, stale)))
             known.update((job.id, job) for job in self.jobs("get_jobs_by_id", self.namespace_id, blobs))
         return {job_id: known[job_id] for job_id in versions}
+
+
+def is_in_less(session: Session) -> bool:
+    """Whether the schema keeps history in less room. Asked until it does, for it may come to it at any time."""
+    if not session.in_less:
+        session.in_less = bool(session.one("is_in_less"))
+    return session.in_less
 
 
 def _unknown(wanted: Iterable[T | None], known: Mapping[T, object]) -> set[T]:

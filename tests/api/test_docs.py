@@ -126,11 +126,6 @@ async def test_what_text_must_look_like_is_said_wherever_a_pattern_can_say_it(ap
     ]
     assert len(cursors) == 9
     assert {*cursors, schemas["BulkRequest"]["properties"]["cursor"]["anyOf"][0]["pattern"]} == {"^[A-Za-z0-9_-]+$"}
-    for name in ("HttpTarget", "WebhookChannel"):
-        url = re.compile(schemas[name]["properties"]["url"]["pattern"])
-        assert [bool(url.search(text)) for text in ("HTTPS://a.example/x", "http://[::1]/", "ftp://a", "/x", "")] == [
-            True, True, False, False, False,
-        ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ TAGS = {
 CURSOR = {"pattern": "^[A-Za-z0-9_-]+$"}
 """The form of a cursor. One of another form can't be read (400), like one that was made up, so no type checks it."""
 
-HTTP_URL = {"pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/]"}
-URLS = (("HttpTarget", "url"), ("HttpTarget", "cancel_url"), ("WebhookChannel", "url"))
 
 _PARAMETERS = {
     "name": {
@@ -116,8 +114,6 @@ def _describe(schemas: dict[str, Any]) -> None:
         for field in ("cursor", "after"):
             if field in given:
                 _string(given[field]).update(CURSOR)
-    for name, field in URLS:
-        _string(schemas[name]["properties"][field]).update(HTTP_URL)
     schemas["HttpTarget"]["properties"]["signing_secret"]["description"] = "Write-only: shown as asterisks."
 
 

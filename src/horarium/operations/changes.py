@@ -20,7 +20,7 @@ from horarium.operations.auditing import require_reach
 from horarium.operations.contention import Entropy
 from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
-from horarium.operations.grouping import ALONE, Group, Grouping, Reach, Step, touches_runs
+from horarium.operations.grouping import ALONE, Group, Grouping, Reach, Step
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
@@ -120,7 +120,7 @@ class Changes:
         """What the change makes of the job as the group has it so far; None: it must be the first of a group."""
         job, now = group.job, group.now
         require_reach(job)
-        if reach in ALONE and group.changed:
+        if group.changed and (reach in ALONE or (group.touched and reach not in group.unfinished)):
             return None
         more = False
         if reach is not Reach.NONE and reach not in group.unfinished:
@@ -129,8 +129,9 @@ class Changes:
         planned = await decide(seen)
         if planned is None:
             return Step(job, job, None)
-        planned = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
-        if group.changed and touches_runs(planned):
+        followed = await self._following.plan(reconciled(planned, seen.unfinished, now), now)
+        planned = group.fit(followed)
+        if planned is None:
             return None
         if more and (since := look_from(job, planned.job, planned)) is not None:
             planned = replace(planned, records=(*planned.records, owed_by(job, job.version + 1, since)))

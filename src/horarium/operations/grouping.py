@@ -4,6 +4,9 @@ what the one before makes of the job, and written together.
 Callers that patch, pause or trigger one job at the same time pay for one read and one write in common, and none of them
 loses a race against another one of the same process. Each has a version and an entry in the audit of its own, as if
 they had been written one by one. Where another process was quicker, the next try is for half as many, after a pause.
+
+A run by hand under a policy that ends others finds that of the one before it, pending and not yet stored: it enters the
+store as ended, with all that follows from its end. What the first of them asked of stored runs is not asked again.
 """
 
 from __future__ import annotations
@@ -19,9 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import UNFINISHED, Job, Plan, Run
+from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
+from horarium.model.records import Record
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.versions import LastKept
+from horarium.ports import BATCH_MAX
+from horarium.rules.following import looks_back
+from horarium.rules.planning import ENDS_OTHERS
 
 GROUP_MAX = 100
 """Changes of one job that are written together."""
@@ -49,38 +56,95 @@ ALONE = frozenset({Reach.SOME, Reach.ALL})
 
 
 class Group:
-    """What is decided together: the job as it is to be so far, and what was read for one and serves the others."""
+    """What is decided together: the job as it is to be so far, and what was read for one and serves the others.
+    `touched`: the first of it changes stored runs."""
 
     def __init__(self, job: Job, now: Instant) -> None:
         self.job = job
         self.now = now
-        self.runs: list[Run] = []
         self.unfinished: dict[Reach, list[Run]] = {}
         self.taken: set[Instant] = set()
         self.free: set[Instant] = set()
         self.kept = LastKept()
         self.changed = False
+        self.touched = False
         self.weight = 0
         self.closed = False
+        self._made: dict[str, Run] = {}
+        self._stored: dict[str, Run] = {}
+        self._plans: list[Plan] = []
 
-    def take(self, planned: Plan, after: Job) -> None:
-        """Go on from this plan."""
+    def fit(self, planned: Plan) -> Plan | None:
+        """The plan as it goes with those before it: the end of a run that the group makes is put into that run, what
+        follows from it is added beside. None: it has to be the first of its group."""
+        if not self.changed or not (self.touched or touches_runs(planned)):
+            return planned
+        if not _adds_only(planned, self.job) or not all(map(self._is_made, planned.changes)):
+            return None
+        if any(_depends(planned.job, change, self.now) for change in planned.changes):
+            return None
+        followed = [run for change in planned.changes for run in change.follow_ups]
+        if len(self._made) + len(planned.runs) + len(followed) > BATCH_MAX:
+            return None
+        told = {change.run.id: change.records for change in planned.changes if change.records}
+        runs = (*planned.runs, *followed)
+        return replace(planned, runs=runs, along={**planned.along, **told})
+
+    def take(self, planned: Plan, after: Job) -> Plan:
+        """Go on from this plan, which fits. What is left of it for the store beside that of the others."""
+        before, first = self.job, not self.changed
         self.job = after
         self.changed = True
-        self.runs += planned.runs
-        self.taken.update(run.fire_at for run in planned.runs)
+        self._made.update((run.id, run) for run in planned.runs if run.id not in self._made)
+        self.taken.update(run.fire_at for run in planned.runs if run.job_id == after.id)
         self.weight += _weight_of(planned)
-        self.closed = self.weight > BYTES_MAX or touches_runs(planned) or after.deleted_at is not None
+        if first:
+            self.touched = touches_runs(planned)
+            self._stored = {change.run.id: change.run for change in planned.changes}
+            self.closed = self.touched and not _adds_only(planned, before)
+        else:
+            self._made.update((change.run.id, change.run) for change in planned.changes)
+            planned = replace(planned, changes=())
+        self.closed = self.closed or self.weight > BYTES_MAX or after.deleted_at is not None
+        self._plans.append(planned)
+        return planned
+
+    def as_one(self) -> Plan | None:
+        """All that was decided; None: there is nothing to change."""
+        if len(self._plans) < 2:
+            return self._plans[0] if self._plans else None
+        along: dict[str, tuple[Record, ...]] = {}
+        for run_id, records in (each for planned in self._plans for each in planned.along.items()):
+            along[run_id] = (*along.get(run_id, ()), *records)
+        first, last = self._plans[0], self._plans[-1]
+        return Plan(
+            replace(last.job, version=first.job.version),
+            tuple(self._made.values()),
+            first.changes,
+            records=tuple(record for planned in self._plans for record in planned.records),
+            along=along,
+            versions=len(self._plans),
+        )
 
     def with_key(self, unique_key: str) -> Run | None:
         """The run that the group makes under this key."""
-        return next((run for run in self.runs if run.unique_key == unique_key), None)
+        return next((run for run in self._made.values() if run.unique_key == unique_key), None)
 
     def seen(self, reach: Reach) -> list[Run]:
-        """What was read for this reach, and what the group made since."""
+        """What was read for this reach, and what the group made since, each as the group leaves it."""
+        if reach is Reach.NONE:
+            return []
         since = self.now + 1 if reach is Reach.AHEAD else 0
-        made = [run for run in self.runs if run.state in UNFINISHED and run.fire_at >= since]
-        return [*self.unfinished[reach], *made] if reach is not Reach.NONE else []
+        made = [run for run in self._made.values() if run.job_id == self.job.id and run.fire_at >= since]
+        read = [self._stored.get(run.id, run) for run in self.unfinished[reach]]
+        return [run for run in (*read, *made) if run.state in UNFINISHED]
+
+    def _is_made(self, change: RunChange) -> bool:
+        """Whether it ends a run that the group makes. What follows from the end of one that has a unique key is left
+        out: such a run may yet turn out to be there already."""
+        made = self._made.get(change.run.id)
+        fresh = made is not None and made.state is change.state is State.PENDING
+        return fresh and change.run.finished and not (change.follow_ups and change.run.unique_key is not None)
 
 
 def _weight_of(planned: Plan) -> int:
@@ -89,22 +153,19 @@ def _weight_of(planned: Plan) -> int:
 
 
 def touches_runs(planned: Plan) -> bool:
-    """Whether it changes runs that are stored: those after it have to read them again."""
+    """Whether it changes runs that are there, or takes any out."""
     return bool(planned.changes or planned.withdrawals)
 
 
-def as_one(plans: Sequence[Plan]) -> Plan:
-    """Plans of which each follows on the one before, as one; none of several touches stored runs."""
-    first, last = plans[0], plans[-1]
-    if first is last:
-        return first
-    return Plan(
-        replace(last.job, version=first.job.version),
-        tuple(run for planned in plans for run in planned.runs),
-        records=tuple(record for planned in plans for record in planned.records),
-        along={run_id: records for planned in plans for run_id, records in planned.along.items()},
-        versions=len(plans),
-    )
+def _adds_only(planned: Plan, job: Job) -> bool:
+    """Whether it leaves the job as it is, and makes runs that end those before them: what such a plan leaves is known,
+    whether or not a claim is quicker than it, since what was claimed meanwhile is ended by the look that comes after."""
+    return planned.job == job and not planned.withdrawals and job.overlap in ENDS_OTHERS
+
+
+def _depends(job: Job, change: RunChange, now: Instant) -> bool:
+    """Whether what follows from it depends on how runs before it ended."""
+    return looks_back(job, change.run, change.state, now) > 0
 
 
 class Step(NamedTuple):
@@ -202,8 +263,8 @@ class Grouping:
             if step is None:
                 break
             decided.append((left.popleft(), step))
-        plans = [step.planned for _, step in decided if step.planned is not None]
-        if plans and not await self._commit(as_one(plans), together.now):
+        planned = together.as_one()
+        if planned is not None and not await self._commit(planned, together.now):
             return list(group)
         for asked, step in decided:
             if not asked.answer.done():
@@ -213,9 +274,9 @@ class Grouping:
 
 async def _decided(asked: Asked, together: Group) -> Step | None:
     step = await asked.decide(together)
-    if step is not None and step.planned is not None:
-        together.take(step.planned, step.after)
-    return step
+    if step is None or step.planned is None:
+        return step
+    return step._replace(planned=together.take(step.planned, step.after))
 
 
 def _next_group(waiting: deque[Asked], count: int) -> list[Asked]:
@@ -234,4 +295,4 @@ def _fail(group: Sequence[Asked], error: Exception) -> None:
             asked.answer.set_exception(error)
 
 
-__all__ = ["ALONE", "Group", "Grouping", "Reach", "Step", "touches_runs"]
+__all__ = ["ALONE", "Group", "Grouping", "Reach", "Step"]

@@ -277,7 +277,7 @@ class JobOperations:
             return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
         await self._changes.change(name, decide, always(Reach.COUNTED))
-        (stored,) = await self._store.get_runs([made[0].id])
+        stored = next(iter(await self._backfilling.runs([made[0].id])), None)
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)
         return stored or made[0]

@@ -14,6 +14,7 @@ from horarium.operations.logs import BOOKS, Logs
 from horarium.services.log_writer import LogWriter
 from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.said import Said
+from horarium.testing.simulate.workload import SHARES
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ SEEDS_FOR_A_MUTANT = range(60)
 
 @pytest.fixture(autouse=True)
 def speaking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {"from_end": 0.0, "buffer_max": 0.0, "says": 0.7})
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "says": 0.7})
 
 
 def test_worlds_that_speak_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant
 from horarium.model import Job, Plan, Run, RunChange, State
 from horarium.operations.following import Following
+from horarium.operations.grouping import Group
 from horarium.ports import Store
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
@@ -183,6 +184,27 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
 def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "from_end": 0.7, "buffer_max": 0.3})
     assert sum(simulate(seed).runs for seed in SEEDS_QUICK) > 200
+
+
+STORMS = {**SHARES, "storms": 0.6}
+
+
+def test_worlds_of_storms_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", STORMS)
+    reports = [simulate(seed) for seed in SEEDS_QUICK]
+    assert sum(report.runs for report in reports) > 400
+
+
+def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Group.fit
+
+    def forget(self: Group, planned: Plan) -> Plan | None:
+        fit = honest(self, planned)
+        return fit and replace(fit, runs=tuple(run for run in fit.runs if run.job_id is not None))
+
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", STORMS)
+    monkeypatch.setattr(Group, "fit", forget)
+    assert_caught(MemoryStore)
 
 
 def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

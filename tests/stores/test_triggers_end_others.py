@@ -17,7 +17,7 @@ from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.clock import HOUR, SECOND, Instant
-from horarium.errors import Conflict, HorariumError
+from horarium.errors import HorariumError
 from horarium.model import Follow, Job, Occasion, Plan, Run, State
 from horarium.model.records import Record, RecordFilter
 from horarium.node.backends import make_store
@@ -41,8 +41,8 @@ Left = tuple[Job | None, list[Run], list[Record], list[Any]]
 
 
 class World:
-    """Operations over a store, and the plans that they committed, once it is `open`. `claims`: what claims a run before a plan of it is
-    written, as another node would."""
+    """Operations over a store, and the plans that they committed, once it is `open`. `claims`: another node claims a
+    run before the next plan is written."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -71,7 +71,7 @@ class World:
         (job,) = await self.store.get_jobs(["busy"])
         runs = await self.store.list_runs(RunFilter(), None, 500)
         records = await self.store.list_records(RecordFilter(""), None, 500)
-        assert runs.next_after is None and records.next_after is None
+        assert (runs.next_after, records.next_after) == (None, None)
         return job, list(runs.items), [replace(each, version=0) for each in records.items], answers
 
 

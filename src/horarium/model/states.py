@@ -25,6 +25,7 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
     None: {
         State.PENDING: "planned, or asked for by hand",
         State.SKIPPED: "its fire time is accounted for, but does not run",
+        State.CANCELLED: "asked for by hand, and ended by the next one before it was stored",
     },
     State.PENDING: {
         State.RUNNING: "claimed",

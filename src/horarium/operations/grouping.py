@@ -158,8 +158,8 @@ def touches_runs(planned: Plan) -> bool:
 
 
 def _adds_only(planned: Plan, job: Job) -> bool:
-    """Whether it leaves the job as it is, and makes runs that end those before them: what such a plan leaves is known,
-    whether or not a claim is quicker than it, since what was claimed meanwhile is ended by the look that comes after."""
+    """Whether it leaves the job as it is, and makes runs that end those before them. What such a plan leaves is known
+    even if a claim is quicker: what was claimed meanwhile is ended by the look that comes after."""
     return planned.job == job and not planned.withdrawals and job.overlap in ENDS_OTHERS
 
 

@@ -214,8 +214,10 @@ class FollowUps:
 def _happened(old: Run | None, new: Run) -> dict[Occasion, str]:
     """What this change is an occasion of, and how that is called in a key."""
     attempt = {Occasion.ATTEMPT_FAILED: f"attempt_failed.{new.attempt}"}
-    if old is None:
+    if old is None and new.state is not State.CANCELLED:
         return {Occasion.MISSED: "missed"} if new.disposition is Disposition.MISSED else {}
+    if old is None:
+        return {Occasion.CANCELLED: "cancelled"}
     if old.state not in UNFINISHED or new.state is old.state or new.disposition is Disposition.WITHDRAWN:
         return {}
     match new.state:

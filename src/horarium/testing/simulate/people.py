@@ -24,7 +24,16 @@ from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import SEEN, Books
-from horarium.testing.simulate.workload import BURST_MAX, HANDLERS, NAMES, QUEUES, a_definition, a_target, a_trigger
+from horarium.testing.simulate.workload import (
+    BURST_MAX,
+    HANDLERS,
+    NAMES,
+    QUEUES,
+    a_definition,
+    a_target,
+    a_trigger,
+    how_many_at_once,
+)
 from horarium.wire.definitions import definition_of
 
 PERSON = principal("person", "person", "local", [Role.ADMIN])
@@ -231,6 +240,14 @@ class People(RunPeople):
                 self._books.answers.handed_out(run.id, run.token)
 
     async def _trigger(self, node: SimulatedNode, name: str) -> None:
+        if (count := how_many_at_once(self._chance)) == 1:
+            return await self._trigger_once(node, name)
+        calls = (self._trigger_once(node, name) for _ in range(count))
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _trigger_once(self, node: SimulatedNode, name: str) -> None:
         key = self._chance.choice((None, None, f"key-{self._chance.randrange(4)}"))
         run = await node.call(self._operations(node).jobs.trigger_job(name, b"{}", key))
         if run.id not in self._books.runs:

@@ -71,6 +71,8 @@ class Books:
         self.trace.note(f"+ {_said(run)}")
         if run.state not in TRANSITIONS[None]:
             self.trace.fail(f"run {run.id} begins its life as {run.state}")
+        if run.state is State.CANCELLED and not (run.error or "").endswith("the next fire time came"):
+            self.trace.fail(f"run {run.id} is cancelled from the start: {run.error}")
         if run.job_id is not None:
             key = (run.job_id, run.fire_at)
             if key in self.fires and not self._makes_way(run):

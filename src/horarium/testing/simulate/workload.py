@@ -31,15 +31,18 @@ HANDLERS = ("alpha", "beta")
 QUICK_WORLDS, QUICK = 0.3, 0.97
 """In how many worlds most handlers return at once, so that runs are claimed ahead of free places, and how many do."""
 BURST_MAX = 24
+STORM_MAX = 12
+"""Triggers of one job that come at once."""
 CROWDED_WORLDS, CROWDED_QUICK, CROWDED_SHORT = 0.4, 0.7, 0.97
 """In how many worlds more is claimed, most of the time, than there are places, while cancels, triggers and wake-ups
 come in at every wait; and how many handlers there return at once, or within a second."""
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and heard of by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0}
+SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
-attempts say something. Raised in worlds of their own, so that the worlds of all other seeds stay as they are."""
+attempts say something; how many triggers come as many at once, and how many jobs end the runs before. Raised in worlds
+of their own, so that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -62,6 +65,11 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     if kind < 6 and SHARES["from_end"] and chance.random() < SHARES["from_end"]:
         return {**interval, "from": "end"}
     return interval if kind < 6 else {**interval, "anchor": to_text(now - chance.randrange(100) * SECOND)}
+
+
+def how_many_at_once(chance: Random) -> int:
+    """Triggers of one job that come at the same time."""
+    return chance.randrange(2, STORM_MAX) if SHARES["storms"] and chance.random() < SHARES["storms"] else 1
 
 
 def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -> JobDefinition:
@@ -87,6 +95,8 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}
     if chance.random() < 0.2:
         fields["fires_max"] = chance.randint(1, 6)
+    if SHARES["storms"] and chance.random() < SHARES["storms"]:
+        fields["overlap"] = chance.choice(("cancel_other", "terminate_other"))
     if SHARES["buffer_max"] and chance.random() < SHARES["buffer_max"]:
         fields["buffer_max"] = chance.randint(1, 3)
     if chance.random() < 0.15:

@@ -241,7 +241,8 @@ class People(RunPeople):
 
     async def _trigger(self, node: SimulatedNode, name: str) -> None:
         if (count := how_many_at_once(self._chance)) == 1:
-            return await self._trigger_once(node, name)
+            await self._trigger_once(node, name)
+            return
         calls = (self._trigger_once(node, name) for _ in range(count))
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(answer, BaseException):

@@ -28,6 +28,7 @@ from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
+from tests.waiting import until
 
 CALLERS = 30
 TICKS = 9
@@ -214,6 +215,25 @@ async def test_a_run_that_is_claimed_before_they_are_written_ends_all_the_same(o
     (waits,) = (run for run in runs if run.state is State.PENDING)
     assert waits == max(runs, key=lambda run: run.fire_at)
     assert len(runs) == CALLERS + 2
+
+
+@pytest.mark.parametrize("callers", [1, 5])
+async def test_it_ends_even_if_the_one_that_meant_to_end_it_is_gone(callers: int) -> None:
+    job, world = a_busy_job(Overlap.CANCEL_OTHER), World(MemoryStore())
+    await fill(world.store, job, 0, 1)
+    world.claims = True
+    world.open.clear()
+    calls = [asyncio.ensure_future(trigger(number)(world)) for number in range(callers)]
+    await until(lambda: bool(world.plans))
+    calls[0].cancel()
+    world.open.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    async def is_asked() -> bool:
+        (quick,) = await world.store.get_runs([a_run(10, of=job).id])
+        return quick is not None and quick.state is State.CANCELLING
+
+    await until(is_asked)
 
 
 async def test_processes_that_meet_lose_none() -> None:

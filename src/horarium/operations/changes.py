@@ -89,7 +89,7 @@ class Changes:
         self._versions = versions
         self._following = following
         self.looked_at = LOOKED_AT
-        self._grouping = Grouping(self._read, self._commit, entropy)
+        self._grouping = Grouping(self._read, self._commit, reconciler.after_change, entropy)
 
     async def change(
         self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True
@@ -101,9 +101,7 @@ class Changes:
         async def decided(group: Group) -> Step | None:
             return await self._decided(group, decide, await reach(group.job), action)
 
-        before, after, planned = await self._grouping.take(name, decided, plan_owed)
-        await self._reconciler.after_change(before, after, planned)
-        return after
+        return (await self._grouping.take(name, decided, plan_owed)).after
 
     async def _read(self, name: str, owed: bool) -> Group | None:
         job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())

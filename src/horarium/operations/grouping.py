@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from horarium.operations.versions import LastKept
 from horarium.ports import BATCH_MAX
 from horarium.rules.following import looks_back
 from horarium.rules.planning import ENDS_OTHERS
+from horarium.rules.reconciling import look_from
 
 GROUP_MAX = 100
 """Changes of one job that are written together."""
@@ -189,14 +190,17 @@ class Asked(Struct, eq=False):
 Read = Callable[[str, bool], Awaitable[Group | None]]
 """The job of that name, with nothing owed; None: another one was quicker to plan it."""
 Commit = Callable[[Plan, Instant], Awaitable[bool]]
+Look = Callable[[Job, Job, Plan | None], Awaitable[None]]
+"""What follows from a change for the job's runs: before, after, and its plan."""
 
 
 class Grouping:
     """Writes the changes of each job, a group at a time."""
 
-    def __init__(self, read: Read, commit: Commit, entropy: Entropy) -> None:
+    def __init__(self, read: Read, commit: Commit, look: Look, entropy: Entropy) -> None:
         self._read = read
         self._commit = commit
+        self._look = look
         self._entropy = entropy
         self._asked: dict[str, deque[Asked]] = {}
         self._writing: set[asyncio.Task[None]] = set()
@@ -208,10 +212,13 @@ class Grouping:
             self._asked[name].append(asked)
         else:
             self._asked[name] = deque([asked])
-            writing = asyncio.create_task(self._write_all(name))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
+            self._begin(self._write_all(name))
         return await asked.answer
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     async def _write_all(self, name: str) -> None:
         waiting = self._asked[name]
@@ -267,9 +274,23 @@ class Grouping:
         if planned is not None and not await self._commit(planned, together.now):
             return list(group)
         for asked, step in decided:
-            if not asked.answer.done():
+            if look_from(*step) is not None:
+                self._begin(self._look_and_answer(asked, step))
+            elif not asked.answer.done():
                 asked.answer.set_result(step)
         return list(left)
+
+    async def _look_and_answer(self, asked: Asked, step: Step) -> None:
+        """Even if its caller is gone: what is written has to be followed by the look."""
+        try:
+            await self._look(*step)
+        except Exception as error:
+            _fail([asked], error)
+        except BaseException:
+            asked.answer.cancel()
+            raise
+        if not asked.answer.done():
+            asked.answer.set_result(step)
 
 
 async def _decided(asked: Asked, together: Group) -> Step | None:

@@ -158,6 +158,27 @@ class PlanningContract(StoreUnderTest):
         assert await store.commit_plans([Plan(job, runs)], NOW) == [True]
         assert await store.get_runs([run.id for run in runs]) == [None, runs[1]]
 
+    async def test_a_plan_may_make_a_run_that_is_cancelled_already(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        ended = a_run(
+            1, of=job, state=State.CANCELLED, disposition=Disposition.CANCELLED, error="the next one came",
+            finished_at=NOW, prune_at=NOW + MINUTE, payload=b"1", unique_key="k", serial=True, start_by=NOW + 1,
+        )  # fmt: skip
+        later = a_run(2, of=job, serial=True)
+        record = Record(name="audit/1", body=b"{}")
+        plan = Plan(job, (ended, later), along={ended.id: (record,)}, versions=2)
+        assert await store.commit_plans([plan], NOW) == [True]
+        assert await store.get_runs([ended.id, later.id]) == [ended, later]
+        assert await store.get_run_by_key("k") == ended
+        assert await store.unfinished_runs([job.id]) == {job.id: [later]}
+        assert (await store.list_runs(RunFilter(states=frozenset({State.CANCELLED})), None, 9)).items == (ended,)
+        assert [each is not None for each in await store.get_records(["audit/1"])] == [True]
+        assert await store.overdue_runs(NOW + 1, 10) == ([], None)
+        assert ids((await take(store, 9)).runs) == ids([later])
+        assert (await store.prune_runs(NOW + MINUTE - 1, 9), await store.prune_runs(NOW + MINUTE, 9)) == (0, 1)
+        assert await store.get_runs([ended.id]) == [None]
+
     async def test_a_change_whose_run_has_moved_on_is_left_out_of_a_plan(self, store: Store) -> None:
         job = a_job()
         await store.add_jobs([job])

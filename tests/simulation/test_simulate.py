@@ -191,8 +191,7 @@ STORMS = {**SHARES, "storms": 0.6}
 
 def test_worlds_of_storms_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", STORMS)
-    reports = [simulate(seed) for seed in SEEDS_QUICK]
-    assert sum(report.runs for report in reports) > 400
+    assert sum(simulate(seed).runs for seed in range(4)) > 200
 
 
 def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,13 +99,15 @@ class RunPeople:
             self._check_ping(ping, job, seen, answered)
 
     def _check_ping(self, ping: Ping, job: Job, seen: list[tuple[Run, Run]], answered: Run | None) -> None:
-        """A ping ends one run of its job, that of the answer, or begins one; a note does neither."""
+        """A ping ends one run of its job, that of the answer, or begins one; a note does neither. One that was asked to
+        stop ends as cancelled."""
         said = f"ping {ping.sign} of job {job.name}"
         told = [new for old, new in seen if new.state is not old.state and (new.worker or "").startswith("ping")]
         if any(new.job_id != job.id for new in told) or len(told) > 1:
             self._books.trace.fail(f"{said} changed {[new.id for new in told]}")
         ends = {Sign.SUCCESS: State.COMPLETED, Sign.FAIL: State.FAILED, Sign.START: State.RUNNING}.get(ping.sign)
-        if any(new.state is not ends for new in told):
+        stopped = {new.id for old, new in seen if (old.state, new.state) == (State.CANCELLING, State.CANCELLED)}
+        if any(new.state is not ends and new.id not in stopped for new in told):
             self._books.trace.fail(f"{said} left run {told[0].id} {told[0].state}")
         must = ping.sign in (Sign.SUCCESS, Sign.FAIL)
         if answered is not None and (must or told) and [new.id for new in told] != [answered.id]:

@@ -136,9 +136,11 @@ class Group:
         if reach is Reach.NONE:
             return []
         since = self.now + 1 if reach is Reach.AHEAD else 0
-        made = [run for run in self._made.values() if run.job_id == self.job.id and run.fire_at >= since]
-        read = [self._stored.get(run.id, run) for run in self.unfinished[reach]]
-        return [run for run in (*read, *made) if run.state in UNFINISHED]
+        runs = [run for run in self._made.values() if run.job_id == self.job.id and run.fire_at >= since]
+        if self._stored:
+            runs += (self._stored.get(run.id, run) for run in self.unfinished[reach])
+            return [run for run in runs if run.state in UNFINISHED]
+        return [*self.unfinished[reach], *(run for run in runs if run.state in UNFINISHED)]
 
     def _is_made(self, change: RunChange) -> bool:
         """Whether it ends a run that the group makes. What follows from the end of one that has a unique key is left

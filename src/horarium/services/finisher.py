@@ -21,7 +21,7 @@ from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotte
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 
-IDLE = 5 * SECOND
+IDLE = 2 * SECOND
 """How often it is asked for the notes that are there."""
 PAUSE = SECOND // 20
 LOOKS_MAX = 100

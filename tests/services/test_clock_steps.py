@@ -146,6 +146,20 @@ async def test_a_lease_outlasts_two_steps_forward(setting: Setting) -> None:
     assert (run.state, run.lease_expires_at) == (State.RUNNING, setting.now + SECOND)
 
 
+async def test_a_lease_that_was_given_between_two_steps_outlasts_both(setting: Setting) -> None:
+    """The node sees one step, as long as the two, and a lease that ends later than any from before it."""
+    await setting.add_run(lease_seconds=10)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.step(90)
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    setting.clock.step(DAY_SECONDS)
+    await rescuer.step(setting.now)
+    (run,) = await setting.store.get_runs(["run"])
+    assert run is not None
+    assert (run.state, run.token) == (State.RUNNING, claimed.token)
+
+
 async def test_a_step_that_is_partly_taken_back_puts_a_lease_forward_by_the_rest(setting: Setting) -> None:
     await setting.add_run(lease_seconds=30)
     (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs

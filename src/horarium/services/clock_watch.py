@@ -70,9 +70,11 @@ class ClockWatch:
     def unstepped(self, run: Run) -> Run:
         """The claimed run with its lease as it would be had the wall clock not stepped since it was given: each step
         that came while it lasted puts it forward. Another node may have done so already, and this one may have noticed
-        the step later than that one did: a lease that no clock from before the step could have given is left alone."""
+        the step later than that one did: a lease that ends near the end of the step is left alone, unless a clock from
+        before the step could have given it. (What is seen as one step may be two, and the lease given between them.)"""
         for before, after in self._steps:
             lease = run.lease_expires_at or 0
-            if before < lease <= min(after, longest_lease(run, before)):
+            latest = max(longest_lease(run, before), (before + after) // 2)
+            if before < lease <= min(after, latest):
                 run = put_forward(run, after - before)
         return run

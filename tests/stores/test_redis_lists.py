@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from tests.stores.redis_server import opened, running
 
 pytestmark = pytest.mark.slow
 
+T = TypeVar("T")
 TRIMS = Retention(runs_max=3)
 
 
@@ -65,24 +67,22 @@ async def without_new_commands(server: Redis) -> str:
     return server.url.replace("//", "//old:any@")
 
 
-async def names(ask: Callable[[str | None], Awaitable[Page[Job]]]) -> list[str]:
-    """Of all pages."""
+async def every(ask: Callable[[str | None], Awaitable[Page[T]]]) -> list[T]:
+    """What is on all pages."""
     page = await ask(None)
-    found = [job.name for job in page.items]
+    found = list(page.items)
     while page.next_after is not None:
         page = await ask(page.next_after)
-        found += [job.name for job in page.items]
+        found += page.items
     return found
+
+
+async def names(ask: Callable[[str | None], Awaitable[Page[Job]]]) -> list[str]:
+    return [job.name for job in await every(ask)]
 
 
 async def run_ids(ask: Callable[[str | None], Awaitable[Page[Run]]]) -> list[str]:
-    """Of all pages."""
-    page = await ask(None)
-    found = [run.id for run in page.items]
-    while page.next_after is not None:
-        page = await ask(page.next_after)
-        found += [run.id for run in page.items]
-    return found
+    return [run.id for run in await every(ask)]
 
 
 async def ahead(store: Store, limit: int = 10) -> list[str]:

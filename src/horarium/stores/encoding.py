@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -144,6 +145,20 @@ _shared = attrgetter(
     "state", "worker", "lease_expires_at", "finished_at", "progress", "error", "disposition", "history", "start_by"
 )
 _expected = attrgetter("state", "held")
+
+
+def end_of_attempt(run: Run) -> tuple[Any, ...]:
+    """What a change writes of how an attempt ended, in the order of the columns in SQL."""
+    return (
+        run.finished_at,
+        run.progress,
+        encode_text(run.error),
+        run.result,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+        encode_history(run),
+        run.start_by,
+    )
 
 
 def are_alike(changes: Sequence[RunChange]) -> bool:

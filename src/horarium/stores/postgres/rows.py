@@ -32,6 +32,7 @@ from horarium.stores.encoding import (
     encode_ids,
     encode_json,
     encode_text,
+    end_of_attempt,
     is_plain,
     label_text,
 )
@@ -221,14 +222,7 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
         encode_text(run.worker),
         run.lease_expires_at,
         run.started_at,
-        run.finished_at,
-        run.progress,
-        encode_text(run.error),
-        run.result,
-        DISPOSITION_NUMBERS[run.disposition],
-        run.prune_at,
-        encode_history(run),
-        run.start_by,
+        *end_of_attempt(run),
         run.token,
     )
 

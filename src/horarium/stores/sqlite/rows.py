@@ -33,6 +33,7 @@ from horarium.stores.encoding import (
     encode_ids,
     encode_json,
     encode_text,
+    end_of_attempt,
     is_plain,
 )
 from horarium.stores.sqlite.session import Row, Session, carray
@@ -143,14 +144,7 @@ def _change_row(session: Session, id: bytes, change: RunChange) -> Row:
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
         run.started_at,
-        run.finished_at,
-        run.progress,
-        encode_text(run.error),
-        run.result,
-        DISPOSITION_NUMBERS[run.disposition],
-        run.prune_at,
-        encode_history(run),
-        run.start_by,
+        *end_of_attempt(run),
         run.token,
     )
 
@@ -170,14 +164,7 @@ def end_values(session: Session, kind: Sequence[RunChange], now: Instant) -> Row
         STATE_NUMBERS[run.state],
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
-        run.finished_at,
-        run.progress,
-        encode_text(run.error),
-        run.result,
-        DISPOSITION_NUMBERS[run.disposition],
-        run.prune_at,
-        encode_history(run),
-        run.start_by,
+        *end_of_attempt(run),
     )
 
 

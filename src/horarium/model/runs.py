@@ -123,9 +123,12 @@ def shown_state(run: Run) -> State:
     return State.PENDING if awaits_worker(run) else run.state
 
 
+_PLANNED = {cause: f"planned ({cause})" for cause in Cause}
+
+
 def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, what was recorded, and its present state."""
-    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, f"planned ({run.cause})")]
+    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, _PLANNED[run.cause])]
     events.extend(run.history)
     if run.started_at is not None and run.attempt and not _recorded(run, State.RUNNING, run.started_at):
         claimed = Event(run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}")

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from horarium.api.guards import security_headers
 from horarium.api.problems import MEDIA_TYPE, Problem, encode_problem, make_problem
 from horarium.server.intake import Intake
+from horarium.server.whole import offer_whole
 
 KIB = 1024
 LINGER_SECONDS = 2.0
@@ -154,6 +155,7 @@ class Connection(HttpToolsProtocol):
             raise Refused(MALFORMED, "malformed")
         super().on_headers_complete()
         self.cycle.transport = cast(asyncio.Transport, self._answers)
+        offer_whole(self.cycle, self._answers.write_whole)
         self._enter(Phase.BODY, self._limits.body_seconds)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -249,6 +251,11 @@ class Answers:
         elif data:
             self._held = data
             self._loop.call_soon(self.flush)
+
+    def write_whole(self, data: bytes) -> None:
+        """Send this now: nothing will follow it."""
+        held, self._held = self._held, b""
+        self._transport.write(held + data if held else data)
 
     def flush(self) -> None:
         """Send what waits."""

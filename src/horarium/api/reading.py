@@ -94,7 +94,7 @@ async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], byt
     if announced > bytes_max:
         raise RequestEntityTooLarge
     whole = whole_of(request.scope)
-    body = None if whole is None else whole.take_body()
+    body = None if whole is None else whole.take_body(request.scope)
     if body is None:
         body = await _all_of(request, bytes_max)
     elif len(body) > bytes_max:

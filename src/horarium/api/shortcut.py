@@ -167,8 +167,10 @@ class Application(Litestar):
         except Exception as error:
             answer = self._refusal(request, route, error)
         whole = whole_of(scope)
-        if whole is not None and whole.answer(answer.status_code, answer.encode_lines() + HEADER_LINES, answer.body):
-            return
+        if whole is not None:
+            head = answer.encode_lines() + HEADER_LINES
+            if whole.answer(scope, answer.status_code, head, answer.body):
+                return
         headers = answer.encode_headers()
         headers = [*headers, *security_headers({name for name, _ in headers})]
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})

@@ -14,16 +14,16 @@ EXTENSION = "horarium.whole"
 
 
 class Whole(Protocol):
-    """One request, as its server has it."""
+    """The requests of one connection, each by its ASGI scope."""
 
-    def take_body(self) -> bytes | None:
+    def take_body(self, scope: Any) -> bytes | None:
         """The body, which is received by that. None: not all of it is here."""
 
-    def answer(self, status: int, head: bytes, body: bytes) -> bool:
+    def answer(self, scope: Any, status: int, head: bytes, body: bytes) -> bool:
         """Send this. `head`: lines of headers, each with its end. False: it can't be sent so, and nothing was."""
 
 
 def whole_of(scope: Any) -> Whole | None:
-    """What the server offers for the request of this ASGI scope."""
+    """What the server of this ASGI scope offers."""
     offered = scope.get("extensions")
     return cast("Whole | None", offered.get(EXTENSION)) if offered else None

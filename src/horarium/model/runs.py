@@ -96,10 +96,19 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
 def lease_end(run: Run, now: Instant) -> Instant:
     """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
     `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
+    return _lease_end(run, now, run.started_at)
+
+
+def first_lease_end(run: Run, started_at: Instant) -> Instant:
+    """The same for a run that is being claimed, and so begins then."""
+    return _lease_end(run, started_at, started_at)
+
+
+def _lease_end(run: Run, now: Instant, started_at: Instant | None) -> Instant:
     end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or run.started_at is None:
+    if run.execution_seconds is None or started_at is None:
         return end
-    return min(end, run.started_at + to_micros(run.execution_seconds))
+    return min(end, started_at + to_micros(run.execution_seconds))
 
 
 BUS_QUEUES = "bus/"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -245,7 +246,7 @@ def kept_definition(job: Job) -> JobDefinition:
 
 def _definition(job: Job, target: Target) -> JobDefinition:
     definition = JobDefinition(
-        **{field: getattr(job, field) for field in _AS_STORED},
+        **dict(zip(_AS_STORED, _stored_of(job), strict=True)),
         target=target,
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
@@ -269,3 +270,4 @@ _DEFAULTS = {
 
 _SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})
 _AS_STORED = [field for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE]
+_stored_of = attrgetter(*_AS_STORED)

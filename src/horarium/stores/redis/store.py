@@ -36,7 +36,7 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.encoding import STATE_NUMBERS, are_alike, comes_alone, kinds_of_end, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.location import parse_url
@@ -58,6 +58,7 @@ from horarium.stores.redis.rows import (
     encode_job,
     encode_record,
     found_runs,
+    kind_of_end,
     label_texts,
     new_run,
     pack,
@@ -267,9 +268,9 @@ class RedisStore:
         answers: list[bool] = []
         for part in weighed_parts(changes, weight_of_change):
             arguments = Arguments(before=3)
-            batch = [value for change in part for value in run_change(change, arguments)]
+            name, batch = _ends(part, arguments)
             ids = pack_all([change.run.id for change in part])
-            answers.extend(map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values)))
+            answers.extend(map(bool, await self._write(name, now, ids, pack_all(batch), *arguments.values)))
         return answers
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
@@ -346,6 +347,13 @@ class RedisStore:
             if not last:
                 return counted(jobs, jobs - disabled, found)
             bound = f"({last.decode()}"
+
+
+def _ends(changes: Sequence[RunChange], arguments: Arguments) -> tuple[str, list[Any]]:
+    """The script that writes these changes, and what it is given."""
+    if all(map(comes_alone, changes)) and are_alike(changes) and (kinds := kinds_of_end(changes)):
+        return "settle_kinds", [value for kind in kinds for value in kind_of_end(kind, arguments)]
+    return "settle_runs", [value for change in changes for value in run_change(change, arguments)]
 
 
 def _info(text: bytes) -> dict[str, str]:

@@ -72,6 +72,8 @@ end
 -- ---- reading
 
 local function many(command, key, arguments)
+  if #arguments == 0 then return {} end
+  if #arguments <= ARGUMENTS_MAX then return call(command, key, unpack(arguments)) end
   local answers = {}
   for first = 1, #arguments, ARGUMENTS_MAX do
     local part = call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
@@ -131,6 +133,7 @@ local function remove_field(key, id)
 end
 
 local function in_parts(command, key, arguments)
+  if #arguments <= ARGUMENTS_MAX then return call(command, key, unpack(arguments)) end
   for first = 1, #arguments, ARGUMENTS_MAX do
     call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
   end

@@ -239,6 +239,16 @@ def test_the_unit_starts_a_server_with_settings_that_exist(tmp_path: Path) -> No
     assert load_settings({}, {}, DEPLOY / "horarium.yaml").log_format == "json"
 
 
+def test_what_the_units_file_of_settings_says_counts(tmp_path: Path) -> None:
+    """The environment wins over the file: what the unit sets there can't be changed where its page says."""
+    env = {value.partition("=")[0] for name, value in unit() if name == "Environment"}
+    assert env == {"HORARIUM_API_KEYS_FILE"}
+    values = dict(unit())
+    home = values["WorkingDirectory"].replace("%S", "/var/lib")
+    assert home == f"/var/lib/{values['StateDirectory']}"
+    assert load_settings({}, {}, DEPLOY / "horarium.yaml").store == f"sqlite:///{home}/horarium.db"
+
+
 def test_the_unit_is_one_that_systemd_reads(tmp_path: Path) -> None:
     RawConfigParser(strict=False).read_string((DEPLOY / "horarium.service").read_text())
     analyze = shutil.which("systemd-analyze")

@@ -110,7 +110,7 @@ def create_app(
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
-    `client_id`: of a sign-in there. `news`: what changed, for those who listen; closed before the server stops. `pages`:
+    `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
     the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes."""
     named = NamedKeys(operations.store, operations.clock, siblings)
     refused = Refused(operations.store, operations.clock, siblings)

@@ -84,13 +84,17 @@ class Rescuer(Service):
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
         """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as
-        long as they would have without it; the workers that hold them renew them meanwhile. Returns the others."""
+        long as they would have without it; the workers that hold them renew them meanwhile. Where it is not sure which
+        leases these are, they are looked at again once they would have been renewed. Returns the others."""
         changes = revived(self._watch, runs, now)
         if changes:
             log.warning("the wall clock stepped forward; %d leases go on", len(changes))
             await self._store.settle_runs(changes, now)
         spared = {change.run.id for change in changes}
-        return [run for run in runs if run.id not in spared]
+        return [run for run in runs if run.id not in spared and not self._is_unsure(run)]
+
+    def _is_unsure(self, run: Run) -> bool:
+        return run.state in CLAIMED and self._watch.is_unsure(run)
 
     async def _shorten(self, now: Instant) -> None:
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds

@@ -137,6 +137,7 @@ class Cluster:
         node.killed = lambda: self.kill(name)
         self.nodes[name] = node
         self._trace.note(f"start {name}")
+        self._trace.started_at = self._time.elapsed
         await node.call(node.start())
 
     def kill(self, name: str) -> None:

@@ -94,7 +94,7 @@ class Overlaps:
         self._left[old.job_id].append((self._trace.elapsed, old))
         self._check_all_skipped()
         self._moved_at[new.id] = self._trace.elapsed
-        if new.state is State.RUNNING:
+        if new.state is State.RUNNING and old.state is not State.RUNNING:
             self._check_claim(new)
         said = (new.error if new.state is State.CANCELLED else new.history[-1].message if new.history else None) or ""
         if new.state in (State.CANCELLING, State.CANCELLED) and old.state is not State.CANCELLING:
@@ -113,9 +113,10 @@ class Overlaps:
             alike = other.job_id == run.job_id and self._policies.get(other.id) is policy
             if run.job_id is not None and alike and policy is not Overlap.ALLOW:
                 self._trace.fail(f"run {run_id} begins under overlap {policy} while {other.id} is at work")
-        sharing = [other for other in others if other.concurrency_key == run.concurrency_key]
-        if run.concurrency_key is not None and len(sharing) >= run.concurrency_max:
-            self._trace.fail(f"run {run_id} begins as number {len(sharing) + 1} under {run.concurrency_key}")
+        sharing = [run, *(other for other in others if other.concurrency_key == run.concurrency_key)]
+        # Runs of several jobs may share a key, each with a limit of its own, which is looked at when it is claimed.
+        if run.concurrency_key is not None and len(sharing) > max(each.concurrency_max for each in sharing):
+            self._trace.fail(f"run {run_id} begins as number {len(sharing)} under {run.concurrency_key}")
 
     def ends(self, run_id: str, token: int) -> None:
         """A handler has returned, or was given up."""

@@ -53,10 +53,12 @@ _decode = msgspec.json.Decoder(Version).decode
 
 
 class LastKept(Struct):
-    """The last version of one job, as far as it was read; for changes that are written together."""
+    """The last version of one job, as far as it was read; for changes that are written together. `is_trimmed`: what
+    of those stored is too old is forgotten already."""
 
     is_read: bool = False
     version: Version | None = None
+    is_trimmed: bool = False
 
 
 def along_created(jobs: Sequence[Job], now: Instant) -> Along:
@@ -110,7 +112,8 @@ class Versions:
             )
             records.append(_record(job.id, unknown))
         number += 1
-        if number > KEPT and number % SLACK == 0:
+        if number > KEPT and number % SLACK == 0 and not known.is_trimmed:
+            known.is_trimmed = True
             await self._trim(job.id)
         known.version = _version(changed, job.version + 1, number, now, action)
         return [*records, _record(job.id, known.version)]

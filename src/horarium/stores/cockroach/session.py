@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horarium.model import UNFINISHED, Job, Run
@@ -35,6 +35,7 @@ NOT_INHERITED = frozenset(
         "fold_job_counts",
         "finish_alike",
         "is_in_less",
+        "lock_runs",
         "prune_runs_by_minute",
         "list_finished_runs_of_queue_by_time",
         "list_finished_runs_within_ten_seconds",
@@ -119,6 +120,9 @@ class CockroachSession(Session):
         if added and any(run.state not in UNFINISHED for run in runs):
             await self.change("file_runs", self.namespace_id, list(added))
         return added
+
+    async def lock_runs(self, ids: Iterable[str]) -> None:
+        """Here transactions that meet are repeated anyway."""
 
     async def fold_job_counts(self) -> None:
         """Jobs are counted when their number is asked for."""

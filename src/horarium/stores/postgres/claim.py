@@ -27,7 +27,7 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
-from horarium.stores.encoding import encode_text
+from horarium.stores.encoding import decode_id, encode_text
 from horarium.stores.postgres.fronts import Call
 from horarium.stores.postgres.rows import OWNER_COLUMN, storable
 from horarium.stores.postgres.runs import load
@@ -119,6 +119,8 @@ async def take(
     admitted = await _admitted(session, chosen)
     if not admitted:
         return [], len(chosen)
+    # In the order in which every statement takes runs, so that none waits for another that waits for it.
+    admitted.sort(key=decode_id)
     return await session.rows("claim_runs", session.namespace_id, admitted, encode_text(worker), now), len(chosen)
 
 

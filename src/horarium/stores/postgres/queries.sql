@@ -846,6 +846,16 @@ WITH taken AS (
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
+-- name: lock_runs
+-- In the order given, for a transaction whose statements will write them in another.
+SELECT 1 FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest($2::bytea[]) WITH ORDINALITY AS given (id, number) OFFSET 0
+) AS given
+JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given.id
+WHERE given.number + 0 = given.number
+FOR UPDATE OF runs;
+
 -- name: settle_runs
 -- Changes that leave a run unfinished. What is due earlier than it was, and before a front, is late (see `fronts_clear`).
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,

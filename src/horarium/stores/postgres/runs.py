@@ -84,9 +84,12 @@ def is_simple(changes: Sequence[RunChange]) -> bool:
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-    if all(map(comes_alone, changes)):
-        return await _settle_part(session, changes, now)
-    return [answer for part in _parts(changes) for answer in await _settle_and_follow(session, part, now)]
+    alone = all(map(comes_alone, changes))
+    parts = [list(changes)] if alone else list(_parts(changes))
+    if len(parts) > 1 or len(set(_statements(changes).values())) > 1:
+        await session.lock_runs(change.run.id for change in changes)
+    write = _settle_part if alone else _settle_and_follow
+    return [answer for part in parts for answer in await write(session, part, now)]
 
 
 def _parts(changes: Sequence[RunChange]) -> Iterator[list[RunChange]]:

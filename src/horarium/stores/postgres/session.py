@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from horarium.model import Job, Run
+from horarium.stores.encoding import encode_id
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.fronts import Fronts
 from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
@@ -77,7 +78,10 @@ class Session:
         return {row[0] for row in rows}
 
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
-        """The ids, as bytes, of those that were inserted. No id comes twice."""
+        """The ids, as bytes, of those that were inserted. No id comes twice. Keys go in order, so that two who add the
+        same ones do not wait for each other."""
+        if any(run.unique_key is not None for run in runs):
+            runs = sorted(runs, key=_key_of)
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
     async def is_in_less(self) -> bool:
@@ -96,6 +100,13 @@ class Session:
     async def lock_gates(self, gates: Sequence[int]) -> None:
         """Until the end of the transaction no other claim takes runs of these gates, which are sorted."""
         await self.rows("lock_gates", self.namespace_id, gates)
+
+    async def lock_runs(self, ids: Iterable[str]) -> None:
+        """Before a transaction writes unfinished runs by several statements. Every statement takes them in the order of
+        their ids, so that no two transactions wait for each other; several do not, one after the other."""
+        blobs = [encode_id(run_id) for run_id in sorted(set(ids))]
+        if len(blobs) > 1:
+            await self.rows("lock_runs", self.namespace_id, blobs)
 
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
         known = self.memory.queues
@@ -130,6 +141,10 @@ class Session:
                 found[job.id] = job
                 known[job.id] = versions[job.id][0], job
         return found
+
+
+def _key_of(run: Run) -> tuple[str, str]:
+    return run.unique_key or "", run.id
 
 
 def _bound(known: dict[int, Any]) -> None:

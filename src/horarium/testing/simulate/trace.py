@@ -26,6 +26,7 @@ class Trace:
         self.stepped_at = -STEP_SEEN
         self._time = time
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._before: tuple[str, ...] = ()
         self._hash = blake2b(digest_size=8)
 
     @property
@@ -53,6 +54,7 @@ class Trace:
         self.note(f"VIOLATION {what}")
         if self.violation is None:
             self.violation = what
+            self._before = tuple(self._tail)
 
     def note(self, line: str) -> None:
         """One line of the trace."""
@@ -62,8 +64,8 @@ class Trace:
         self._tail.append(text)
 
     def tail(self) -> str:
-        """Its last lines."""
-        return "\n".join(self._tail)
+        """Its last lines, up to the violation if there is one: what comes after that says nothing of it."""
+        return "\n".join(self._before or self._tail)
 
     def digest(self) -> str:
         """The hash of every line."""

@@ -32,6 +32,7 @@ from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.jobbooks import JobBooks
+from horarium.testing.simulate.overlaps import Overlaps
 from horarium.testing.simulate.said import Said, kept_lines
 from horarium.testing.simulate.trace import Trace
 
@@ -63,6 +64,7 @@ class Books:
         self.pruned: set[str] = set()
         self.open: dict[str, dict[str, Run]] = defaultdict(dict)
         self.held: dict[str, int] = defaultdict(int)
+        self.overlaps = Overlaps(trace, self.runs, self.open)
 
     # ---- runs
 
@@ -200,6 +202,7 @@ class Books:
 
     def begun(self, run_id: str, token: int, attempt: int, now: Instant, due_at: Instant) -> None:
         """A delivery begins."""
+        self.overlaps.begins(run_id, token)
         confirmed = self.answers.begun(run_id, token, attempt, now, due_at)
         run = self.runs.get(run_id)
         if run is None or confirmed is None or run.cause not in PLANNED or self.trace.clock_went_back:
@@ -235,12 +238,14 @@ class WatchedSpace(Space):
         old = self.jobs.get(job.id)
         super().put_job(job)
         self.books.jobs.written(old, job)
+        self.books.overlaps.job_written(old, job)
         self.witness.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.books.overlaps.added(run)
             self.witness.run_added(run)
             self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
@@ -256,6 +261,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.books.overlaps.changed(old, run)
         if (seen := SEEN.get()) is not None:
             seen.append((old, run))
         self.witness.run_changed(old, run)

@@ -51,7 +51,7 @@ local function ending(lasts)
 end
 
 -- Most runs were never claimed, and nothing but their time holds them back. No table is made of such a run, and of its row
--- only the bytes that change are written anew: state, token and attempt, a byte each, and what follows the nine of the due
+-- only the bytes that change are written: state, token and attempt, a byte each, and what follows the nine of the due
 -- time. Answers whether it is one of them.
 local LONG, DUE_BEGINS, DUE_ENDS = 207, 7, 15
 local function take_plain(lane, id, row)

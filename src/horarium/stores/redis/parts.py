@@ -40,7 +40,7 @@ def rows_of(run: Run) -> int:
     and has indexes of its own."""
     if run.concurrency_key is not None:
         return 8
-    return 2 if run.job_id is None else 4
+    return 1 if run.job_id is None else 4
 
 
 def ends_of_call(changes: Sequence[RunChange]) -> int:

@@ -155,6 +155,13 @@ def test_where_a_run_ends_others_only_the_newest_goes_on(overlap: Overlap, after
     assert ends(reconcile(a_job(overlap=overlap), [*others, newest], NOW)) == after
 
 
+def test_a_run_from_a_future_that_was_wrong_is_not_the_newest() -> None:
+    wrong = a_run(fire_at=NOW + DAY, created_at=NOW + DAY)
+    planned = reconcile(a_job(overlap=Overlap.CANCEL_OTHER), [wrong, a_run(fire_at=NOW, created_at=NOW)], NOW)
+    assert planned is not None
+    assert [change.run.id for change in planned.changes] == [wrong.id]
+
+
 def test_a_policy_that_ends_others_does_nothing_to_what_was_there_when_it_was_set() -> None:
     job = a_job(overlap=Overlap.CANCEL_OTHER, updated_at=NOW)
     assert reconcile(job, [a_run(fire_at=NOW - 2), a_run(fire_at=NOW - 1)], NOW) is None

@@ -21,7 +21,7 @@ from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.planning import ENDS_OTHERS, PLANNED_CAUSES, owed_run
+from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run
 from horarium.rules.settling import cancel, noted, terminate
 
 
@@ -31,7 +31,7 @@ def reconcile(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
     changes: list[RunChange] = []
     withdrawals: list[Run] = []
     moved: list[Run] = []
-    superseded = _superseded(job, unfinished)
+    superseded = _superseded(job, unfinished, now)
     for run in unfinished:
         if job.deleted_at is not None or run.id in superseded:
             changes += _ended(run, job, now)
@@ -112,12 +112,14 @@ def _outlives_pause(run: Run, job: Job) -> bool:
     return not job.enabled and paused_at is not None and run.created_at <= paused_at and is_ahead(run, paused_at)
 
 
-def _superseded(job: Job, unfinished: Sequence[Run]) -> Set[str]:
-    """Those that the newest run ends. It must have been made under the present policy: since the last edit."""
+def _superseded(job: Job, unfinished: Sequence[Run], now: Instant) -> Set[str]:
+    """Those that the newest run ends. It must have been made under the present policy: since the last edit. One from a
+    future that turned out to be wrong is older than any that was made since."""
     if job.overlap not in ENDS_OTHERS:
         return frozenset()
     going_on = [run for run in unfinished if run.state is not State.CANCELLING]
-    newest = max(going_on, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
+    possible = [run for run in going_on if run.created_at <= now + CURSOR_AHEAD] or going_on
+    newest = max(possible, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
     if newest is None or newest.created_at < job.updated_at:
         return frozenset()
     return {run.id for run in unfinished if run is not newest}

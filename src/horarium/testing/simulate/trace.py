@@ -24,6 +24,8 @@ class Trace:
         self.clock_went_back = False
         self.held_up_until = 0
         self.stepped_at = -STEP_SEEN
+        self.started_at = -STEP_SEEN
+        """When the last node started."""
         self._time = time
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._before: tuple[str, ...] = ()
@@ -48,6 +50,11 @@ class Trace:
     def has_just_stepped(self) -> bool:
         """Whether nodes may be busy with a step of the clock."""
         return self.elapsed < self.stepped_at + STEP_SEEN
+
+    @property
+    def is_stepped_for_some(self) -> bool:
+        """Whether a node that has just started may take a step of the clock for what the time always was."""
+        return self.has_just_stepped and self.started_at >= self.stepped_at - STEP_SEEN
 
     def fail(self, what: str) -> None:
         """Something happened that must never happen."""

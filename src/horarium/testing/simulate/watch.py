@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import (
     BUS_QUEUES,
     CLAIMED,
@@ -58,6 +58,7 @@ class Books:
         self.said = Said(trace)
         self._healthy_for = healthy_for
         self.rescuing = False
+        self._renewed: dict[str, tuple[Instant | None, int]] = {}
         self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
@@ -127,6 +128,8 @@ class Books:
                 f"run {new.id}: token {new.token} after token {self.tokens[new.id]}: a stale claim was obeyed"
             )
         if new.state in CLAIMED:
+            if self._renewed.get(new.id, (None, 0))[0] != new.lease_expires_at:
+                self._renewed[new.id] = new.lease_expires_at, self.trace.elapsed
             self.answers.confirmed[new.id, new.token] = self.trace.writes
         self._keep(new)
 
@@ -178,12 +181,17 @@ class Books:
 
     def _let_go(self, old: Run) -> None:
         """A claimed run is always in the hands of the node that claimed it. Its lease runs out because that node died,
-        was held up, or because the work took as long as it may; never because the node forgot that it has it."""
+        was held up, or because the work took as long as it may; never because the node forgot that it has it. (It is
+        looked at from the last renewal on, by whichever node: after steps of the clock one may make a lease longer than
+        another knows, and a node whose claim was never answered does not renew it.)"""
+        _, renewed_at = self._renewed.get(old.id, (old.lease_expires_at, self.trace.elapsed))
+        seconds = (self.trace.elapsed - renewed_at) / SECOND
         if (
             self.rescuing
             and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
-            and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
+            and not self.trace.is_stepped_for_some
+            and self._healthy_for(old.worker or "") > seconds + RECOVERY_SECONDS
         ):
             self.trace.fail(
                 f"run {old.id}: {old.worker} claimed it and let its lease run out, though nothing was wrong"

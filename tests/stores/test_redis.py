@@ -135,7 +135,7 @@ async def test_what_is_held_back_is_claimed_as_the_memory_store_does(server: Red
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_what_was_claimed_together_ends_alike_as_in_memory(server: Redis, seed: int) -> None:
-    """Of many that end alike only what differs is read: whatever holds them back, however often they were claimed, and
+    """Of many that end alike only what differs is read: with and without gates, however often they were claimed, and
     although some were lost, or come twice."""
     random = Random(seed)
     jobs = [a_job(f"job-{number}") for number in range(8)]

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from redis.asyncio import Redis as Client
 
 from horarium.model import Job, Run, RunChange, State
 from horarium.ports import Page, RunFilter, Store
+from horarium.stores.encoding import kinds_of_end
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
 from horarium.stores.redis.store import LOOKS_MAX
@@ -129,6 +131,85 @@ async def test_what_is_held_back_is_claimed_as_the_memory_store_does(server: Red
             [*ended, *called_off], NOW
         )
     await store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_was_claimed_together_ends_alike_as_in_memory(server: Redis, seed: int) -> None:
+    """Of many that end alike only what differs is read: with and without gates, however often they were claimed, and
+    although some were lost, or come twice."""
+    random = Random(seed)
+    jobs = [a_job(f"job-{number}") for number in range(8)]
+    store, model = RedisStore(server.url, namespace=f"alike-{seed}-{secrets.token_hex(4)}"), MemoryStore()
+    await store.open()
+    tokens = random.choice([0, 1, 126]), random.choice([0, 127, 128])
+    runs = [_often_claimed(random, a_random_run(random, number, jobs), tokens) for number in range(300)]
+    assert await store.add_runs(runs) == await model.add_runs(runs)
+    ids = [run.id for run in runs]
+    told_by_kind = 0
+    for step in range(8):
+        now = NOW + step
+        queues = (["one"], ["two"], ["one", "two"])[(seed + step) % 3]
+        claimed, expected = [await take(each, 80, now=now, queues=queues) for each in (store, model)]
+        assert claimed.runs == expected.runs
+        assert await store.get_runs(ids) == await model.get_runs(ids)
+        first = [_meanwhile(random, run, now) for run in random.sample(claimed.runs, min(6, len(claimed.runs)))]
+        assert await store.settle_runs(first, now) == await model.settle_runs(first, now)
+        changes = _alike(random, claimed.runs, now)
+        told_by_kind += bool(changes and kinds_of_end(changes))
+        assert await store.settle_runs(changes, now) == await model.settle_runs(changes, now)
+        assert await store.get_runs(ids) == await model.get_runs(ids)
+        assert await store.overdue_runs(now + 60_000_000, 200) == await model.overdue_runs(now + 60_000_000, 200)
+        assert await store.stats(now) == await model.stats(now)
+        for states in (frozenset({State.COMPLETED}), frozenset({State.FAILED}), frozenset({State.PENDING})):
+            where = RunFilter(states=states)
+            assert await store.list_runs(where, None, 200) == await model.list_runs(where, None, 200)
+    assert told_by_kind
+    waiting = [job.id for job in jobs]
+    assert await store.unfinished_runs(waiting) == await model.unfinished_runs(waiting)
+    assert await store.prune_runs(NOW + 4, 500) == await model.prune_runs(NOW + 4, 500)
+    assert await store.get_runs(ids) == await model.get_runs(ids)
+    await store.close()
+
+
+def _often_claimed(random: Random, run: Run, tokens: Sequence[int]) -> Run:
+    """Some were claimed so often that a number of theirs takes two bytes; of some a lease is cut short."""
+    token = random.choice(tokens)
+    if random.random() < 0.8:
+        run = replace(run, queue="one", serial=False, concurrency_key=None, concurrency_max=0)
+    attempt = min(token, 127) if token == tokens[0] else 0
+    return replace(run, token=token, attempt=attempt, execution_seconds=random.choice([None, None, 0.5, 90.0]))
+
+
+def _meanwhile(random: Random, run: Run, now: int) -> RunChange:
+    """What may have happened to a claimed run before it is settled with the others."""
+    happened: dict[str, Any] = random.choice(
+        [
+            {"lease_expires_at": now},
+            {"lease_expires_at": now + 1},
+            {"lease_expires_at": now + 1, "worker": "other"},
+            {"state": State.CANCELLING},
+            {"state": State.COMPLETED, "finished_at": now, "lease_expires_at": None},
+            {"token": run.token + 1},
+        ]
+    )
+    return RunChange(replace(run, **happened), run.token, run.state)
+
+
+def _alike(random: Random, claimed: Sequence[Run], now: int) -> list[RunChange]:
+    """All of them come to the same end; those that were claimed as often are of one kind."""
+    state = random.choice([State.COMPLETED, State.COMPLETED, State.FAILED, State.PENDING])
+    ended: dict[str, Any] = {"state": state, "lease_expires_at": None}
+    if state is not State.PENDING:
+        ended.update(finished_at=now, prune_at=random.choice([None, now]), error=random.choice([None, "no"]))
+    ordered = sorted(claimed, key=lambda run: (run.token, run.attempt))
+    changes = [RunChange(replace(run, **ended), run.token, run.state, held=True, as_claimed=True) for run in ordered]
+    for place in random.sample(range(len(changes)), min(1, len(changes))):
+        lost = changes[place]
+        changes[place] = replace(lost, token=lost.token + 1, run=replace(lost.run, token=lost.token + 1))
+    if changes:
+        again = random.randrange(len(changes))
+        changes.insert(again, changes[again])
+    return changes
 
 
 async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server: Redis) -> None:

@@ -35,8 +35,23 @@ def weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> 
         yield items[first:]
 
 
+def rows_of(run: Run) -> int:
+    """How many rows a run that is added counts for: a job, and even more a concurrency key, may be another one for each
+    and has indexes of its own."""
+    if run.concurrency_key is not None:
+        return 8
+    return 1 if run.job_id is None else 4
+
+
+def ends_of_call(changes: Sequence[RunChange]) -> int:
+    """How many of these changes go into one call. It holds up all others, for less than 10 ms as a rule."""
+    if any(change.run.concurrency_key is not None for change in changes):
+        return 125
+    return 500 if any(change.run.job_id is not None for change in changes) else BATCH_MAX
+
+
 def weight_of_run(run: Run) -> tuple[int, int]:
-    return 1, len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
+    return rows_of(run), len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
 
 
 def weight_of_change(change: RunChange) -> tuple[int, int]:

@@ -42,6 +42,7 @@ from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import (
     CALL_BYTES_MAX,
+    ends_of_call,
     parts,
     weighed_parts,
     weight_of_change,
@@ -268,7 +269,7 @@ class RedisStore:
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in parts(changes):
+        for part in parts(changes, ends_of_call(changes)):
             if kinds := _kinds(part):
                 answers += await self._settle("settle_kinds", part, kinds, now, kind_of_end)
                 continue

@@ -40,8 +40,6 @@ local function may_be_taken(run)
   return not (run[SERIAL] and taken_of_job[run[JOB_ID]])
 end
 
--- ---- a level that is one lane and nothing else: what comes first is taken
-
 -- What follows the due time in the rows of runs that are claimed for this long, and when their lease ends, as text.
 local endings, ends = {}, {}
 local function ending(lasts)
@@ -56,7 +54,7 @@ end
 -- only the bytes that change are written: state, token and attempt, a byte each, and what follows the nine of the due
 -- time. Answers whether it is one of them.
 local LONG, DUE_BEGINS, DUE_ENDS = 207, 7, 15
-local function take_plain(id, row)
+local function take_plain(lane, id, row)
   if row:byte(DUE_BEGINS) ~= LONG then return false end
   local fixed, _, token, attempt, due_at, _, _, start_by, _, finished_at, disposition, prune_at =
     unpack_limit(row, CHANGING, HEADER)
@@ -66,6 +64,7 @@ local function take_plain(id, row)
   if limited_to and limited_to < lasts then lasts = limited_to end
   local tail, lease_ends = ending(lasts)
   row = ROW_BEGINS .. char(RUNNING, token + 1, 1) .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)
+  remove(lane, id)
   if add(claimed_key(queue), lease_ends, id) then
     enter_queue(queue)
     add(P .. 'claimed_in', 0, queue)
@@ -80,15 +79,15 @@ local function take_plain(id, row)
   return true
 end
 
+-- ---- a level that is one lane and nothing else: what comes first is taken
+
 local function take_from_lane(lane)
   local offset = 0
   while taken < limit do
     local wanted = limit - taken
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
-      if take_plain(part[place], row) then
-        remove(lane, part[place])
-      else
+      if not take_plain(lane, part[place], row) then
         local run = read_run(row)
         if may_be_taken(run) then take(part[place], run) end
       end
@@ -176,14 +175,19 @@ local function take_from_level(level)
   for _, heads in ipairs(level.heads) do push(heap, walk_from(heads, 0)) end
   while heap[1] and taken < limit do
     local walk = heap[1]
-    local id, run, of_gate = walk.id, read_run(walk.rows[walk.place]), walk.gate
-    local key = run[KEY]
-    local free = not key or is_free(key, run[KEY_MAX])
-    if free and may_be_taken(run) then take(id, run) end
-    -- Of a gate whose key is full nothing more will be taken.
-    if of_gate and not free then walk.ended, walk.found = true, {} end
-    go_on(heap)
-    if key and free and not of_gate then push(heap, gate_behind(run)) end
+    local id, row, of_gate = walk.id, walk.rows[walk.place], walk.gate
+    if take_plain(walk.key, id, row) then
+      go_on(heap)
+    else
+      local run = read_run(row)
+      local key = run[KEY]
+      local free = not key or is_free(key, run[KEY_MAX])
+      if free and may_be_taken(run) then take(id, run) end
+      -- Of a gate whose key is full nothing more will be taken.
+      if of_gate and not free then walk.ended, walk.found = true, {} end
+      go_on(heap)
+      if key and free and not of_gate then push(heap, gate_behind(run)) end
+    end
   end
 end
 

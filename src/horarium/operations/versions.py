@@ -24,7 +24,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.auditing import told_job
 from horarium.operations.watching import watched
 from horarium.ports import Along, Page, Store
-from horarium.wire.definitions import JobDefinition, definition_of
+from horarium.wire.definitions import JobDefinition, kept_definition
 
 PREFIX = "version/"
 ENDED = "ended-job/"
@@ -59,11 +59,6 @@ class LastKept(Struct):
     is_read: bool = False
     version: Version | None = None
     is_trimmed: bool = False
-
-
-def kept_definition(job: Job) -> JobDefinition:
-    """What its owner wrote, secrets included."""
-    return replace(definition_of(job), target=job.target)
 
 
 def along_created(jobs: Sequence[Job], now: Instant) -> Along:

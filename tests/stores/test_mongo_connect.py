@@ -18,7 +18,7 @@ from horarium.node.backends import make_store
 from horarium.ports import Topic
 from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
-from horarium.stores.mongo.indexes import MIGRATIONS, NODES, RUNS, SCHEMA, Index, Migration
+from horarium.stores.mongo.indexes import MIGRATIONS, NODES, RECORDS, RUNS, SCHEMA, Index, Migration
 from horarium.stores.mongo.migrate import migrate
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
@@ -180,6 +180,26 @@ async def test_a_newer_schema_is_worked_on_unless_it_needs_newer_code(mongo: Mon
     with pytest.raises(InvalidSetting, match=f"version {newest + 2} and needs a Horarium that knows version"):
         await older.open()
     await store.close()
+
+
+@pytest.mark.slow
+async def test_a_new_database_keeps_history_dense_and_one_that_is_there_stays_as_it_is(mongo: Mongo) -> None:
+    """Also one that another node has begun to make: a collection that is there is left alone."""
+    for name, compression in (("dense", ["zstd", "zstd"]), ("begun", ["default", "zstd"])):
+        store = MongoStore(mongo.url.replace("/horarium?", f"/{name}?"))
+        client = make_client(store.location)
+        database = client[name]
+        if name == "begun":
+            await database.create_collection(RUNS)
+        await store.open()
+        found = {each["name"]: each.get("options", {}) async for each in await database.list_collections()}
+        assert ["zstd" if "zstd" in str(found[each]) else "default" for each in (RUNS, RECORDS)] == compression
+        assert await store.add_runs([a_run(0)]) == [True]
+        await store.close()
+        await store.open()
+        assert await store.get_runs([a_run(0).id]) == [a_run(0)]
+        await store.close()
+        await client.close()
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ import pytest
 import pytest_asyncio
 
 from horarium.clock import DAY
-from horarium.model import State
+from horarium.model import UNFINISHED, State
+from horarium.model.records import Record, RecordChange
 from horarium.ports import JobFilter, RunFilter
-from horarium.stores.mongo import MongoStore, jobs, listing, queries, runs
+from horarium.stores.mongo import MongoStore, jobs, listing, queries, records, runs
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import MIGRATIONS
 from horarium.stores.mongo.session import Grouping, Query, Session
@@ -236,7 +237,7 @@ async def test_of_several_labels_the_rarest_leads(
     mongo: Mongo, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads what has that label, and for the others counts no more than it is worth."""
-    monkeypatch.setattr(jobs, "LABELLED_COUNTED", 20)
+    monkeypatch.setattr(jobs, "LABELLED_COUNTED", (10, 20))
     status = await session.database.command("serverStatus")
     before = status["metrics"]["queryExecutor"]["scannedObjects"]
     page = await jobs.list_jobs(session, TWO_LABELS, None, 50)
@@ -253,3 +254,26 @@ async def test_a_list_that_finds_enough_at_once_looks_at_few_runs(session: Sessi
     status = await session.database.command("serverStatus")
     assert len(page.items) == FEW
     assert status["metrics"]["queryExecutor"]["scannedObjects"] - before < 10 * FEW
+
+
+async def test_what_one_command_can_do_is_one_command(session: Session) -> None:
+    """A list that finds less than it may; a change of one record, which needs no transaction."""
+
+    async def counted() -> tuple[int, int, int]:
+        status = await session.database.command("serverStatus")
+        commands = status["metrics"]["commands"]
+        started = status["transactions"]["totalStarted"]
+        return int(commands["aggregate"]["total"]), int(commands["find"]["total"]), int(started)
+
+    before = await counted()
+    where = RunFilter(job="job-1", states=UNFINISHED, since=NOW)
+    page = await runs.list_runs(session, where, None, 200)
+    after = await counted()
+    assert page.next_after is None
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 0)
+    record = Record(name="one/a", body=b"1")
+    changes = [RecordChange(record), RecordChange(record, 1), RecordChange(record, 1, deleted=True)]
+    assert [await records.put_records(session, [change]) for change in changes] == [[True]] * 3
+    assert await records.put_records(session, [changes[1]]) == [False]
+    assert await records.get_records(session, ["one/a"]) == [None]
+    assert (await counted())[2] == after[2]

@@ -45,6 +45,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """The defaults of options that a URL may set. Milliseconds, except for the last two."""
 
+DENSE: dict[str, Any] = {"wiredTiger": {"configString": "block_compressor=zstd"}}
+
 FIXED: dict[str, Any] = {"w": "majority", "journal": True, "retryWrites": True}
 REFUSED = frozenset(("w", "journal", "retrywrites", "readpreference", "readconcernlevel", "timeoutms", "tz_aware"))
 SAID_CHARS_MAX = 300
@@ -237,6 +239,18 @@ async def make_capped(database: Any, name: str, size: int) -> None:
         await database.command("create", name, capped=True, size=size)
     except OperationFailure as error:
         if error.code != NAMESPACE_EXISTS:
+            raise
+
+
+async def make_dense(database: Any, name: str) -> None:
+    """A collection whose documents are compressed by zstd, unless there is one of that name. Where the server's storage
+    knows no such thing, it makes one of its own kind with the first index."""
+    from pymongo.errors import OperationFailure
+
+    try:
+        await database.command("create", name, storageEngine=DENSE)
+    except OperationFailure as error:
+        if error.code in _PASSING_CODES:
             raise
 
 

@@ -26,8 +26,9 @@ from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
 from horarium.stores.mongo.writes import insert, replacing
 
-LABELLED_COUNTED = 1_000
-"""Up to how many jobs of a label are counted to find the rarest of several."""
+LABELLED_COUNTED = (128, 1_024)
+"""Up to how many jobs of a label are counted to find the rarest of several: up to the second only if all have as many
+as the first. The server reads each job that it counts."""
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
@@ -84,11 +85,16 @@ async def list_jobs(session: Session, where: JobFilter, after: str | None, limit
 async def _rarest(session: Session, labels: Mapping[str, str]) -> str:
     """The key of the label that the fewest jobs have, as far as it is worth counting them."""
 
-    async def count(key: str, value: str) -> tuple[int, str]:
-        counted = await session.group(queries.count_labelled(session, key, value, LABELLED_COUNTED))
+    async def count(key: str, value: str, limit: int) -> tuple[int, str]:
+        counted = await session.group(queries.count_labelled(session, key, value, limit))
         return sum(document["all"] for document in counted), key
 
-    return min(await asyncio.gather(*(count(*pair) for pair in labels.items())))[1]
+    rarest = 0, ""
+    for limit in LABELLED_COUNTED:
+        rarest = min(await asyncio.gather(*(count(*pair, limit) for pair in labels.items())))
+        if rarest[0] < limit:
+            break
+    return rarest[1]
 
 
 async def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:

@@ -14,10 +14,12 @@ from typing import Any
 from pymongo.errors import OperationFailure
 
 from horarium.errors import InvalidSetting
-from horarium.stores.mongo.connect import Location, concerns, duplicates, translated
-from horarium.stores.mongo.indexes import MIGRATIONS, SCHEMA, Index, Migration
+from horarium.stores.mongo.connect import Location, concerns, duplicates, make_dense, translated
+from horarium.stores.mongo.indexes import MIGRATIONS, RECORDS, RUNS, SCHEMA, Index, Migration
 
 VERSION_ID = "version"
+LASTING = RUNS, RECORDS
+"""What is kept for long, in a database that is new: its documents take a quarter less room than by default."""
 GONE = frozenset({26, 27})
 """NamespaceNotFound, IndexNotFound: another node dropped it first."""
 
@@ -42,6 +44,9 @@ async def _migrate(database: Any, location: Location, migrations: Sequence[Migra
             field="store",
         )
     missing = [migration for migration in migrations if migration.number > version]
+    if stored is None and missing:
+        for name in LASTING:
+            await make_dense(database, name)
     for migration in missing:
         await _apply(database, migration)
         await _raise_version(schema, migration)

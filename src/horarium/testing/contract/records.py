@@ -202,6 +202,22 @@ class RecordContract(StoreUnderTest):
         assert await names(store) == ["audit/0"]
         assert await names(store, RecordFilter(labels={"n": "1"})) == []
 
+    async def test_a_record_whose_name_is_taken_stays_and_the_plan_is_carried_out(self, store: Store) -> None:
+        """Of one that only adds a run, and of one that ends another run as well."""
+        await store.add_jobs([job := a_job()])
+        assert await store.put_records([RecordChange(a_record("audit/1"))]) == [True]
+        taken, twice, new = a_record("audit/1", b"other"), a_record("audit/2", b"again"), a_record("audit/2")
+        run = a_run(1, of=job)
+        assert await store.commit_plans([Plan(job, (run,), records=(taken, new, twice))], NOW) == [True]
+        ends = a_change(run, state=State.CANCELLED, finished_at=NOW)
+        later = Plan(replace(job, version=job.version + 1), (a_run(2, of=job),), (ends,), records=(taken, new))
+        assert await store.commit_plans([later], NOW) == [True]
+        assert await store.get_records(["audit/1", "audit/2"]) == [a_record("audit/1"), new]
+        (stored, added) = await store.get_runs([run.id, a_run(2, of=job).id])
+        assert stored is not None
+        assert stored.state is State.CANCELLED
+        assert added is not None
+
     async def test_a_change_that_loses_leaves_no_record(self, store: Store) -> None:
         claimed = await take_one(store, a_run(1))
         first = replace(completed(claimed), records=(a_record("audit/1"),))

@@ -136,7 +136,7 @@ def create_app(
 
     others = list(pages(Entrance(operations, claims, keys, heard, entropy, siblings))) if pages is not None else []
     check = Reach(operations).check
-    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard()])
+    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
     known = KnownHosts(hosts, telemetry.refused)
     return Application(

@@ -67,9 +67,13 @@ STORES: Mapping[str, tuple[str, str, Measure]] = {
     "mongo": ("MongoDB", "raw run, alike", on_mongo),
 }
 """What to call it, the figure that is 1.00, and how it is measured."""
+LEGEND = """\
+  runs/s       claimed, performed and settled, in one process
+  ratio        runs/s beside the first bare driver: a loop that claims and ends rows or keys by the store's own client
+  CPU us       microseconds of that process for one run, where they are known"""
 BARE = {
     "raw run": "bare driver, in batches",
-    "raw, holders run": "bare, noting who holds what",
+    "raw, holders run": "bare driver, keeping leases too",
     "raw run, alike": "bare driver, one update a batch",
     "raw run, each": "bare driver, one update a run",
 }
@@ -104,8 +108,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(wanted) - {*STORES, "callbacks"}:
         parser.error(f"{', '.join(sorted(unknown))}: expected of {', '.join(STORES)}, callbacks")
     peers = None if given.no_peers else Peers(given.peers.resolve())
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}; medians of {rounds} rounds\n")
-    print(f"{'No-op runs, end to end':<32}{'runs/s':>10}{'of bare':>8}{'us CPU':>9}")
+    of = "one small round, which shows that it works and not how fast it is" if rounds == 1 else f"medians of {rounds}"
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}; {of}\n\n{LEGEND}")
+    if peers is not None and (lacking := peers.lacking()):
+        print(f"  left out: {lacking}")
+    print(f"\n{'Runs that do nothing':<32}{'runs/s':>10}{'ratio':>8}{'CPU us':>9}")
     for store in wanted:
         if store in STORES:
             title, raw, measure = STORES[store]
@@ -114,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if mongo_end_to_end.BURST in figures:
                 print(f"  {mongo_end_to_end.burst_line(figures)}", flush=True)
     if "callbacks" in wanted:
-        print("\nCallbacks due at one instant")
+        print("\nCallbacks: signed HTTP requests that are all due at one instant, beside bare aiohttp posting as many")
         said = StringIO()
         with redirect_stdout(said):
             callbacks.main(["--runs", str(200 if given.quick else CALLBACKS), "--rounds", str(rounds)])

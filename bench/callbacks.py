@@ -116,11 +116,11 @@ async def scene(name: str, receiver: Receiver, count: int, rounds: int, store: s
         bare.append(await bare_round(receiver, hosts, count))
         with a_store(store, folder) as url:
             ours.append(await horarium_round(receiver, hosts, count, url))
-    print(f"{name}: {count:,} at one instant to {hosts} host{'s' if hosts > 1 else ''}")
+    print(f"{name}: {count:,} to {hosts} host{'s' if hosts > 1 else ''}")
     for label, rows in (("bare aiohttp", bare), ("horarium", ours)):
         rate, cpu, there, first, p50, p99 = (statistics.median(column) for column in zip(*rows, strict=True))
         print(
-            f"    {label:<12} {rate:7,.0f}/s  CPU {cpu:4.0f} us here, {there:3.0f} us there;"
+            f"    {label:<12} {rate:7,.0f}/s  CPU {cpu:4.0f} us a request here, {there:3.0f} us at the receiver;"
             f" came in: first {first:.0f} ms, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         )
     faster = statistics.median(o.rate / b.rate for o, b in zip(ours, bare, strict=True))

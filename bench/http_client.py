@@ -61,6 +61,8 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Status and body of the answer."""
+        if self._transport.is_closing():
+            raise ConnectionResetError("the server closed the connection")
         self._buffer, self._needed = b"", -1
         self._answer = asyncio.get_running_loop().create_future()
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"

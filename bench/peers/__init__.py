@@ -51,6 +51,11 @@ class Peers:
         runtime = PEERS[name].runtime
         return None if runtime == "python" or shutil.which(runtime) else runtime
 
+    def lacking(self) -> str:
+        """Those that can't run on this machine, and why; empty: all can."""
+        lacks = {name: missing for name in PEERS if (missing := self.missing(name)) is not None}
+        return ", ".join(f"{name} (needs {missing})" for name, missing in lacks.items())
+
     def round(self, figures: Figures, name: str, url: str, count: int, label: str | None = None) -> None:
         """One round of it against this server. One that can't be made, or breaks, is left out from then on."""
         if name in self._broken:
@@ -76,6 +81,7 @@ class Peers:
     def _made(self, name: str) -> Path:
         peer, home = PEERS[name], self._folder / name
         if not (home / "made").exists():
+            print(f"  ({name} is installed in {home}, once)", file=sys.stderr, flush=True)
             home.mkdir(parents=True, exist_ok=True)
             {"python": _with_pip, "node": _with_npm, "go": _with_go}[peer.runtime](home, peer)
             (home / "made").touch()

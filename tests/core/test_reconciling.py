@@ -24,7 +24,7 @@ from horarium.model import (
     State,
 )
 from horarium.operations.settling import Settlement
-from horarium.policies import Overlap
+from horarium.policies import Concurrency, Overlap, Timeouts
 from horarium.ports import Claimed
 from horarium.rules.editing import pause, resume
 from horarium.rules.planning import owed_run
@@ -81,6 +81,40 @@ def test_what_waits_moves_to_the_queue_of_its_job_as_it_is() -> None:
     assert (moved.id, moved.token, moved.attempt) == (run.id, 3, 2)
 
 
+GATED = a_job(
+    overlap=Overlap.BUFFER_ALL,
+    concurrency=Concurrency("k", 2),
+    timeouts=Timeouts(start_seconds=6, execution_seconds=90, heartbeat_seconds=20),
+)
+
+
+def test_what_comes_from_elsewhere_is_held_back_and_leased_as_its_job_now_says() -> None:
+    run = owed_run(replace(GATED, target=ExternalTarget()), NOW, NOW, Cause.SCHEDULE)
+    assert (run.serial, run.concurrency_key, run.lease_seconds) == (False, None, 90)
+    planned = reconcile(GATED, [run], NOW + MINUTE)
+    assert planned is not None
+    (moved,) = planned.runs
+    assert (moved.serial, moved.concurrency_key, moved.concurrency_max) == (True, "k", 2)
+    assert (moved.lease_seconds, moved.start_by) == (20, NOW + MINUTE + 6 * SECOND)
+
+
+def test_what_goes_elsewhere_holds_no_place_and_has_the_time_that_its_work_may_take() -> None:
+    run = owed_run(GATED, NOW, NOW, Cause.SCHEDULE)
+    planned = reconcile(replace(GATED, target=ExternalTarget()), [run], NOW + MINUTE)
+    assert planned is not None
+    (moved,) = planned.runs
+    assert (moved.serial, moved.concurrency_key, moved.concurrency_max) == (False, None, 0)
+    assert (moved.lease_seconds, moved.start_by) == (90, run.start_by)
+
+
+def test_the_limit_that_work_elsewhere_had_by_default_does_not_outlast_it() -> None:
+    run = owed_run(a_job(target=ExternalTarget()), NOW, NOW, Cause.SCHEDULE)
+    planned = reconcile(a_job(), [run], NOW)
+    assert planned is not None
+    assert run.start_by == NOW + HOUR
+    assert (planned.runs[0].start_by, planned.runs[0].lease_seconds) == (None, 30)
+
+
 @pytest.mark.parametrize(
     ("changes", "withdrawn"),
     [
@@ -119,6 +153,13 @@ def test_where_a_run_ends_others_only_the_newest_goes_on(overlap: Overlap, after
     others = [a_run(fire_at=NOW - 2), a_run(State.RUNNING, NOW - 1)]
     newest = a_run(fire_at=NOW, created_at=NOW)
     assert ends(reconcile(a_job(overlap=overlap), [*others, newest], NOW)) == after
+
+
+def test_a_run_from_a_future_that_was_wrong_is_not_the_newest() -> None:
+    wrong = a_run(fire_at=NOW + DAY, created_at=NOW + DAY)
+    planned = reconcile(a_job(overlap=Overlap.CANCEL_OTHER), [wrong, a_run(fire_at=NOW, created_at=NOW)], NOW)
+    assert planned is not None
+    assert [change.run.id for change in planned.changes] == [wrong.id]
 
 
 def test_a_policy_that_ends_others_does_nothing_to_what_was_there_when_it_was_set() -> None:

@@ -160,6 +160,24 @@ async def test_a_lease_that_was_given_between_two_steps_outlasts_both(setting: S
     assert (run.state, run.token) == (State.RUNNING, claimed.token)
 
 
+async def test_a_lease_that_may_be_from_between_two_steps_is_taken_once_it_would_have_been_renewed(
+    setting: Setting,
+) -> None:
+    """The node sees one step, as long as the two, and a lease that ended shortly before the end of it: it may have been
+    put forward by another node, and be over, or be given after the first of them, and last."""
+    await setting.add_run(lease_seconds=5)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.step(3_650 * DAY_SECONDS)
+    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    setting.clock.step(90)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.RUNNING
+    setting.clock.advance(5)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING
+
+
 async def test_a_step_that_is_partly_taken_back_puts_a_lease_forward_by_the_rest(setting: Setting) -> None:
     await setting.add_run(lease_seconds=30)
     (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.access.acting import acting
@@ -119,6 +120,51 @@ async def test_a_clock_that_was_ahead_between_two_looks_alone_leaves_no_long_lea
     lease = (await setting.run()).lease_expires_at
     assert lease is not None
     assert lease <= setting.now + 120 * SECOND
+
+
+class CancelsMeanwhile(MemoryStore):
+    """A cancel is asked between the read of what is claimed and the next write."""
+
+    armed = False
+
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        if self.armed:
+            self.armed = False
+            run = changes[0].run
+            stopping = replace(self._space.runs[run.id], state=State.CANCELLING)
+            assert await super().settle_runs([RunChange(stopping, run.token, State.RUNNING)], START) == [True]
+        return await super().settle_runs(changes, now)
+
+
+async def test_a_lease_from_a_clock_that_was_ahead_is_shortened_though_a_cancel_is_asked_meanwhile(
+    setting: Setting,
+) -> None:
+    setting.store = store = CancelsMeanwhile()
+    await setting.add_run(lease_seconds=30)
+    setting.clock.step(3_650 * 86_400)
+    await claim(setting)
+    setting.clock.step(-3_650 * 86_400)
+    rescuer = a_rescuer(setting)
+    store.armed = True
+    await rescuer.step(setting.now)
+    await rescuer.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.lease_expires_at) == (State.CANCELLING, START + 30 * SECOND)
+
+
+async def test_of_more_leases_than_one_batch_the_last_is_shortened_too(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.services.rescuer.BATCH_MAX", 2)
+    for index in range(3):
+        await setting.add_run(id=f"right-{index}")
+    await claim(setting)
+    await setting.add_run(lease_seconds=30)
+    setting.clock.step(3_650 * 86_400)
+    await claim(setting)
+    setting.clock.step(-3_650 * 86_400)
+    await a_rescuer(setting).step(setting.now)
+    assert (await setting.run()).lease_expires_at == START + 30 * SECOND
 
 
 async def test_the_pruner_forgets_what_has_been_kept_long_enough(setting: Setting) -> None:
@@ -305,8 +351,7 @@ async def test_signals_that_come_soon_after_a_step_are_gathered(setting: Setting
     await until(lambda: service.steps == 1)
     for _ in range(100):
         setting.signal.publish(Topic("jobs"))
-        await asyncio.sleep(0)
-    assert service.steps == 1
+    assert (service.steps, service.wake.is_set) == (1, False)
     service.wake()  # what is no signal wakes it at once
     await until(lambda: service.steps == 2)
     loop.stop()

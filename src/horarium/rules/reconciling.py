@@ -17,11 +17,11 @@ from collections.abc import Sequence, Set
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MIN, Instant, to_micros
-from horarium.model import CLAIMED, Disposition, ExternalTarget, Job, Plan, Run, RunChange, State
+from horarium.clock import INSTANT_MIN, Instant
+from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.planning import ENDS_OTHERS, GRACE_SECONDS, PLANNED_CAUSES
+from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run
 from horarium.rules.settling import cancel, noted, terminate
 
 
@@ -31,7 +31,7 @@ def reconcile(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
     changes: list[RunChange] = []
     withdrawals: list[Run] = []
     moved: list[Run] = []
-    superseded = _superseded(job, unfinished)
+    superseded = _superseded(job, unfinished, now)
     for run in unfinished:
         if job.deleted_at is not None or run.id in superseded:
             changes += _ended(run, job, now)
@@ -112,12 +112,14 @@ def _outlives_pause(run: Run, job: Job) -> bool:
     return not job.enabled and paused_at is not None and run.created_at <= paused_at and is_ahead(run, paused_at)
 
 
-def _superseded(job: Job, unfinished: Sequence[Run]) -> Set[str]:
-    """Those that the newest run ends. It must have been made under the present policy: since the last edit."""
+def _superseded(job: Job, unfinished: Sequence[Run], now: Instant) -> Set[str]:
+    """Those that the newest run ends. It must have been made under the present policy: since the last edit. One from a
+    future that turned out to be wrong is older than any that was made since."""
     if job.overlap not in ENDS_OTHERS:
         return frozenset()
     going_on = [run for run in unfinished if run.state is not State.CANCELLING]
-    newest = max(going_on, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
+    possible = [run for run in going_on if run.created_at <= now + CURSOR_AHEAD] or going_on
+    newest = max(possible, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
     if newest is None or newest.created_at < job.updated_at:
         return frozenset()
     return {run.id for run in unfinished if run is not newest}
@@ -140,16 +142,27 @@ def _moved(run: Run, job: Job, now: Instant) -> Run:
     """The run in its job's queue. A store never changes the queue of a run: it is taken out and put in again as it is,
     token and all, in one transaction; one that is claimed meanwhile stays where it is."""
     said = f"moved from {run.queue} to {job.queue}: the job's target was changed"
-    return noted(replace(run, queue=job.queue, start_by=_start_by(run, job, now)), now, said)
+    moved = replace(run, queue=job.queue)
+    if (run.queue == EXTERNAL) is not (job.queue == EXTERNAL):
+        moved = _on_other_side(moved, job, now)
+    return noted(moved, now, said)
 
 
-def _start_by(run: Run, job: Job, now: Instant) -> Instant | None:
-    """By when it must have begun where it goes. What is done elsewhere is not waited for without end, though the run
-    had begun before, where it was."""
-    if run.start_by is not None or not isinstance(job.target, ExternalTarget):
-        return run.start_by
-    seconds = GRACE_SECONDS if job.timeouts.start_seconds is None else job.timeouts.start_seconds
-    return max(run.due_at, now) + to_micros(seconds)
+def _on_other_side(run: Run, job: Job, now: Instant) -> Run:
+    """The run as it comes from work that is done elsewhere, or goes there. Such work is not claimed: nothing holds it
+    back, its lease is the time that it may take, and it is given up if nothing is heard of it. So what a run keeps
+    otherwise of the policies that it was planned with means nothing on the other side, but for a limit for its begin
+    on the way there."""
+    as_new = owed_run(job, max(run.due_at, now), max(run.due_at, now), Cause.MANUAL)
+    keeps_limit = job.queue == EXTERNAL and run.start_by is not None
+    return replace(
+        run,
+        concurrency_key=as_new.concurrency_key,
+        concurrency_max=as_new.concurrency_max,
+        serial=as_new.serial,
+        lease_seconds=as_new.lease_seconds,
+        start_by=run.start_by if keeps_limit else as_new.start_by,
+    )
 
 
 def _change(run: Run, after: Run) -> RunChange:

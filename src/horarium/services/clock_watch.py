@@ -67,6 +67,14 @@ class ClockWatch:
             self._steps.clear()
         return sum(after - before for before, after in self._steps) < STEP
 
+    def is_unsure(self, run: Run) -> bool:
+        """Whether its lease ended within a step that was noticed less than a lease ago. What is seen as one step here,
+        by a node that was held up, may be several, and the lease may be given between them: who holds it renews it in
+        that time."""
+        lease = run.lease_expires_at or 0
+        is_recent = self._clock.monotonic() - self._forward_at < run.lease_seconds
+        return is_recent and any(before < lease <= after for before, after in self._steps)
+
     def unstepped(self, run: Run) -> Run:
         """The claimed run with its lease as it would be had the wall clock not stepped since it was given: each step
         that came while it lasted puts it forward. Another node may have done so already, and this one may have noticed

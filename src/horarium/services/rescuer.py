@@ -5,15 +5,15 @@ and lease as they were read, so a run is rescued once, and never one whose worke
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, MINUTE, Clock, Instant
+from horarium.clock import MINUTE, Clock, Instant
 from horarium.model import CLAIMED, Job, Run, RunChange
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.settling import Settling
-from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.ports import BATCH_MAX, RunFilter, Store, Topic
 from horarium.rules.settling import longest_lease, rescue
 from horarium.rules.unbegun import unbegun
 from horarium.services.clock_watch import ClockWatch
@@ -61,8 +61,7 @@ class Rescuer(Service):
             # A step forward that is seen may be what is left of a longer one, of which a part was taken back meanwhile.
             self._to_shorten = True
         if self._to_shorten:
-            await self._shorten(now)
-            self._to_shorten = False
+            self._to_shorten = not await self._shorten(now)
         await self._reconciler.catch_up()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
         self._nothing_overdue = not runs
@@ -84,18 +83,31 @@ class Rescuer(Service):
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
         """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as
-        long as they would have without it; the workers that hold them renew them meanwhile. Returns the others."""
+        long as they would have without it; the workers that hold them renew them meanwhile. Where it is not sure which
+        leases these are, they are looked at again once they would have been renewed. Returns the others."""
         changes = revived(self._watch, runs, now)
         if changes:
             log.warning("the wall clock stepped forward; %d leases go on", len(changes))
             await self._store.settle_runs(changes, now)
         spared = {change.run.id for change in changes}
-        return [run for run in runs if run.id not in spared]
+        return [run for run in runs if run.id not in spared and not self._is_unsure(run)]
 
-    async def _shorten(self, now: Instant) -> None:
+    def _is_unsure(self, run: Run) -> bool:
+        return run.state in CLAIMED and self._watch.is_unsure(run)
+
+    async def _shorten(self, now: Instant) -> bool:
         """Leases that were given by a clock that was ahead end as a lease given now would. The worker that holds
-        one renews it before that, so nothing is taken from it. Done at the start, and when this clock was set."""
-        runs, _ = await self._store.overdue_runs(INSTANT_MAX, BATCH_MAX)
+        one renews it before that, so nothing is taken from it. Done at the start, and when this clock was set. Whether
+        that is all: a run that was changed since it was read, by a cancel perhaps, is looked at again."""
+        after: str | None = None
+        is_all = True
+        while True:
+            page = await self._store.list_runs(RunFilter(states=CLAIMED), after, BATCH_MAX)
+            is_all &= await self._shorten_all(page.items, now)
+            if (after := page.next_after) is None:
+                return is_all
+
+    async def _shorten_all(self, runs: Sequence[Run], now: Instant) -> bool:
         too_long: dict[Instant, list[RunChange]] = {}
         for run in runs:
             end = longest_lease(run, now)
@@ -104,9 +116,11 @@ class Rescuer(Service):
                 too_long.setdefault(end, []).append(shortened)
         if too_long:
             log.warning("%d leases were given by a clock that was ahead", sum(map(len, too_long.values())))
+        is_all = True
         for end, changes in too_long.items():
             # Held beyond that still: a lease that was renewed since it was read is left alone, and what came with it.
-            await self._store.settle_runs(changes, end + MINUTE)
+            is_all &= all(await self._store.settle_runs(changes, end + MINUTE))
+        return is_all
 
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})

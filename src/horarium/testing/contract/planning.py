@@ -242,6 +242,21 @@ class PlanningContract(StoreUnderTest):
         (taken,) = (await take(store, queues=["pull/elsewhere"])).runs
         assert (taken.id, taken.token, taken.attempt, taken.history) == (moved.id, 2, 2, moved.history)
 
+    async def test_runs_that_are_moved_to_where_they_wait_for_each_other_take_turns(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        free = [a_run(index, of=job) for index in range(4)]
+        await store.add_runs(free)
+        serial = [replace(run, queue="pull/there", serial=True) for run in free[:2]]
+        limited = [
+            replace(run, queue="pull/there", concurrency_key="k", concurrency_max=1, lease_seconds=7.0)
+            for run in free[2:]
+        ]
+        assert await store.commit_plans([Plan(job, (*serial, *limited), (), tuple(free))], NOW) == [True]
+        taken = (await take(store, queues=["pull/there"])).runs
+        assert ids(taken) == ids([serial[0], limited[0]])
+        assert taken[1].lease_expires_at == NOW + 7 * SECOND
+
     async def test_a_run_that_was_claimed_meanwhile_is_not_moved(self, store: Store) -> None:
         job = a_job()
         await store.add_jobs([job])

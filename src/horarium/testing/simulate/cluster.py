@@ -137,6 +137,7 @@ class Cluster:
         node.killed = lambda: self.kill(name)
         self.nodes[name] = node
         self._trace.note(f"start {name}")
+        self._trace.started_at = self._time.elapsed
         await node.call(node.start())
 
     def kill(self, name: str) -> None:
@@ -163,6 +164,7 @@ class Cluster:
         node = self.nodes[name]
         if name in self.frozen:
             self._trace.note(f"thaw {name}")
+            self._trace.held_up_until = self._time.elapsed + HELD_UP
             self.frozen.discard(name)
             node.thaw()
         else:
@@ -174,6 +176,7 @@ class Cluster:
         """All of them go on, and there is at least one."""
         self._chaos.calm()
         for name in sorted(self.frozen):
+            self._trace.held_up_until = self._time.elapsed + HELD_UP
             self.nodes[name].thaw()
         self.frozen.clear()
         if not self.nodes:

@@ -24,8 +24,11 @@ class Trace:
         self.clock_went_back = False
         self.held_up_until = 0
         self.stepped_at = -STEP_SEEN
+        self.started_at = -STEP_SEEN
+        """When the last node started."""
         self._time = time
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._before: tuple[str, ...] = ()
         self._hash = blake2b(digest_size=8)
 
     @property
@@ -48,11 +51,17 @@ class Trace:
         """Whether nodes may be busy with a step of the clock."""
         return self.elapsed < self.stepped_at + STEP_SEEN
 
+    @property
+    def is_stepped_for_some(self) -> bool:
+        """Whether a node that has just started may take a step of the clock for what the time always was."""
+        return self.has_just_stepped and self.started_at >= self.stepped_at - STEP_SEEN
+
     def fail(self, what: str) -> None:
         """Something happened that must never happen."""
         self.note(f"VIOLATION {what}")
         if self.violation is None:
             self.violation = what
+            self._before = tuple(self._tail)
 
     def note(self, line: str) -> None:
         """One line of the trace."""
@@ -62,8 +71,8 @@ class Trace:
         self._tail.append(text)
 
     def tail(self) -> str:
-        """Its last lines."""
-        return "\n".join(self._tail)
+        """Its last lines, up to the violation if there is one: what comes after that says nothing of it."""
+        return "\n".join(self._before or self._tail)
 
     def digest(self) -> str:
         """The hash of every line."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import (
     BUS_QUEUES,
     CLAIMED,
@@ -32,6 +32,7 @@ from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.jobbooks import JobBooks
+from horarium.testing.simulate.overlaps import Overlaps
 from horarium.testing.simulate.said import Said, kept_lines
 from horarium.testing.simulate.trace import Trace
 
@@ -57,12 +58,14 @@ class Books:
         self.said = Said(trace)
         self._healthy_for = healthy_for
         self.rescuing = False
+        self._renewed: dict[str, tuple[Instant | None, int]] = {}
         self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
         self.pruned: set[str] = set()
         self.open: dict[str, dict[str, Run]] = defaultdict(dict)
         self.held: dict[str, int] = defaultdict(int)
+        self.overlaps = Overlaps(trace, self.runs, self.open)
 
     # ---- runs
 
@@ -125,6 +128,8 @@ class Books:
                 f"run {new.id}: token {new.token} after token {self.tokens[new.id]}: a stale claim was obeyed"
             )
         if new.state in CLAIMED:
+            if self._renewed.get(new.id, (None, 0))[0] != new.lease_expires_at:
+                self._renewed[new.id] = new.lease_expires_at, self.trace.elapsed
             self.answers.confirmed[new.id, new.token] = self.trace.writes
         self._keep(new)
 
@@ -176,12 +181,17 @@ class Books:
 
     def _let_go(self, old: Run) -> None:
         """A claimed run is always in the hands of the node that claimed it. Its lease runs out because that node died,
-        was held up, or because the work took as long as it may; never because the node forgot that it has it."""
+        was held up, or because the work took as long as it may; never because the node forgot that it has it. (It is
+        looked at from the last renewal on, by whichever node: after steps of the clock one may make a lease longer than
+        another knows, and a node whose claim was never answered does not renew it.)"""
+        _, renewed_at = self._renewed.get(old.id, (old.lease_expires_at, self.trace.elapsed))
+        seconds = (self.trace.elapsed - renewed_at) / SECOND
         if (
             self.rescuing
             and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
-            and self._healthy_for(old.worker or "") > old.lease_seconds + RECOVERY_SECONDS
+            and not self.trace.is_stepped_for_some
+            and self._healthy_for(old.worker or "") > seconds + RECOVERY_SECONDS
         ):
             self.trace.fail(
                 f"run {old.id}: {old.worker} claimed it and let its lease run out, though nothing was wrong"
@@ -200,6 +210,7 @@ class Books:
 
     def begun(self, run_id: str, token: int, attempt: int, now: Instant, due_at: Instant) -> None:
         """A delivery begins."""
+        self.overlaps.begins(run_id, token)
         confirmed = self.answers.begun(run_id, token, attempt, now, due_at)
         run = self.runs.get(run_id)
         if run is None or confirmed is None or run.cause not in PLANNED or self.trace.clock_went_back:
@@ -235,12 +246,14 @@ class WatchedSpace(Space):
         old = self.jobs.get(job.id)
         super().put_job(job)
         self.books.jobs.written(old, job)
+        self.books.overlaps.job_written(old, job)
         self.witness.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.books.overlaps.added(run)
             self.witness.run_added(run)
             self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
@@ -256,6 +269,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.books.overlaps.changed(old, run)
         if (seen := SEEN.get()) is not None:
             seen.append((old, run))
         self.witness.run_changed(old, run)

@@ -148,15 +148,21 @@ class Behaviour:
 
         async def perform(run: RunContext) -> Any:
             self._books.begun(run.id, run.token, run.attempt, clock.now(), to_instant(run.due_at))
-            if not self.speaks(run.id, run.token):
-                return await self._act(run, clock)
-            self._speak(run)
             try:
-                return await self._act(run, clock)
+                return await self._perform(run, clock)
             finally:
-                self._speak(run)
+                self._books.overlaps.ends(run.id, run.token)
 
         return perform
+
+    async def _perform(self, run: RunContext, clock: Clock) -> Any:
+        if not self.speaks(run.id, run.token):
+            return await self._act(run, clock)
+        self._speak(run)
+        try:
+            return await self._act(run, clock)
+        finally:
+            self._speak(run)
 
     def speaks(self, run_id: str, token: int) -> bool:
         """Whether this attempt says anything."""

@@ -133,6 +133,7 @@ class World:
                 fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
                 self._space.witness.check(self.trace.fail)
                 self._space.follow_ups.check(self.cluster.exact)
+                self.books.overlaps.check()
                 node = self.cluster.some_node()
                 if node is not None:
                     await self.behaviour.said.check(node.runtime.operations.logs, self._space.runs)
@@ -177,6 +178,8 @@ class World:
         waited, left = 0, len(self._left())
         while left and waited < REST_SECONDS_MAX:
             await asyncio.sleep(1)
+            if not self.trace.clock_stepped:
+                self.books.overlaps.look_for_late(self.time.wall)
             before, left = left, len(self._left())
             waited = 0 if left < before else waited + 1
         for run in self._left():
@@ -186,8 +189,10 @@ class World:
             )
 
     async def _expect_in_place(self) -> None:
-        """What was put back follows its job within two seconds; what a node left that died, once it is known to be."""
-        before = {run.id for run in self.books.misplaced()}
+        """What was put back follows its job within two seconds, and what a newer run ends is told so; what a node left
+        that died, once it is known to be."""
+        overlaps = self.books.overlaps
+        before = {run.id for run in (*self.books.misplaced(), *overlaps.not_asked_to_stop())}
         if not before:
             return
         await asyncio.sleep(max(2.0, (self.chaos.last_death - self.time.elapsed) / SECOND + DEATH_KNOWN_SECONDS))
@@ -196,6 +201,9 @@ class World:
                 self.trace.fail(
                     f"run {run.id} goes on waiting in {run.queue}, though its job was deleted or has left that"
                 )
+        for run in overlaps.not_asked_to_stop():
+            if run.id in before:
+                self.trace.fail(f"run {run.id} goes on ({run.state}) beside a newer one, though its job ends others")
 
     def _left(self) -> list[Run]:
         """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait, and those

@@ -1,0 +1,250 @@
+"""What a job's overlap policy allows, worked out a second time: which of its runs may be there beside each other, may
+be claimed, may be at work at one time, which fire times may be skipped, and which runs may be ended for a newer one.
+
+The books tell of every run as it is added, changed and taken out. What is wrong is said here by what was seen, in other
+words than the rule's, and shares no code with it. A run that a person asked for may have been decided a moment before
+its job was edited, and written a moment after that; there both policies are right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from horarium.clock import SECOND
+from horarium.model import BUS_QUEUES, CLAIMED, EXTERNAL, UNFINISHED, Cause, Disposition, Job, Run, State, awaits_worker
+from horarium.policies import Overlap
+from horarium.testing.simulate.trace import Trace
+
+WRITING = 4 * SECOND
+"""How long before its write a change may have been decided."""
+ROOM = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: 1_000}
+"""How many unfinished runs there may be, a new one among them."""
+ENDING = (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER)
+IN_TURN = (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, *ENDING)
+PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
+SAID = {
+    Disposition.MISSED: "catch_up: ",
+    Disposition.SKIPPED_OVERLAP: "overlap: ",
+    Disposition.SKIPPED_PAUSED: "paused: ",
+}
+"""How the reason of a skipped fire time begins."""
+ENDED_FOR = "; the next fire time came"
+STARTS_WITHIN = 12 * SECOND
+"""How long a run may wait, in the calm, that nothing holds back."""
+
+Claim = tuple[str, int]
+
+
+class Overlaps:
+    """The books. `runs`: every run that ever was; `unfinished`: of each job those that have not ended."""
+
+    def __init__(self, trace: Trace, runs: Mapping[str, Run], unfinished: Mapping[str, Mapping[str, Run]]) -> None:
+        self._trace = trace
+        self._runs = runs
+        self._unfinished = unfinished
+        self._jobs: dict[str, Job] = {}
+        self._edited_at: dict[str, int] = {}
+        self._policies: dict[str, Overlap] = {}
+        self._order: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
+        self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
+        self._moved_at: dict[str, int] = {}
+        self._made_way: dict[str, None] = {}
+        self._at_work: dict[Claim, None] = {}
+        self._skipped: list[tuple[int, Run, Job]] = []
+        self._ready_since: dict[str, int] = {}
+
+    # ---- what happens
+
+    def job_written(self, old: Job | None, new: Job) -> None:
+        """A job was written."""
+        self._check_all_skipped()
+        self._jobs[new.id] = new
+        if old is None or old.updated_at != new.updated_at:
+            self._edited_at[new.id] = self._trace.elapsed
+
+    def added(self, run: Run) -> None:
+        """A run was added, new or in another queue than before."""
+        job = self._jobs.get(run.job_id or "")
+        if job is None:
+            return
+        said = run.history[-1].message if run.history else ""
+        if run.id in self._order and said.startswith("moved from "):
+            if run.queue == EXTERNAL or said.startswith("moved from external "):
+                self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
+            return
+        self._order[run.id] = self._trace.writes
+        if run.state is State.SKIPPED:
+            self._skipped.append((self._trace.elapsed, run, job))
+            return
+        self._newest[job.id] = self._trace.writes
+        self._policies.pop(run.id, None)
+        if run.state is State.CANCELLED:
+            self._made_way[run.id] = None
+        elif self._is_sure(run, job) and run.cause is not Cause.PING:
+            self._policies[run.id] = job.overlap
+            self._check_room(run, job)
+            self._check_others_end(run, job)
+
+    def changed(self, old: Run, new: Run) -> None:
+        """A run was written."""
+        if old.job_id is None or (old.state is new.state and awaits_worker(old) == awaits_worker(new)):
+            return
+        self._left[old.job_id].append((self._trace.elapsed, old))
+        self._check_all_skipped()
+        self._moved_at[new.id] = self._trace.elapsed
+        if new.state is State.RUNNING and old.state is not State.RUNNING:
+            self._check_claim(new)
+        said = (new.error if new.state is State.CANCELLED else new.history[-1].message if new.history else None) or ""
+        if new.state in (State.CANCELLING, State.CANCELLED) and old.state is not State.CANCELLING:
+            self._check_ended(new, said)
+
+    def begins(self, run_id: str, token: int) -> None:
+        """A handler begins: beside it, no other may be at work under a claim that holds as well, if the policy of both
+        says so, or their concurrency key is full. One whose claim is lost is no more than a node that does not know."""
+        self._at_work[run_id, token] = None
+        run = self._runs.get(run_id)
+        if run is None or not self._holds(run_id, token):
+            return
+        others = [self._runs[other] for other, held in self._at_work if other != run_id and self._holds(other, held)]
+        policy = self._policies.get(run_id, Overlap.ALLOW)
+        for other in others:
+            alike = other.job_id == run.job_id and self._policies.get(other.id) is policy
+            if run.job_id is not None and alike and policy is not Overlap.ALLOW:
+                self._trace.fail(f"run {run_id} begins under overlap {policy} while {other.id} is at work")
+        sharing = [run, *(other for other in others if other.concurrency_key == run.concurrency_key)]
+        # Runs of several jobs may share a key, each with a limit of its own, which is looked at when it is claimed.
+        if run.concurrency_key is not None and len(sharing) > max(each.concurrency_max for each in sharing):
+            self._trace.fail(f"run {run_id} begins as number {len(sharing)} under {run.concurrency_key}")
+
+    def ends(self, run_id: str, token: int) -> None:
+        """A handler has returned, or was given up."""
+        self._at_work.pop((run_id, token), None)
+
+    # ---- what is looked at in the calm, and in the end
+
+    def not_asked_to_stop(self) -> list[Run]:
+        """Runs that go on beside a newer one of their job, though its policy ends them."""
+        left: list[Run] = []
+        for job_id, job in self._jobs.items():
+            runs = sorted(self._unfinished.get(job_id, {}).values(), key=lambda run: self._order[run.id])
+            if job.overlap in ENDING and runs and runs[-1].created_at >= job.updated_at:
+                left += (run for run in runs[:-1] if run.state is not State.CANCELLING)
+        return left
+
+    def look_for_late(self, now: int) -> None:
+        """In the calm, once in a while: what nothing holds back is begun soon, a buffered run among them."""
+        ready = {run.id: run for runs in self._unfinished.values() for run in runs.values() if self._is_ready(run, now)}
+        self._ready_since = {run_id: self._ready_since.get(run_id, self._trace.elapsed) for run_id in ready}
+        for run_id, since in self._ready_since.items():
+            if self._trace.elapsed - since > STARTS_WITHIN:
+                waited = (self._trace.elapsed - since) / SECOND
+                self._trace.fail(f"run {run_id} in {ready[run_id].queue} waits for {waited:.1f} s, and for nothing")
+
+    def check(self) -> None:
+        """At the end: what was ended for a newer run has one. Where the clock went back, which one is newer is not
+        sure."""
+        if self._trace.clock_went_back:
+            return
+        for run_id in self._made_way:
+            run = self._runs.get(run_id)
+            if run is not None and self._newest.get(run.job_id or "", 0) <= self._order[run_id]:
+                self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
+
+    # ---- each rule
+
+    def _is_sure(self, run: Run, job: Job) -> bool:
+        """Whether it was decided under the policy that its job has now."""
+        edited = self._edited_at.get(job.id, 0)
+        settled = self._trace.elapsed > edited + WRITING and not self._trace.was_held_up
+        return run.cause in PLANNED or settled
+
+    def _check_all_skipped(self) -> None:
+        """Once a plan is written: what it skips is written before what it makes."""
+        for at, run, job in self._skipped:
+            self._check_skipped(at, run, job)
+        self._skipped.clear()
+
+    def _check_skipped(self, at: int, run: Run, job: Job) -> None:
+        """A skipped fire time says why, and that was so."""
+        begins = SAID.get(run.disposition or Disposition.RAN)
+        said = run.error or ""
+        if begins is None or not said.startswith(begins) or said == begins or run.finished_at is None:
+            self._trace.fail(f"run {run.id} was skipped ({run.disposition}) without a reason: {said!r}")
+        elif not run.history or said not in run.history[-1].message:
+            self._trace.fail(f"run {run.id} was skipped, and its history does not say why")
+        elif run.disposition is Disposition.SKIPPED_OVERLAP and self._is_sure(run, job):
+            if not said.startswith(f"overlap: {job.overlap}; "):
+                self._trace.fail(f"run {run.id} was skipped ({said}) though its job's policy is {job.overlap}")
+            elif job.overlap not in ENDING and not self._trace.was_held_up and not self._was_full(job, at):
+                self._trace.fail(f"run {run.id} was skipped ({said}) though there was room")
+
+    def _was_full(self, job: Job, at: int) -> bool:
+        """Whether, as far as one could know within the time that a write may take, there was no room for one more."""
+        lately = [run for left_at, run in self._left[job.id] if left_at >= at - WRITING]
+        seen = [*self._unfinished.get(job.id, {}).values(), *lately]
+        count = len({run.id for run in seen if run.state in UNFINISHED})
+        pending = len({run.id for run in seen if _is_pending(run)})
+        full = count >= ROOM.get(job.overlap, count + 1)
+        return full or (job.buffer_max is not None and pending >= job.buffer_max)
+
+    def _check_room(self, run: Run, job: Job) -> None:
+        others = [other for other in self._unfinished[job.id].values() if other.id != run.id]
+        if len(others) >= ROOM.get(job.overlap, len(others) + 1):
+            beside = [other.id for other in others]
+            self._trace.fail(f"run {run.id} was made under overlap {job.overlap} beside {beside}")
+        back = self._trace.elapsed - WRITING
+        pending = [other for other in others if _is_pending(other) and self._moved_at.get(other.id, back) <= back]
+        if job.overlap not in ENDING and job.buffer_max is not None and len(pending) >= job.buffer_max:
+            self._trace.fail(f"run {run.id} was made beside {len(pending)} pending ones: buffer_max {job.buffer_max}")
+
+    def _check_others_end(self, run: Run, job: Job) -> None:
+        """A run under a policy that ends others comes with the end of all that are there, but for those that a claim,
+        or their way back from one, has changed since they were read: these are looked at after it."""
+        back = self._trace.elapsed - WRITING
+        for other in self._unfinished[job.id].values() if job.overlap in ENDING else ():
+            told = other.state is State.CANCELLING and job.overlap is Overlap.CANCEL_OTHER
+            just_moved = self._moved_at.get(other.id, back) > back or self._trace.was_held_up
+            if other.id != run.id and not told and not just_moved:
+                self._trace.fail(f"run {run.id} was made under {job.overlap} while {other.id} goes on: {other.state}")
+
+    def _check_claim(self, run: Run) -> None:
+        """What waits for its turn is claimed when no other run of its job is, and none that was there before waits. The
+        run's own mark that it takes turns is not looked at."""
+        policy = self._policies.get(run.id)
+        if policy not in IN_TURN or run.queue == EXTERNAL:
+            return
+        for other in self._unfinished.get(run.job_id or "", {}).values():
+            if other.id == run.id:
+                continue
+            earlier = self._order[other.id] < self._order[run.id] and self._policies.get(other.id) is policy
+            if other.state in CLAIMED and other.queue != EXTERNAL:
+                self._trace.fail(f"run {run.id}, {policy}, was claimed while {other.id} is {other.state}")
+            elif other.state is State.PENDING and earlier and policy in ENDING and not self._trace.clock_stepped:
+                self._trace.fail(f"run {run.id}, {policy}, was claimed, and {other.id} was not asked to stop before")
+
+    def _check_ended(self, run: Run, said: str) -> None:
+        job = self._jobs.get(run.job_id or "")
+        if job is None or not said.endswith(ENDED_FOR):
+            return
+        self._made_way[run.id] = None
+        settled = self._trace.elapsed > self._edited_at.get(job.id, 0) + WRITING and not self._trace.was_held_up
+        if settled and job.overlap not in ENDING:
+            self._trace.fail(f"run {run.id} was ended ({said}) though its job's policy is {job.overlap}")
+
+    def _holds(self, run_id: str, token: int) -> bool:
+        run = self._runs.get(run_id)
+        return run is not None and run.token == token and run.state in CLAIMED
+
+    def _is_ready(self, run: Run, now: int) -> bool:
+        if run.state is not State.PENDING or run.due_at > now or run.queue.startswith(BUS_QUEUES):
+            return False
+        if run.queue == EXTERNAL or run.concurrency_key is not None or run.job_id is None:
+            return False
+        others = [other for other in self._unfinished[run.job_id].values() if run.serial and other.id != run.id]
+        return not any(other.state in CLAIMED or (other.fire_at, other.id) < (run.fire_at, run.id) for other in others)
+
+
+def _is_pending(run: Run) -> bool:
+    return run.state is State.PENDING or awaits_worker(run)

@@ -334,6 +334,7 @@ async def test_scrape_jobs_are_added_imported_listed_and_deleted(house: House, t
     listed = await command(house, *job, "list")
     by_url = {one["url"]: one for one in listed}
     assert by_url[URL] == {"id": job_id(URL), "url": URL, "interval_s": 60, "meta": {"k": "v"}}
+    assert [type(one["interval_s"]) for one in listed] == [int, int], "back there they are read as integers"
     assert by_url[URL + "b"]["interval_s"] == 300
     assert (await command(house, *job, "delete", job_id(URL)))["deleted"]
     assert len(await command(house, *job, "list", "--limit", "5")) == 1

@@ -40,6 +40,7 @@ async def test_a_job_is_handed_out_once_and_completed(house: House) -> None:
     await add(house)
     reply = await house.ask("GET", "/jobs/next")
     assert reply.said == (200, {"id": ID, "url": URL, "interval_s": 3600, "meta": {"site": "a"}})
+    assert b'"interval_s":3600,' in reply.body, "a reader of integers refuses 3600.0"
     assert (await house.ask("POST", f"/jobs/{ID}/complete", {"scheduled_at": 1, "picked_up_at": 2})).said == (204, None)
     await ended(house, State.COMPLETED)
     assert (await house.ask("POST", f"/jobs/{ID}/complete")).said == (204, None), "a second report changes nothing"

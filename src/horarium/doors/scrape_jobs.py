@@ -30,11 +30,11 @@ class Listed(Struct):
 
 
 class Handed(Struct):
-    """A job as a worker gets it."""
+    """A job as a worker gets it. An interval of whole seconds is written as one: its workers read it as an integer."""
 
     id: str
     url: str
-    interval_s: float
+    interval_s: int | float
     meta: dict[str, str]
 
 

@@ -27,6 +27,7 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.errors import BusUnavailable
 from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import first_lease_end as first_lease_end
 from horarium.model import lease_end as lease_end
 from horarium.model.records import Record, RecordChange, RecordFilter
 

@@ -96,7 +96,14 @@ async def ask(
 class Api:
     """One node's API and what stands behind it."""
 
-    def __init__(self, api_keys: Sequence[str] = (), *, pages: bool = False, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        api_keys: Sequence[str] = (),
+        *,
+        pages: bool = False,
+        store: Store | None = None,
+        public_url: str | None = None,
+    ) -> None:
         numbers = count(1)
         self.failing: set[str] = set()
         self.clock = ManualClock(NOW)
@@ -118,7 +125,7 @@ class Api:
             telemetry=self.telemetry,
             api_keys=api_keys,
             hosts=HOSTS,
-            pages=partial(dashboard, tally=self.telemetry.tally) if pages else None,
+            pages=partial(dashboard, tally=self.telemetry.tally, public_url=public_url) if pages else None,
         )
 
     async def send(

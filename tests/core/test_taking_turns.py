@@ -16,7 +16,7 @@ from horarium.clock import Instant
 from horarium.errors import InvalidJob, NotFound, StoreUnavailable
 from horarium.model import Plan, Run, State
 from horarium.operations.facade import Operations
-from horarium.ports import RunFilter
+from horarium.ports import Page, RunFilter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
@@ -31,7 +31,12 @@ class Counting(MemoryStore):
     """Counts what it is asked to write, and lets other tasks in at each call. `down`: it does not answer."""
 
     writes = 0
+    looks = 0
     down = False
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        self.looks += 1
+        return await super().list_runs(where, after, limit)
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         self.writes += 1
@@ -125,6 +130,33 @@ async def test_what_changes_nothing_is_answered_with_the_job_as_the_one_before_l
     assert (first.enabled, resumed.enabled, once_more.enabled) == (False, True, False)
     assert (first.version, resumed.version, once_more.version) == (2, 3, 4)
     assert store.writes <= 2
+
+
+async def test_one_look_at_the_runs_follows_changes_that_were_written_together() -> None:
+    store, operations = await a_world()
+    calls = [operations.jobs.resume_job if n % 2 else operations.jobs.pause_job for n in range(CALLERS)]
+    jobs = await together(*(call("job") for call in calls))
+    assert [job.version for job in jobs] == list(range(2, CALLERS + 2))
+    # Of each group one before it is written, and one after it.
+    assert store.writes <= 3
+    assert store.looks <= 2 * store.writes
+
+
+async def test_a_look_that_fails_is_told_to_all_whose_changes_it_was_for() -> None:
+    store, operations = await a_world()
+    await operations.jobs.pause_job("job")
+    before, listed = store.writes, store.list_runs
+
+    async def fails_after_the_write(where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        if store.writes > before:
+            raise StoreUnavailable("it is down")
+        return await listed(where, after, limit)
+
+    store.list_runs = fails_after_the_write  # type: ignore[method-assign]
+    answers = await together(*(operations.jobs.patch_job("job", {"priority": n}) for n in range(1, 4)))
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
+    # They are written all the same.
+    assert (await operations.jobs.get_job("job")).priority == 3
 
 
 async def test_after_a_delete_there_is_no_job() -> None:

@@ -54,7 +54,7 @@ def settings_of(environment: dict[str, str], folder: Path) -> Settings:
 @pytest.mark.parametrize("store", STORES)
 def test_a_compose_file_starts_a_server_that_may_listen(store: str, tmp_path: Path) -> None:
     service = compose(store)["services"]["horarium"]
-    settings = settings_of({"HORARIUM_HOST": "0.0.0.0", **service["environment"]}, tmp_path)
+    settings = settings_of({**image_environment(), **service["environment"]}, tmp_path)
     settings.check()
     assert settings.store.startswith(f"{store}://")
     assert settings.allowed_hosts == ("horarium",)
@@ -97,14 +97,23 @@ def test_the_image_has_every_driver() -> None:
     assert named == set(extras) - {"all", "dev"}
     text = (ROOT / "Dockerfile").read_text()
     assert '".[all]"' in text
-    assert '"horarium[all]"' in text
+    made = re.search(r"RUN python -m venv (\S+)", text)
+    assert made
+    assert dict(instructions())["COPY"] == f"--from=build {made[1]} {made[1]}"
+    assert image_environment()["PATH"] == f"{made[1]}/bin:$PATH"
 
 
 def instructions() -> list[tuple[str, str]]:
     """Those of the image's last stage: word and rest."""
-    text = (ROOT / "Dockerfile").read_text().rpartition("FROM ")[2]
+    text = (ROOT / "Dockerfile").read_text().rpartition("FROM ")[2].replace("\\\n", "")
     lines = [line.partition(" ") for line in text.splitlines()[1:] if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in lines]
+
+
+def image_environment() -> dict[str, str]:
+    """What ENV gives every process in it."""
+    given = [part.partition("=") for word, rest in instructions() if word == "ENV" for part in rest.split()]
+    return {name: value for name, _, value in given}
 
 
 def test_the_image_runs_as_a_user_with_a_number_and_stops_in_order() -> None:
@@ -117,7 +126,20 @@ def test_the_image_runs_as_a_user_with_a_number_and_stops_in_order() -> None:
     assert json.loads(known["CMD"]) == ["horarium", "serve"]  # not through a shell, which would keep the signal
     home = known["WORKDIR"]
     assert known["VOLUME"] == home
-    assert f"HORARIUM_STORE=sqlite:///{home}/" in known["ENV"]
+    assert any(word == "RUN" and f"-o horarium -g horarium {home}" in rest for word, rest in instructions())
+
+
+@pytest.mark.parametrize("given", ["HORARIUM_STORE", "HORARIUM_STORE_FILE"])
+def test_the_image_keeps_its_file_in_the_volume_and_takes_a_store_however_it_is_given(
+    given: str, tmp_path: Path
+) -> None:
+    """Docker sets what ENV names in every container: a store there would stand against each HORARIUM_STORE_FILE."""
+    assert settings_of(image_environment(), tmp_path).store == "sqlite:///horarium.db"  # in WORKDIR
+    file = tmp_path / "horarium_store"
+    value = str(file) if given.endswith("_FILE") else "postgresql://horarium@postgres/horarium"
+    settings = settings_of({**image_environment(), given: value}, tmp_path)
+    assert settings.store == "postgresql://horarium@postgres/horarium"
+    assert settings.host == "0.0.0.0"
 
 
 @pytest.fixture
@@ -151,7 +173,7 @@ class Answering(BaseHTTPRequestHandler):
 
 
 def test_the_image_checks_its_health_by_its_own_settings(health_command: list[str], tmp_path: Path) -> None:
-    names = dict(part.split("=", 1) for part in dict(instructions())["ENV"].split())
+    names = {**image_environment(), "HORARIUM_STORE": f"sqlite:///{tmp_path}/horarium.db"}
     keys = tmp_path / "keys"
     keys.write_text("k" * 64)
 
@@ -215,6 +237,16 @@ def test_the_unit_starts_a_server_with_settings_that_exist(tmp_path: Path) -> No
     settings = settings_of(env, tmp_path)
     assert settings.api_keys == ("k" * 64,)
     assert load_settings({}, {}, DEPLOY / "horarium.yaml").log_format == "json"
+
+
+def test_what_the_units_file_of_settings_says_counts(tmp_path: Path) -> None:
+    """The environment wins over the file: what the unit sets there can't be changed where its page says."""
+    env = {value.partition("=")[0] for name, value in unit() if name == "Environment"}
+    assert env == {"HORARIUM_API_KEYS_FILE"}
+    values = dict(unit())
+    home = values["WorkingDirectory"].replace("%S", "/var/lib")
+    assert home == f"/var/lib/{values['StateDirectory']}"
+    assert load_settings({}, {}, DEPLOY / "horarium.yaml").store == f"sqlite:///{home}/horarium.db"
 
 
 def test_the_unit_is_one_that_systemd_reads(tmp_path: Path) -> None:

@@ -38,21 +38,40 @@ from tests.services.test_rescuer_and_loop import Scripted
 from tests.waiting import PATIENCE, until
 
 IDLE = """
-import json, sys
-from horarium.server import process
-from horarium.server.sources import load_settings
+import asyncio, json, sys
+from horarium.server import later
+from horarium.cli import main
 
+postpone = later.postpone
 async def _until(stop, serving):
-    print(json.dumps(sorted(sys.modules)))
-process._until = _until
-process.run_server(load_settings({"store": sys.argv[1], "port": 0, "log_level": "error"}))
+    while not (process.asked_for.server is None or process.asked_for.server.started):
+        await asyncio.sleep(0)
+    print(json.dumps(sorted(name for name, module in sys.modules.items() if not isinstance(module, later.Later))))
+
+class Stopping:
+    def __init__(self):
+        super().__init__()
+        process.asked_for = self
+
+def postponed(*names):
+    global process
+    postpone(*names)
+    from horarium.server import process
+    process._until = _until
+    process.Stopping = type("Stopping", (Stopping, process.Stopping), {})
+later.postpone = postponed
+sys.argv = ["horarium", "serve", "--store", sys.argv[1], "--port", "0", "--log-level", "error"]
+main()
 """
+"""The command, which says once it serves what it has loaded."""
 SELDOM = (
-    "aiohttp", "aiosmtplib", "aio_pika", "apprise", "asyncpg", "attrs", "cryptography", "httpx",
-    "jinja2", "joserfc", "nats", "pydantic", "pydantic_core", "pymongo", "redis", "rich", "ruamel", "structlog",
-    "horarium.cli", "horarium.client", "horarium.doors", "horarium.library", "horarium.stores.cockroach",
-    "horarium.stores.memory", "horarium.stores.mongo", "horarium.stores.postgres", "horarium.stores.redis",
-    "horarium.testing", "horarium.triggers.phrase",
+    "aio_pika", "aiohttp", "aiosmtplib", "anyio._backends", "apprise", "asyncpg", "attrs", "bdb", "cryptography",
+    "difflib", "http.server", "httpx", "jinja2", "joserfc", "logging.config", "multiprocessing", "nats", "pdb",
+    "prometheus_client.exposition", "pydantic", "pydantic_core", "pymongo", "redis", "rich", "ruamel", "structlog",
+    "urllib.request", "uvicorn.main", "wsgiref.simple_server", "yaml", "horarium.cli.job", "horarium.cli.run",
+    "horarium.client", "horarium.doors", "horarium.library", "horarium.stores.cockroach", "horarium.stores.memory",
+    "horarium.stores.mongo", "horarium.stores.postgres", "horarium.stores.redis", "horarium.testing",
+    "horarium.triggers.phrase",
 )  # fmt: skip
 """What an idle server on a SQLite file must not have loaded: each costs memory, or a later start."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -13,9 +14,10 @@ from horarium.model.channels import WebhookChannel
 from horarium.model.records import RecordFilter
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.settling import Settlement
-from horarium.ports import RunFilter
+from horarium.ports import RunFilter, Stats
 from horarium.rules.watching import PREFIX
 from horarium.services.planner import Planner
+from horarium.services.serving import Serving
 from horarium.services.troubles import LOOK_EVERY, LOST_AFTER, Troubles
 from horarium.services.watcher import UNPLANNED_GRACE, Watcher
 from horarium.wire.definitions import read_definition
@@ -164,7 +166,7 @@ async def channels(setting: Setting) -> None:
 
 
 def troubles(setting: Setting) -> Troubles:
-    return Troubles(setting.store, setting.clock, setting.signal, setting.operations.channels)
+    return Troubles(setting.store, setting.clock, setting.signal, setting.operations.channels, setting.operations.stats)
 
 
 async def test_a_queue_without_a_worker_is_told_once_and_once_that_it_is_served_again(setting: Setting) -> None:
@@ -209,3 +211,17 @@ async def test_a_node_that_falls_silent_is_told_once(
         await troubles(setting).step(setting.now)
     assert await told(setting) == expected
     assert [run.state for run in await notes(setting)] == [State.PENDING] * len(expected)
+
+
+async def test_runs_are_counted_once_for_all_who_look(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    stats = setting.store.stats
+
+    async def count(now: int) -> Stats:
+        counted.append(now)
+        await asyncio.sleep(0)
+        return await stats(now)
+
+    monkeypatch.setattr(setting.store, "stats", count)
+    await asyncio.gather(Serving(setting.operations.stats).step(setting.now), troubles(setting).step(setting.now))
+    assert len(counted) == 1

@@ -4,6 +4,8 @@ they want the same, and whoever comes later sees what the earlier one took."""
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
@@ -13,7 +15,7 @@ from horarium.model import Run, State
 from horarium.stores.encoding import encode_text
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.claim import GATES, gates_of
-from horarium.stores.postgres.session import QUERIES
+from horarium.stores.postgres.session import QUERIES, Session
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.waiting import PATIENCE, until
@@ -140,3 +142,46 @@ async def test_a_retry_keeps_its_place_under_its_key(store: PostgresStore) -> No
     (first,) = (await take(store)).runs
     assert await store.settle_runs([a_change(first, state=State.PENDING, lease_expires_at=None)], NOW) == [True]
     assert ids((await take(store)).runs) == [first.id]
+
+
+# ---- what a claim costs -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many each statement touches, by its name, the last time it was asked."""
+    found: dict[str, int] = {}
+    rows = Session.rows
+
+    async def counted(self: Session, name: str, *values: Any) -> list[Any]:
+        if name.startswith("claim") and name != "claim_runs":
+            text = await self.connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {QUERIES[name]}", *values)
+            plan = json.loads(text)[0]["Plan"]
+            found[name] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        return await rows(self, name, *values)
+
+    monkeypatch.setattr(Session, "rows", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda n: keyed(n, "k"),
+        lambda n: a_run(n, of=a_job("job"), serial=True),
+        lambda n: keyed(n, "k", of=a_job("job"), serial=True),
+    ],
+    ids=["key", "order", "both"],
+)
+async def test_a_claim_that_gets_nothing_costs_what_it_did_however_many_wait(
+    store: PostgresStore, blocks: dict[str, int], waits: Callable[[int], Run]
+) -> None:
+    await store.add_runs([waits(number) for number in range(500)])
+    assert len((await take(store, 10)).runs) == 1
+    counts = []
+    for more in (range(500, 600), range(600, 8_600)):
+        await store.add_runs([waits(number) for number in more])
+        assert (await take(store, 10)).runs == ()
+        counts.append(dict(blocks))
+    assert "claim_gates" in counts[1]
+    assert {name: number for name, number in counts[1].items() if number > counts[0][name] + 30} == {}

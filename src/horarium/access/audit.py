@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.access.roles import Kind, Principal
 from horarium.clock import Instant
@@ -64,6 +65,7 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
 
 
 _decode = msgspec.json.Decoder(Entry).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def entry(
@@ -77,22 +79,25 @@ def entry(
     after: Any = None,
 ) -> Record:
     """The record of one change. The same request records the same change once: its name is made of its content."""
+    who = origin.principal
     line = Entry(
         id="",
-        actor=origin.principal.subject,
-        kind=origin.principal.kind,
+        actor=who.subject,
+        kind=who.kind,
         action=action,
         object=object,
         outcome=outcome,
         request_id=origin.request_id,
         address=origin.address,
-        before=_bounded(before),
-        after=_bounded(after),
+        before=before,
+        after=after,
     )
-    text = msgspec.json.encode(line)
+    text = _encode(line)
+    if len(text) > VALUE_BYTES_MAX:
+        text = _encode(replace(line, before=_bounded(before), after=_bounded(after)))
     id = instant_key(at, blake2b(text, digest_size=12).hexdigest())
-    labels = {"object": object, "actor": line.actor, "action": action}
-    return Record(name=PREFIX + id, body=text.replace(WITHOUT_ID, b'{"id":"%s"' % id.encode(), 1), labels=labels)
+    labels = {"object": object, "actor": who.subject, "action": action}
+    return Record(name=PREFIX + id, body=b'{"id":"%s"%s' % (id.encode(), text[len(WITHOUT_ID) :]), labels=labels)
 
 
 def _bounded(value: Any) -> Any:

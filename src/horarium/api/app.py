@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import urandom
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from litestar import Litestar, Router
+from litestar.events import BaseEventEmitterBackend
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
@@ -48,6 +49,20 @@ from horarium.siblings import ALONE, Siblings
 
 PREFIX = "/api/v1"
 NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
+
+
+class NoEvents(BaseEventEmitterBackend):
+    """Nothing here emits or hears events of the framework: its own way to pass them on takes a task, and a megabyte."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    def emit(self, event_id: str, *args: Any, **kwargs: Any) -> None:
+        """Raises RuntimeError."""
+        raise RuntimeError(f"no one hears {event_id}")
 
 
 class Entrance(Struct, frozen=True):
@@ -95,9 +110,8 @@ def create_app(
 ) -> Litestar:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
-    `client_id`: with which client people sign in there. `news`: what changed, for those who listen; closed before the
-    server stops. `pages`: those of the dashboard; without them `/` leads to the documentation. `documented`: further
-    paths of the document. `siblings`: the other processes of this server."""
+    `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
+    the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes."""
     named = NamedKeys(operations.store, operations.clock, siblings)
     refused = Refused(operations.store, operations.clock, siblings)
     sign_ins = SignIns(operations.clock, siblings=siblings)
@@ -122,7 +136,7 @@ def create_app(
 
     others = list(pages(Entrance(operations, claims, keys, heard, entropy, siblings))) if pages is not None else []
     check = Reach(operations).check
-    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard()])
+    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
     known = KnownHosts(hosts, telemetry.refused)
     return Application(
@@ -134,6 +148,7 @@ def create_app(
         logging_config=None,
         request_max_body_size=BODY_BYTES_MAX,
         debug=False,
+        event_emitter_backend=NoEvents,
         on_shutdown=[claims.close, heard.close],
     ).open_short_way(known)
 

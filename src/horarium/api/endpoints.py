@@ -151,20 +151,28 @@ class Route(HTTPRouteHandler):
 
 
 def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
-    """The handler of an endpoint. `check`: whether this caller may ask for this, beyond its scope. `refused`: is told
-    what it may not."""
+    """The handler of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is
+    told what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
         try:
-            await check(endpoint, request)
+            caller: Principal | None = request.scope.get("user")
+            if caller is not None and caller.queues is not None:
+                await check(endpoint, request)
             query = None if endpoint.query is None else read_query(request, endpoint.query)
-            body = None if endpoint.read is None else await _body(request, endpoint.read, endpoint)
+            body = None
+            if endpoint.read is not None:
+                text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
+                body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
             trace = header(request.scope, b"traceparent")
-            if trace is None and not changes:
+            if trace is not None:
+                with acting(call.origin if changes else None), asked_under(trace):
+                    return await endpoint.handle(call)
+            if not changes:
                 return await endpoint.handle(call)
-            with acting(call.origin if changes else None), asked_under(trace):
+            with acting(call.origin):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
             refused(request, refusal, None)
@@ -180,13 +188,6 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
         request_max_body_size=endpoint.body_bytes_max,
         opt={"scope": endpoint.scope, "media_type": endpoint.media_type},
     )(handle)
-
-
-async def _body(request: AnyRequest, read: Callable[[bytes], Any], endpoint: Endpoint) -> Any:
-    text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
-    if not text and endpoint.optional_body:
-        return None
-    return read(text)
 
 
 def options(paths: Sequence[str]) -> HTTPRouteHandler:

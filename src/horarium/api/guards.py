@@ -6,7 +6,7 @@ A key never appears in a log or an answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from os import urandom
@@ -51,6 +51,8 @@ _HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"cache-control", b"no-store"),
 )
+HEADER_LINES = b"".join(b"%s: %s\r\n" % each for each in _HEADERS)
+"""Those headers as they are sent with what is no page."""
 OF_A_PAGE = frozenset({b"content-security-policy", b"cache-control"})
 """What a page may say otherwise."""
 REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
@@ -77,16 +79,9 @@ class Keys:
     def _needed(self) -> bool:
         return bool(self._known) or self._callers.ask
 
-    def guard(self) -> Guard:
-        """A guard that lets only bearers of one of the keys pass (and everyone, where there are none). The reports
-        of one run are also open to the key that was sent with its request."""
-
-        async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
-            await self._require(connection, handler)
-
-        return guard
-
-    async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
+    async def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
+        """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
+        also open to the key that was sent with its request."""
         given = _bearer(connection)
         if not self._needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
@@ -221,10 +216,9 @@ class KnownHosts:
         self._known: set[bytes] = set()
         self.guard: Guard = self._require
 
-    def knows(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether these are the headers of a request to one name, which was found to be this server's."""
-        given = [value for name, value in headers if name == b"host"]
-        return len(given) == 1 and given[0] in self._known
+    def knows(self, host: bytes | None) -> bool:
+        """Whether this name was found to be this server's."""
+        return host in self._known
 
     async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
         given = [value for name, value in connection.scope["headers"] if name == b"host"]

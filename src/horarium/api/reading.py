@@ -30,6 +30,7 @@ from horarium.api.problems import (
     MalformedRequest,
     UnsupportedMediaType,
 )
+from horarium.api.whole import whole_of
 from horarium.errors import InvalidTrigger, NotFound
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long
@@ -55,14 +56,22 @@ _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
 # ---- headers ---------------------------------------------------------------------------------------------------------
 
 
+FIRST_HEADERS = "horarium.headers"
+"""The key in an ASGI scope of what `first_headers` found."""
+
+
+def first_headers(scope: Any) -> Mapping[bytes, bytes]:
+    """The first header of each name in an ASGI scope; looked for once."""
+    found: Mapping[bytes, bytes] | None = scope.get(FIRST_HEADERS)
+    if found is None:
+        found = scope[FIRST_HEADERS] = dict(reversed(scope["headers"]))
+    return found
+
+
 def header(scope: Any, name: bytes) -> str | None:
-    """The first header of this name (in lower case) in an ASGI scope. Each request asks for a few: reading all of them
-    into a mapping of texts costs more than looking through them each time."""
-    for given, value in scope["headers"]:
-        if given == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
+    """The first header of this name (in lower case) in an ASGI scope."""
+    value = first_headers(scope).get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------
@@ -70,27 +79,33 @@ def header(scope: Any, name: bytes) -> str | None:
 
 async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], bytes_max: int) -> bytes:
     """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
-    name one where they send nothing."""
-    if (header(request.scope, b"content-encoding") or "identity").strip().lower() != "identity":
+    name one where they send nothing. One whose length says that it is too large is not read."""
+    coding = header(request.scope, b"content-encoding")
+    if coding and coding.strip().lower() != "identity":
         raise UnsupportedMediaType("the body is compressed; send it as it is", field="content-encoding")
     kind, length = header(request.scope, b"content-type") or "", header(request.scope, b"content-length")
     fits = kind in types or kind.partition(";")[0].strip().lower() in types
     if not fits and length not in (None, "0"):
         raise _unsupported(kind, types)
-    body = await _all_of(request, length, bytes_max)
-    if body and not fits:
-        raise _unsupported(kind, types)
-    return body
-
-
-async def _all_of(request: Request[Any, Any, Any], length: str | None, bytes_max: int) -> bytes:
-    """All of the body. One whose length says that it is too large is not read."""
     try:
         announced = 0 if length is None else int(length)
     except ValueError:
         raise ClientException(f"Invalid content-length: {length!r}") from None
     if announced > bytes_max:
         raise RequestEntityTooLarge
+    whole = whole_of(request.scope)
+    body = None if whole is None else whole.take_body(request.scope)
+    if body is None:
+        body = await _all_of(request, bytes_max)
+    elif len(body) > bytes_max:
+        raise RequestEntityTooLarge
+    if body and not fits:
+        raise _unsupported(kind, types)
+    return body
+
+
+async def _all_of(request: Request[Any, Any, Any], bytes_max: int) -> bytes:
+    """All of the body, as it comes."""
     parts: list[bytes] = []
     left = bytes_max
     while True:

@@ -20,8 +20,11 @@ from litestar.routes import HTTPRoute
 from litestar.types import Receive, Send
 from msgspec import Struct
 
+from horarium.api.answers import Ready
 from horarium.api.endpoints import Route
-from horarium.api.guards import Guard, KnownHosts, security_headers
+from horarium.api.guards import HEADER_LINES, Guard, KnownHosts, security_headers
+from horarium.api.reading import first_headers
+from horarium.api.whole import whole_of
 
 ANY = ""
 """What stands for a parameter in a path: no segment is empty."""
@@ -102,6 +105,19 @@ def _way(handler: HTTPRouteHandler, hosts: KnownHosts, names: tuple[str, ...]) -
     return Way(handler, guards, names)
 
 
+class PlainRequest(Request[Any, Any, Any]):
+    """The framework's request. What it prepares beyond these three is prepared once it is asked for."""
+
+    __slots__ = ()
+
+    def __init__(self, scope: Any, receive: Receive, send: Send) -> None:
+        self.scope, self.receive, self.send = scope, receive, send
+
+    def __getattr__(self, name: str) -> Any:
+        super().__init__(self.scope, self.receive, self.send)
+        return object.__getattribute__(self, name)
+
+
 class Application(Litestar):
     """The framework's application, with the short way before it. `open_short_way` opens it."""
 
@@ -128,33 +144,44 @@ class Application(Litestar):
         ways = self._ways
         if ways is not None and scope["type"] == "http" and not scope.get("root_path"):
             found = ways.find(scope["method"], scope["path"])
-            if found is not None and self._hosts.knows(scope["headers"]):
+            if found is not None and self._is_to_us(scope):
                 await self._answer(found[0], found[1], scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
+
+    def _is_to_us(self, scope: Any) -> bool:
+        """Whether it is sent to a name that is known, and no header is given twice."""
+        headers = first_headers(scope)
+        return len(headers) == len(scope["headers"]) and self._hosts.knows(headers.get(b"host"))
 
     async def _answer(self, way: Way, values: dict[str, Any], scope: Any, receive: Receive, send: Send) -> None:
         route = way.route
         scope["app"] = scope["litestar_app"] = self
         scope["path_params"] = values
         scope["route_handler"] = route
-        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        request = PlainRequest(scope, receive, send)
         try:
             for guard in way.guards:
                 await guard(request, route)
             answer = await route.fn(request)
         except Exception as error:
             answer = self._refusal(request, route, error)
+        whole = whole_of(scope)
+        if whole is not None:
+            head = answer.encode_lines() + HEADER_LINES
+            if whole.answer(scope, answer.status_code, head, answer.body):
+                return
         headers = answer.encode_headers()
         headers = [*headers, *security_headers({name for name, _ in headers})]
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
     @staticmethod
-    def _refusal(request: Request[Any, Any, Any], route: Route, error: Exception) -> Any:
+    def _refusal(request: Request[Any, Any, Any], route: Route, error: Exception) -> Ready:
         handlers: Any = route.resolve_exception_handlers()
         handle = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
-        return handle(request, error).to_asgi_response(None, request)
+        answer: Ready = handle(request, error).to_asgi_response(None, request)
+        return answer
 
 
 __all__ = ["Application", "Ways"]

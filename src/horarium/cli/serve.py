@@ -76,7 +76,9 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
     settings = load_settings(flags, os.environ, config)
     settings.check()
     from horarium.server.cpus import usable_cpus
+    from horarium.server.later import SELDOM_USED, postpone
 
+    postpone(*SELDOM_USED)
     count = usable_cpus() if settings.processes == "auto" else settings.processes
     if count > 1:
         from horarium.server.supervisor import run_processes

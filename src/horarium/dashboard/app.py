@@ -55,8 +55,9 @@ def pages_of(
 def dashboard(
     entrance: Entrance, tally: Tally, people: People | None = None, public_url: str | None = None
 ) -> list[HTTPRouteHandler]:
-    """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`."""
+    """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`;
+    behind an https:// one, cookies are for TLS alone."""
     sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy, entrance.siblings)
     watching = Watching(entrance.operations)
-    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, watching, people)
+    site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, watching, people, public_url)
     return routes(site, pages_of(entrance, tally, sessions, people, public_url, watching))

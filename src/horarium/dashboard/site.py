@@ -12,7 +12,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from litestar import Request
 from litestar.handlers import HTTPRouteHandler
@@ -138,7 +138,9 @@ class Site:
         entropy: Entropy,
         watching: Watching,
         people: People | None = None,
+        public_url: str | None = None,
     ) -> None:
+        self._behind_tls = hosts_behind_tls(public_url)
         self._operations = operations
         self._keys = keys
         self._sessions = sessions
@@ -150,6 +152,8 @@ class Site:
         """The route of a page."""
 
         async def handle(request: AnyRequest) -> ASGIResponse:
+            if request.headers.get("host") in self._behind_tls:
+                request.scope["scheme"] = "https"
             return await self._serve(page, request)
 
         handle.__annotations__ = {"request": Request, "return": ASGIResponse}
@@ -344,6 +348,13 @@ def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> ASGIR
     sends its cookies, though the visitor comes from another."""
     body = render("going-on.html", {"to": to.translate(NOT_IN_QUOTES)})
     return page_answer(body, gzipped=takes_gzip(request), headers=tuple(("set-cookie", cookie) for cookie in cookies))
+
+
+def hosts_behind_tls(public_url: str | None) -> frozenset[str]:
+    """What `Host` says of a request that came to an https:// `public_url`: a proxy ended its TLS, and its cookies must
+    not go over clear text. Proxies pass `Host` on with the port, or without."""
+    url = urlsplit(public_url or "")
+    return frozenset((url.netloc, url.hostname or "")) if url.scheme == "https" else frozenset()
 
 
 def set_cookie(

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from horarium.delivery.addresses import RefusedAddress, refusal
 
@@ -90,6 +89,8 @@ def _addresses(host: str, port: object) -> list[str]:
 
 
 def _proxies() -> frozenset[tuple[str, object]]:
+    from urllib.request import getproxies
+
     passed: set[tuple[str, object]] = set()
     for scheme, url in getproxies().items():
         try:

@@ -174,7 +174,7 @@ class KeyCheck:
     """Lets in who bears a key of ours, or a token of our issuer (everyone, where there are none or `open_to_all`)."""
 
     def __init__(self, keys: Keys, open_to_all: bool) -> None:
-        self._guard = keys.guard()
+        self._guard = keys.guard
         self._open = open_to_all
 
     async def __call__(self, asked: Asked, scope: Scope | None) -> Answer | None:

@@ -96,10 +96,19 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
 def lease_end(run: Run, now: Instant) -> Instant:
     """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
     `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
+    return _lease_end(run, now, run.started_at)
+
+
+def first_lease_end(run: Run, started_at: Instant) -> Instant:
+    """The same for a run that is being claimed, and so begins then."""
+    return _lease_end(run, started_at, started_at)
+
+
+def _lease_end(run: Run, now: Instant, started_at: Instant | None) -> Instant:
     end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or run.started_at is None:
+    if run.execution_seconds is None or started_at is None:
         return end
-    return min(end, run.started_at + to_micros(run.execution_seconds))
+    return min(end, started_at + to_micros(run.execution_seconds))
 
 
 BUS_QUEUES = "bus/"
@@ -123,9 +132,12 @@ def shown_state(run: Run) -> State:
     return State.PENDING if awaits_worker(run) else run.state
 
 
+_PLANNED = {cause: f"planned ({cause})" for cause in Cause}
+
+
 def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, what was recorded, and its present state."""
-    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, f"planned ({run.cause})")]
+    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, _PLANNED[run.cause])]
     events.extend(run.history)
     if run.started_at is not None and run.attempt and not _recorded(run, State.RUNNING, run.started_at):
         claimed = Event(run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}")

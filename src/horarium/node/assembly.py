@@ -186,7 +186,7 @@ class Assembly:
         operations = self._shared.operations
         return [
             Watcher(store, clock, signal, operations.following),
-            Troubles(store, clock, signal, operations.channels),
+            Troubles(store, clock, signal, operations.channels, operations.stats),
         ]
 
     # ---- dispatchers

@@ -89,7 +89,7 @@ class Changes:
         self._versions = versions
         self._following = following
         self.looked_at = LOOKED_AT
-        self._grouping = Grouping(self._read, self._commit, reconciler.after_change, entropy)
+        self._grouping = Grouping(self._read, self._commit, reconciler.after_changes, entropy)
 
     async def change(
         self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
 from horarium.model.records import Record
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.reconciling import Changed
 from horarium.operations.versions import LastKept
 from horarium.ports import BATCH_MAX
 from horarium.rules.following import looks_back
@@ -171,12 +172,8 @@ def _depends(job: Job, change: RunChange, now: Instant) -> bool:
     return looks_back(job, change.run, change.state, now) > 0
 
 
-class Step(NamedTuple):
-    """One change, decided: the job before and after, and the plan (None: there is nothing to change)."""
-
-    before: Job
-    after: Job
-    planned: Plan | None
+Step = Changed
+"""One change, decided."""
 
 
 class Asked(Struct, eq=False):
@@ -192,8 +189,8 @@ class Asked(Struct, eq=False):
 Read = Callable[[str, bool], Awaitable[Group | None]]
 """The job of that name, with nothing owed; None: another one was quicker to plan it."""
 Commit = Callable[[Plan, Instant], Awaitable[bool]]
-Look = Callable[[Job, Job, Plan | None], Awaitable[None]]
-"""What follows from a change for the job's runs: before, after, and its plan."""
+Look = Callable[[Sequence[Changed]], Awaitable[None]]
+"""What follows for the job's runs from changes that were written together."""
 
 
 class Grouping:
@@ -275,24 +272,23 @@ class Grouping:
         planned = together.as_one()
         if planned is not None and not await self._commit(planned, together.now):
             return list(group)
-        for asked, step in decided:
-            if look_from(*step) is not None:
-                self._begin(self._look_and_answer(asked, step))
-            elif not asked.answer.done():
-                asked.answer.set_result(step)
+        looked = [(asked, step) for asked, step in decided if look_from(*step) is not None]
+        if looked:
+            self._begin(self._look_and_answer(looked))
+        _answer([(asked, step) for asked, step in decided if look_from(*step) is None])
         return list(left)
 
-    async def _look_and_answer(self, asked: Asked, step: Step) -> None:
-        """Even if its caller is gone: what is written has to be followed by the look."""
+    async def _look_and_answer(self, decided: Sequence[tuple[Asked, Step]]) -> None:
+        """One look for all of them, even if their callers are gone: what is written has to be followed by it."""
         try:
-            await self._look(*step)
+            await self._look([step for _, step in decided])
         except Exception as error:
-            _fail([asked], error)
+            _fail([asked for asked, _ in decided], error)
         except BaseException:
-            asked.answer.cancel()
+            for asked, _ in decided:
+                asked.answer.cancel()
             raise
-        if not asked.answer.done():
-            asked.answer.set_result(step)
+        _answer(decided)
 
 
 async def _decided(asked: Asked, together: Group) -> Step | None:
@@ -310,6 +306,12 @@ def _next_group(waiting: deque[Asked], count: int) -> list[Asked]:
         if not asked.answer.done():
             group.append(asked)
     return group
+
+
+def _answer(decided: Sequence[tuple[Asked, Step]]) -> None:
+    for asked, step in decided:
+        if not asked.answer.done():
+            asked.answer.set_result(step)
 
 
 def _fail(group: Sequence[Asked], error: Exception) -> None:

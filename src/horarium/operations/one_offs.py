@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from horarium.access.acting import who_acts
 from horarium.clock import Clock
-from horarium.errors import CallerError, Conflict
+from horarium.errors import CallerError, Conflict, Forbidden
 from horarium.model import Run, uuid7
 from horarium.operations.auditing import out_of_reach, require_reach
 from horarium.operations.contention import Entropy
@@ -50,10 +50,15 @@ class OneOffs:
 
     async def add_run(self, definition: RunDefinition) -> Added:
         """Add one run. With a unique key that another run holds, that run is the answer."""
-        (added,) = await self.add_runs([definition])
-        if isinstance(added, Added):
-            return added
-        raise added
+        run = self._run(definition)
+        for _ in range(HOLDER_RACES_MAX):
+            (is_new,) = await self._runs.add_runs([run])
+            found = Added(run, True) if is_new else await self._holder(run)
+            if isinstance(found, Added):
+                return found
+            if found is not None:
+                raise found
+        raise _held_unseen(run)
 
     async def add_runs(self, definitions: Sequence[RunDefinition]) -> list[Added | CallerError | Conflict]:
         """Add many, those that are valid in one transaction for each 1,000. For each the run, or what is wrong."""
@@ -72,11 +77,7 @@ class OneOffs:
                 break
             runs = await self._add(runs, answers)
         for index, run in runs.items():
-            answers[index] = Conflict(
-                f"unique_key: {run.unique_key!r} is held by a run that can't be read: it was added in a transaction "
-                "that has not committed",
-                field="unique_key",
-            )
+            answers[index] = _held_unseen(run)
         return [answer for answer in answers if answer is not None]
 
     def _run(self, definition: RunDefinition) -> Run:
@@ -88,16 +89,26 @@ class OneOffs:
         """Add these, and answer for them. Those whose unique key is held by a run that is not to be found."""
         added = await self._runs.add_runs(list(runs.values()))
         left: dict[int, Run] = {}
-        for (index, run), new in zip(runs.items(), added, strict=True):
-            if new:
-                answers[index] = Added(run, True)
-                continue
-            holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
-            if holder is None:
+        for (index, run), is_new in zip(runs.items(), added, strict=True):
+            found = Added(run, True) if is_new else await self._holder(run)
+            if found is None:
                 left[index] = run
             else:
-                answers[index] = out_of_reach(who_acts(), holder) or Added(holder, False)
+                answers[index] = found
         return left
+
+    async def _holder(self, run: Run) -> Added | Forbidden | None:
+        """The run that holds this one's unique key, if it is to be found and may be seen."""
+        holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
+        return None if holder is None else out_of_reach(who_acts(), holder) or Added(holder, False)
+
+
+def _held_unseen(run: Run) -> Conflict:
+    return Conflict(
+        f"unique_key: {run.unique_key!r} is held by a run that can't be read: it was added in a transaction "
+        "that has not committed",
+        field="unique_key",
+    )
 
 
 __all__ = ["HOLDER_RACES_MAX", "Added", "OneOffs"]

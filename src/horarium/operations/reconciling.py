@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -39,6 +40,14 @@ SWEEP_PAGE = 500
 log = logging.getLogger("horarium")
 
 
+class Changed(NamedTuple):
+    """A job before a change and after it, and the plan of it (None: there was nothing to change)."""
+
+    before: Job
+    after: Job
+    planned: Plan | None
+
+
 class Reconciler:
     """Applies `reconcile` to jobs of one namespace."""
 
@@ -57,12 +66,22 @@ class Reconciler:
     async def after_change(self, before: Job, after: Job, planned: Plan | None) -> None:
         """A job was changed (`planned` None: found as it was to be). Raises StoreUnavailable if it can't be done now;
         then it is done later."""
-        since = look_from(before, after, planned)
+        await self.after_changes([Changed(before, after, planned)])
+
+    async def after_changes(self, changes: Sequence[Changed]) -> None:
+        """The same for changes of one job that were written together, in their order. One look serves them all: it
+        makes runs be as the job asks that is stored, so all that differs is from where it looks."""
+        since: Instant | None = None
+        for changed in changes:
+            if (begin := look_from(*changed)) is None:
+                continue
+            if changed.planned is not None and any(each.name.startswith(PREFIX) for each in changed.planned.records):
+                self._signal.publish(APPLY)
+            else:
+                since = begin if since is None else min(since, begin)
         if since is None:
             return
-        if planned is not None and any(record.name.startswith(PREFIX) for record in planned.records):
-            self._signal.publish(APPLY)
-            return
+        after = changes[-1].after
         with self._kept_if_prevented([after.id]):
             await self._hold(after, since)
 

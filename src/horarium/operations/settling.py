@@ -163,9 +163,11 @@ class Settling:
 
     async def _revived(self, todo: Mapping[int, Settlement], runs: Sequence[Run | None], now: Instant) -> bool:
         """Whether there are leases among these that had ended by a step of the clock only, and go on now."""
-        held = zip(todo.values(), runs, strict=True)
-        claims = {run.id: run.token for one, run in held if run is not None and holds(run, one.token)}
-        ended = {run.id: run.token for run in runs if run is not None and run.id in claims and not lasts(run, now)}
+        ended = {
+            run.id: run.token
+            for one, run in zip(todo.values(), runs, strict=True)
+            if run is not None and not lasts(run, now) and holds(run, one.token)
+        }
         return bool(ended) and await self.revive(ended)
 
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:

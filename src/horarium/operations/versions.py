@@ -24,7 +24,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.auditing import told_job
 from horarium.operations.watching import watched
 from horarium.ports import Along, Page, Store
-from horarium.wire.definitions import JobDefinition, definition_of
+from horarium.wire.definitions import JobDefinition, kept_definition
 
 PREFIX = "version/"
 ENDED = "ended-job/"
@@ -53,15 +53,12 @@ _decode = msgspec.json.Decoder(Version).decode
 
 
 class LastKept(Struct):
-    """The last version of one job, as far as it was read; for changes that are written together."""
+    """The last version of one job, as far as it was read; for changes that are written together. `is_trimmed`: what
+    of those stored is too old is forgotten already."""
 
     is_read: bool = False
     version: Version | None = None
-
-
-def kept_definition(job: Job) -> JobDefinition:
-    """What its owner wrote, secrets included."""
-    return replace(definition_of(job), target=job.target)
+    is_trimmed: bool = False
 
 
 def along_created(jobs: Sequence[Job], now: Instant) -> Along:
@@ -115,7 +112,8 @@ class Versions:
             )
             records.append(_record(job.id, unknown))
         number += 1
-        if number > KEPT and number % SLACK == 0:
+        if number > KEPT and number % SLACK == 0 and not known.is_trimmed:
+            known.is_trimmed = True
             await self._trim(job.id)
         known.version = _version(changed, job.version + 1, number, now, action)
         return [*records, _record(job.id, known.version)]

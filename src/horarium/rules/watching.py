@@ -16,7 +16,7 @@ PREFIX = "watched/"
 
 def is_watched(job: Job) -> bool:
     """Whether the job asks for what the watcher tells."""
-    return job.deleted_at is None and any(job.on.get(occasion) for occasion in TIMED)
+    return bool(job.on) and job.deleted_at is None and any(job.on.get(occasion) for occasion in TIMED)
 
 
 def watch_record(job: Job, version: int) -> Record:

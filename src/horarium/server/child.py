@@ -41,6 +41,9 @@ def main(arguments: list[str]) -> int:
     configure_logging(settings.log_format, settings.log_level, node=name)
     try:
         tls_context(settings.tls_cert, settings.tls_key)
+        from horarium.server.later import SELDOM_USED, postpone
+
+        postpone(*SELDOM_USED)
         from horarium.server.process import allow_open_files, loop_factory
 
         allow_open_files()

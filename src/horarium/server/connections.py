@@ -24,7 +24,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from horarium.api.guards import security_headers
 from horarium.api.problems import MEDIA_TYPE, Problem, encode_problem, make_problem
+from horarium.api.whole import EXTENSION
 from horarium.server.intake import Intake
+from horarium.server.whole import WholeExchange
 
 KIB = 1024
 LINGER_SECONDS = 2.0
@@ -83,12 +85,14 @@ class Connection(HttpToolsProtocol):
         self._unread = Unread()
         self._refusal: Refused | None = None
         self._answers: Answers
+        self._extensions: dict[Any, Any]
 
     # ---- the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._answers = Answers(transport, self.loop)
+        self._extensions = {EXTENSION: WholeExchange(self, self._answers.write_whole)}
         self._enter(Phase.IDLE, self._limits.head_seconds)
         if self._intake.admit(self):
             self._intake.idle[self] = None
@@ -133,6 +137,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = self._extensions
         self._intake.idle.pop(self, None)
         self._size = Size()
         self._enter(Phase.HEAD, self._limits.head_seconds)
@@ -249,6 +254,11 @@ class Answers:
         elif data:
             self._held = data
             self._loop.call_soon(self.flush)
+
+    def write_whole(self, data: bytes) -> None:
+        """Send this now: nothing will follow it."""
+        held, self._held = self._held, b""
+        self._transport.write(held + data if held else data)
 
     def flush(self) -> None:
         """Send what waits."""

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-import uvicorn
+from uvicorn.config import Config
+from uvicorn.server import Server
 
 from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
@@ -105,11 +106,11 @@ class Accepting:
             await asyncio.wait(self._handing_over)
 
 
-class HttpServer(uvicorn.Server):
+class HttpServer(Server):
     """Its connections are bounded, and signals are ours: it stops when the node says so."""
 
     def __init__(
-        self, config: uvicorn.Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, crowd: Crowd | None
+        self, config: Config, intake: Intake, limits: Limits, tls: ssl.SSLContext | None, crowd: Crowd | None
     ) -> None:
         self._stopped = asyncio.Event()
         self._intake = intake
@@ -207,7 +208,7 @@ def make_server(
     """A server for the application, made in the event loop in which it serves. `count` takes the reason of each
     refusal; `connections`: how many may be open, by default what the limit of open files allows. `crowd`: the
     processes that listen on its sockets too."""
-    config = uvicorn.Config(
+    config = Config(
         app,
         log_config=None,
         access_log=False,

@@ -1,5 +1,5 @@
-"""Memory that a flood of connections took goes back to the system when they are gone, where the C library can do that:
-glibc keeps it otherwise."""
+"""Memory that a start, or a flood of connections, took for a while goes back to the system, where the C library can do
+that: glibc keeps it otherwise."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ def _trim() -> Callable[[int], int] | None:
     except (AttributeError, OSError, TypeError):
         return None
     return trim
+
+
+def give_back() -> None:
+    """What was freed since the start of the process goes back to the system."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
 
 
 class Memory:

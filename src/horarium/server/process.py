@@ -26,6 +26,7 @@ from horarium.server.crowd import Crowd
 from horarium.server.http import HttpServer, make_server
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
+from horarium.server.memory import give_back
 from horarium.siblings import ALONE, Siblings
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def _keep_what_stays() -> None:
     for tens of milliseconds each time."""
     gc.collect()
     gc.freeze()
+    give_back()
 
 
 def allow_open_files() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +136,8 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
 
 
 def _unknown(name: str, place: str, known: list[str]) -> InvalidSetting:
+    from difflib import get_close_matches
+
     near = get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
     return InvalidSetting(f"there is no setting {name!r} (in {place}); {hint}", field=name)

@@ -6,9 +6,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from horarium.clock import SECOND, SystemClock
 

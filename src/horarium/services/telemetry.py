@@ -9,8 +9,9 @@ from functools import cache
 from itertools import groupby
 from operator import attrgetter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics import Counter, Gauge
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import CollectorRegistry
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Disposition, Run, State
@@ -135,6 +136,8 @@ class Telemetry:
 
     def render(self, stats: Stats | None = None, now: int = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
         self.jobs.scraped = True
         if stats is not None:
             self._show(stats, now)

@@ -2,10 +2,13 @@
 
 Each is told to every channel that wants to hear of the system. It works from the store, and any number may run: what is
 told has a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which
-says since when; at its end the channels hear that it is over.
+says since when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts
+(see `services.serving`): where many wait, that takes long.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -13,9 +16,8 @@ from horarium.clock import SECOND, Clock, Instant, to_text
 from horarium.model.channels import Told
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.channels import ChannelOperations
-from horarium.operations.serving import with_unserved
 from horarium.operations.signalling import announce_runs
-from horarium.ports import PAGE_MAX, QueueStats, Signal, Store, Topic
+from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
 from horarium.rules.following import notify_run
 from horarium.services.beat import BEAT_EVERY
 from horarium.services.service import Service, Wake
@@ -33,8 +35,16 @@ class Troubles(Service):
     name = "troubles"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, channels: ChannelOperations) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        channels: ChannelOperations,
+        count: Callable[[], Awaitable[Stats]],
+    ) -> None:
         self.wake = Wake()
+        self._count = count
         self._store = store
         self._clock = clock
         self._signal = signal
@@ -70,8 +80,7 @@ class Troubles(Service):
 
     async def _queues(self, now: Instant) -> list[tuple[str, Told]]:
         """Queues in trouble, as two looks in a row show it; those whose trouble is over are told at once."""
-        stats = await with_unserved(self._store, await self._store.stats(now), now)
-        unserved = {queue.queue: queue for queue in stats.queues if queue.unserved}
+        unserved = {queue.queue: queue for queue in (await self._count()).queues if queue.unserved}
         begun = {record.name.removeprefix(PREFIX): record for record in await self._records()}
         for name, record in begun.items():
             if name not in unserved and name not in self._seen:

@@ -13,8 +13,8 @@ out once and keeps (the days of a `CronSet`) is paid when it is worked out, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -62,29 +62,35 @@ class Budget:
 _current: ContextVar[Budget | None] = ContextVar("horarium_trigger_budget", default=None)
 
 
-@contextmanager
-def limited(steps: int, pace: Callable[[], None] | None = None) -> Iterator[Budget]:
+class limited:  # noqa: N801 - read as a word: `with limited(STEPS):`
     """Evaluations within raise TooExpensive once they have spent `steps`, or what is left of an outer budget, whose
     pace they keep."""
-    outer = _current.get()
-    budget = Budget(steps, pace) if outer is None else Budget(max(0, min(steps, outer.left)), pace or outer.pace)
-    token = _current.set(budget)
-    try:
-        yield budget
-    finally:
-        _current.reset(token)
-        if outer is not None:
-            outer.left -= budget.spent
+
+    __slots__ = ("_budget", "_outer", "_pace", "_steps", "_token")
+
+    def __init__(self, steps: int, pace: Callable[[], None] | None = None) -> None:
+        self._steps = steps
+        self._pace = pace
+
+    def __enter__(self) -> Budget:
+        self._outer = outer = _current.get()
+        if outer is None:
+            self._budget = Budget(self._steps, self._pace)
+        else:
+            self._budget = Budget(max(0, min(self._steps, outer.left)), self._pace or outer.pace)
+        self._token = _current.set(self._budget)
+        return self._budget
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._token)
+        if self._outer is not None:
+            self._outer.left -= self._budget.spent
 
 
-@contextmanager
-def bounded(steps: int) -> Iterator[None]:
+def bounded(steps: int) -> AbstractContextManager[Budget]:
     """As `limited` where no budget is in force; else that one holds."""
-    if _current.get() is not None:
-        yield
-        return
-    with limited(steps):
-        yield
+    budget = _current.get()
+    return limited(steps) if budget is None else nullcontext(budget)
 
 
 def spend(steps: int = 1) -> None:

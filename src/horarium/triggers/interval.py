@@ -10,7 +10,7 @@ follows `every` after that.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -62,7 +62,7 @@ class Interval(Trigger):
         return self.every if self.from_end else None
 
     def anchored(self, anchor: Instant) -> Interval:
-        return self if self.anchor is not None else replace(self, anchor=anchor + self.every)
+        return self if self.anchor is not None else Interval(self.every, anchor + self.every, self.from_end)
 
     def next_fire(self, after: Instant) -> Instant | None:
         start = self.anchor or 0

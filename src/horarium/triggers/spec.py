@@ -9,8 +9,7 @@ without a bound: a nested trigger carries its depth.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,24 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|
 Parse = Callable[[object, int], "Trigger"]
 
 
-@contextmanager
-def within(place: str) -> Iterator[None]:
+class within:  # noqa: N801 - read as a word: `with within("trigger"):`
     """Puts `place` in front of the field that an InvalidTrigger names."""
-    try:
-        yield
-    except InvalidTrigger as error:
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, InvalidTrigger):
+            return
         field = error.field or ""
         dot = "." if field and not field.startswith("[") else ""
-        kind = TooExpensive if isinstance(error, TooExpensive) else InvalidTrigger
-        raise kind(error.message, field=f"{place}{dot}{field}", position=error.position) from None
+        again = TooExpensive if isinstance(error, TooExpensive) else InvalidTrigger
+        raise again(error.message, field=f"{self._place}{dot}{field}", position=error.position) from None
 
 
 def read_instant(given: object, field: str) -> Instant:

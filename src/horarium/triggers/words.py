@@ -5,7 +5,6 @@ Owns wording that more than one trigger needs. It must never decide anything: wh
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
@@ -104,7 +103,9 @@ def _show(given: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean X?)`, or nothing where no known word is near."""
-    near = difflib.get_close_matches(word[:QUOTE_MAX].lower(), list(known), n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    near = get_close_matches(word[:QUOTE_MAX].lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

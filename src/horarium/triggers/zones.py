@@ -9,7 +9,6 @@ and a zone costs nothing for years that are never asked about.
 
 from __future__ import annotations
 
-import difflib
 import zoneinfo
 from bisect import bisect_right
 from datetime import datetime, tzinfo
@@ -193,8 +192,10 @@ def _load_zone(key: str) -> Zone:
 
 
 def _unknown_zone(key: str) -> str:
+    from difflib import get_close_matches
+
     names = {name.casefold(): name for name in zone_names()}
-    near = difflib.get_close_matches(key.casefold(), names, n=1, cutoff=0.6)
+    near = get_close_matches(key.casefold(), names, n=1, cutoff=0.6)
     hint = f"did you mean {names[near[0]]}?" if near else "give an IANA name such as Europe/Berlin"
     return f"there is no time zone {key!r}: {hint}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -100,9 +101,13 @@ def invalid_job(message: str) -> InvalidJob:
     return InvalidJob(f"{field}: {text}" if field else text, field=field)
 
 
-@limited(PLAN_STEPS)
 def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
     """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
+    with limited(PLAN_STEPS):
+        return _job_from(definition, id, now, check_target)
+
+
+def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: TargetCheck) -> Job:
     keep_secrets(definition.target, None)
     trigger = parse_trigger(definition.trigger)
     job = _shape(definition, trigger, id=id, now=now)
@@ -117,9 +122,13 @@ def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: 
     return replace(job, next_fire_at=first if job.enabled else None)
 
 
-@limited(PLAN_STEPS)
 def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_target: TargetCheck) -> Job:
     """The stored job with its owner's fields replaced; unchanged content gives an equal job back."""
+    with limited(PLAN_STEPS):
+        return _with_definition(job, definition, now, check_target)
+
+
+def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_target: TargetCheck) -> Job:
     enabled = job.enabled if definition.enabled is UNSET else definition.enabled
     target = keep_secrets(definition.target, job.target)
     wanted = msgspec.structs.replace(definition, enabled=enabled, target=target)
@@ -227,9 +236,18 @@ def _never(job: Job) -> str:
 
 def definition_of(job: Job) -> JobDefinition:
     """What its owner would write to get this job (secrets masked)."""
+    return _definition(job, shown_target(job.target))
+
+
+def kept_definition(job: Job) -> JobDefinition:
+    """What its owner wrote, secrets included."""
+    return _definition(job, job.target)
+
+
+def _definition(job: Job, target: Target) -> JobDefinition:
     definition = JobDefinition(
-        **{field: getattr(job, field) for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE},
-        target=shown_target(job.target),
+        **dict(zip(_AS_STORED, _stored_of(job), strict=True)),
+        target=target,
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
     )
@@ -251,3 +269,5 @@ _DEFAULTS = {
 }
 
 _SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})
+_AS_STORED = [field for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE]
+_stored_of = attrgetter(*_AS_STORED)

@@ -8,6 +8,7 @@ knowing them, and sent back as it is.
 from __future__ import annotations
 
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -145,9 +146,8 @@ def moment(instant: Instant | None) -> datetime | None:
 
 def job_view(job: Job) -> JobView:
     """A job as it is shown, every default written out."""
-    shared = {field: getattr(job, field) for field in _JOB_SHARED}
     view = JobView(
-        **shared,
+        **dict(zip(_JOB_SHARED, _shared_of(job), strict=True)),
         target=shown_target(job.target),
         words=words_of(job),
         starts_at=moment(job.starts_at),
@@ -180,6 +180,7 @@ _JOB_SHARED = (
     "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",
     "pause_reason",
 )  # fmt: skip
+_shared_of = attrgetter(*_JOB_SHARED)
 
 
 _FULL: dict[type[Struct], Any] = {

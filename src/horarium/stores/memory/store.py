@@ -28,6 +28,7 @@ from horarium.ports import (
     QueueStats,
     RunFilter,
     Stats,
+    first_lease_end,
     lease_end,
 )
 from horarium.stores.counting import counted
@@ -184,12 +185,15 @@ class MemoryStore:
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         claim = _Claim(self._space, sorted(set(queues)), now, until)
-        runs = tuple(_claimed(run, worker, now) for run in islice(claim.takes(), limit))
+        takes = claim.takes()
+        runs = tuple(_claimed(run, worker, now) for run in islice(takes, limit))
+        # What it would take next is due and may be taken still; it is drawn before anything is written.
+        left = next(takes, None)
         for run in runs:
             self._space.put_run(run)
         ids = {run.job_id for run in runs if run.job_id is not None}
         jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
-        return Claimed(runs, jobs, claim.next_due_at())
+        return Claimed(runs, jobs, claim.due_ahead() if left is None else left.due_at)
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         return [self._space.apply(change, now) for change in changes]
@@ -321,18 +325,16 @@ class _Claim:
                 self._jobs.add(run.job_id)
             yield run
 
-    def next_due_at(self) -> Instant | None:
-        """Once the taken ones are written: what is due and may be taken still, or else what falls due next."""
-        left = next(_Claim(self._space, self._queues, self._now, self._end[0] - 1).takes(), None)
-        if left is not None:
-            return left.due_at
+    def due_ahead(self) -> Instant | None:
+        """What falls due next, after all that is due."""
         lanes = (lane for queue in self._queues for lane in self._space.found_runs.lanes.of(queue))
         ahead = (next(lane.above(self._end), None) for lane in lanes)
         return min((entry[0] for entry in ahead if entry is not None), default=None)
 
     def _due(self) -> Iterator[Run]:
         for lanes in self._space.found_runs.lanes.lane_by_lane(self._queues):
-            for _, run_id in merge(*(lane.upto(self._end) for lane in lanes)):
+            due = [lane.upto(self._end) for lane in lanes]
+            for _, run_id in due[0] if len(due) == 1 else merge(*due):
                 yield self._space.runs[run_id]
 
     def _held_back(self, run: Run) -> bool:
@@ -353,14 +355,15 @@ class _Claim:
 
 
 def _claimed(run: Run, worker: str, now: Instant) -> Run:
-    started = replace(run, started_at=max(now, run.due_at))
+    started_at = max(now, run.due_at)
     return replace(
-        started,
+        run,
         state=State.RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,
-        lease_expires_at=lease_end(started, max(now, run.due_at)),
+        started_at=started_at,
+        lease_expires_at=first_lease_end(run, started_at),
     )
 
 

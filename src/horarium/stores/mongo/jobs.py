@@ -1,10 +1,10 @@
 """Jobs: what `ports.Store` says of them, as functions on a session.
 
 Plans are carried out in one transaction for the batch. The first try assumes that every job still has the version that
-was read and that no run conflicts: then nothing need be read at all. If that fails, mostly because another node has
-planned the same jobs, nothing is written, and the batch is processed plan by plan: what is stored is read in one
-snapshot, the effect of each plan is computed in memory, and the result is written. A concurrent write makes the
-transaction start again.
+was read, that the names of all records are free, and, where plans only add runs, that none of these conflicts: then
+nothing need be read but the runs that plans change. If that fails, mostly because another node has planned the same
+jobs, nothing is written, and the batch is processed plan by plan: what is stored is read in one snapshot, the effect of
+each plan is computed in memory, and the result is written. A concurrent write makes the transaction start again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import duplicates, new_mark, update_many
-from horarium.stores.mongo.indexes import JOBS
-from horarium.stores.mongo.records import add_records
+from horarium.stores.mongo.indexes import JOBS, RUNS
+from horarium.stores.mongo.records import AddRecords, add_records, insert_records
 from horarium.stores.mongo.rows import job_document, load_job, run_document
-from horarium.stores.mongo.runs import insert
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
-from horarium.stores.mongo.writes import replacing
+from horarium.stores.mongo.writes import insert, replacing
 
 LABELLED_COUNTED = 1_000
 """Up to how many jobs of a label are counted to find the rarest of several."""
@@ -145,34 +144,34 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tr
 
 
 async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
-    if session.hold is None and _is_simple(plans):
+    if session.hold is None and len({plan.job.id for plan in plans}) == len(plans):
         try:
-            return await session.attempt(lambda within: _commit_all(session, plans, within))
+            return await session.attempt(lambda within: _commit_all(session, plans, now, within))
         except (Lost, Contended):
             pass
     return await session.transaction(lambda within: _commit_each(session, plans, now, within), tries=tries)
 
 
-def _is_simple(plans: Sequence[Plan]) -> bool:
-    """Whether the plans only add runs, each to a job of its own."""
-    if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
-        return False
-    return len({plan.job.id for plan in plans}) == len(plans)
+def _is_simple(plan: Plan) -> bool:
+    """Whether it only adds runs."""
+    return not (plan.changes or plan.withdrawals or plan.along)
 
 
-async def _commit_all(session: Session, plans: Sequence[Plan], within: Any) -> list[bool]:
+async def _commit_all(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
     if await _write_jobs(session, plans, within) != len(plans):
         raise Lost
-    mark = new_mark()
-    documents = [run_document(session, run, mark) for plan in plans for run in plan.runs]
-    if documents:
-        try:
-            await session.runs.insert_many(documents, session=within)
-        except Exception as error:
-            if duplicates(error) is None:
-                raise
-            raise Lost from error
-    await add_records(session, [record for plan in plans for record in plan.records], within)
+    try:
+        if all(map(_is_simple, plans)):
+            mark = new_mark()
+            documents = [run_document(session, run, mark) for plan in plans for run in plan.runs]
+            await session.insert(RUNS, documents, within)
+            await insert_records(session, [record for plan in plans for record in plan.records], within)
+        else:
+            await _follow(session, plans, now, within, insert_records)
+    except Exception as error:
+        if duplicates(error) is None:
+            raise
+        raise Lost from error
     return [True] * len(plans)
 
 
@@ -227,7 +226,9 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
     await session.write([replacing(JOBS, document) for document in documents], within)
 
 
-async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> None:
+async def _follow(
+    session: Session, plans: Sequence[Plan], now: Instant, within: Any, add: AddRecords = add_records
+) -> None:
     """What the plans do to runs."""
     changes = [change for plan in plans for change in plan.changes]
     named = [change.run for change in changes] + [run for plan in plans for run in plan.withdrawals]
@@ -241,4 +242,4 @@ async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within:
             if run.id not in stays and scene.add(run):
                 scene.records += plan.along.get(run.id, ())
         scene.records += plan.records
-    await write_scene(session, scene, within)
+    await write_scene(session, scene, within, add)

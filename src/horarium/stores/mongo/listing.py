@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import UNFINISHED as UNFINISHED_STATES
@@ -31,6 +32,17 @@ class RunWalk(Struct, frozen=True):
     within: Document
     matches: Document
 
+    def looked_at(self, looks: int) -> Grouping:
+        """The first runs, whether they match or not; of those that do not, the id alone."""
+        pipeline: Pipeline = [{"$match": self.within}, {"$sort": {"_id": -1}}, {"$limit": looks}]
+        if self.matches:
+            pipeline.append({"$replaceWith": {"$cond": [{"$and": _holding(self.matches)}, "$$ROOT", {"_id": "$_id"}]}})
+        return Grouping(RUNS, self.index, pipeline)
+
+    def below(self, key: str) -> RunWalk:
+        """The rest of it, below this run."""
+        return replace(self, within={**self.within, "_id": {**self.within["_id"], "$lt": key}})
+
     def found(self, limit: int, looks: int) -> Grouping:
         """The first runs that match."""
         pipeline: Pipeline = [{"$match": self.within}, {"$sort": {"_id": -1}}]
@@ -41,6 +53,15 @@ class RunWalk(Struct, frozen=True):
     def ids(self) -> Query:
         """All that may be looked at."""
         return Query(collection=RUNS, index=self.index, where=self.within, sort=[("_id", -1)], fields={"_id": True})
+
+
+def _holding(matches: Document) -> list[Document]:
+    """The same as expressions."""
+    holding: list[Document] = []
+    for name, value in matches.items():
+        bounds = value if isinstance(value, dict) else {"$eq": value}
+        holding += ({operator: [f"${name}", {"$literal": bound}]} for operator, bound in bounds.items())
+    return holding
 
 
 def list_runs(session: Session, where: RunFilter, after: str | None) -> list[RunWalk]:

@@ -20,14 +20,15 @@ from horarium.ports import Along, Beat, Page, Pulse, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
-from horarium.stores.mongo.connect import duplicates, new_mark, update_many, update_one
+from horarium.stores.mongo.connect import new_mark, update_many, update_one
 from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import Contended, Document, Session
+from horarium.stores.mongo.writes import insert
 
 CANCELLING = 2
 LOOKS = 4
-"""At how many runs a list looks first, for each one that it wants."""
+"""At how many more runs a list looks, for each one that it wants, where some of the first did not match."""
 
 Statement = tuple[Document, Document | list[Document]]
 """What must be so, and what to do then."""
@@ -56,19 +57,6 @@ async def _add_runs_with(session: Session, runs: Sequence[Run], along: Along, wi
     ]
     await write_scene(session, scene, within)
     return answers
-
-
-async def insert(collection: Any, documents: Sequence[Document]) -> list[bool]:
-    """Insert each document that no unique index refuses. The server tells which those are."""
-    try:
-        await collection.insert_many(documents, ordered=False)
-    except Exception as error:
-        refused = duplicates(error)
-        if refused is None:
-            raise
-        left_out = frozenset(refused)
-        return [place not in left_out for place in range(len(documents))]
-    return [True] * len(documents)
 
 
 async def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
@@ -105,13 +93,23 @@ async def last_runs(
 
 
 async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
-    """The server reads all that a walk may look at, also beyond what was found: so a short one is tried first."""
+    """Mostly all runs of a walk match, or there are few. Where many do not, the server reads all that may be looked at,
+    also beyond what is found: so that comes last."""
     found: list[tuple[str, Document]] = []
-    for looks in (min(LOOKS * (limit + 1), SCAN_MAX), SCAN_MAX):
-        found = [(by_key(document), document) for document in await session.group(walk.found(limit + 1, looks))]
-        if len(found) > limit or not walk.matches:
-            return Walk(found)
-    last = await session.find(walk.ids(), 1, skip=SCAN_MAX - 1)
+    left = SCAN_MAX
+    for looks in (limit + 1, LOOKS * (limit + 1)):
+        documents = await session.group(walk.looked_at(looks := min(looks, left)))
+        found += [(by_key(document), document) for document in documents if len(document) > 1]
+        if len(found) > limit or len(documents) < looks:
+            return Walk(found[: limit + 1])
+        walk, left = walk.below(by_key(documents[-1])), left - looks
+        if left == 0:
+            return Walk(found, by_key(documents[-1]))
+    rest = await session.group(walk.found(limit + 1 - len(found), left))
+    found += [(by_key(document), document) for document in rest]
+    if len(found) > limit:
+        return Walk(found)
+    last = await session.find(walk.ids(), 1, skip=left - 1)
     return Walk(found, by_key(last[0]) if last else None)
 
 

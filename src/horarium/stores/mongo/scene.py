@@ -16,7 +16,7 @@ from horarium.model.records import Record
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import RUNS
-from horarium.stores.mongo.records import add_records
+from horarium.stores.mongo.records import AddRecords, add_records
 from horarium.stores.mongo.rows import CHANGING, changing_columns, load_runs, run_document
 from horarium.stores.mongo.session import Session
 from horarium.stores.mongo.writes import deleting, replacing, updating
@@ -38,7 +38,7 @@ async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run
     return scene
 
 
-async def write_scene(session: Session, scene: Scene, within: Any) -> None:
+async def write_scene(session: Session, scene: Scene, within: Any, add: AddRecords = add_records) -> None:
     """What goes, what stays, what comes; and the records."""
     gone, kept, new = scene.outcome()
     mark = new_mark()
@@ -54,7 +54,7 @@ async def write_scene(session: Session, scene: Scene, within: Any) -> None:
         writes.insert(0, deleting(RUNS, session.keys(gone)))
     await session.write(writes, within)
     await session.insert(RUNS, [run_document(session, run, mark) for run in new], within)
-    await add_records(session, scene.records, within)
+    await add(session, scene.records, within)
 
 
 def _id_of(run: Run) -> str:

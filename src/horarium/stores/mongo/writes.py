@@ -74,3 +74,16 @@ def packed(writes: Sequence[Write]) -> bytes:
 def unpacked(body: bytes) -> list[Write]:
     """What `packed` made bytes of."""
     return [Write(*parts) for parts in connect.decode(body)["writes"]]
+
+
+async def insert(collection: Any, documents: Sequence[Document]) -> list[bool]:
+    """Insert each document that no unique index refuses. The server tells which those are."""
+    try:
+        await collection.insert_many(documents, ordered=False)
+    except Exception as error:
+        refused = connect.duplicates(error)
+        if refused is None:
+            raise
+        left_out = frozenset(refused)
+        return [place not in left_out for place in range(len(documents))]
+    return [True] * len(documents)

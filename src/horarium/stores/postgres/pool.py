@@ -6,6 +6,9 @@ unknown state, so it is closed and replaced by the next call. A transaction that
 serialization) is tried again at once, and then twice after a pause: the other one may be slow to take what was left to
 it. Where that is a normal thing, it is tried more often.
 
+Each connection plans each statement for itself, which takes the server milliseconds for a claim. So claims, and ends of
+attempts, keep to a connection of their own (their kind of call), as long as they do not overlap.
+
 Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
 trips, and waits for a stalled server where we must not.
 """
@@ -42,17 +45,20 @@ class Pool:
         self._pauses = pauses
         self._entropy = entropy
         self._idle: deque[Connection] = deque()
+        self._homes: dict[str, Connection] = {}
+        """Where the last call of each kind was made."""
         self._places = asyncio.Semaphore(location.connections_max)
         self._calls: set[asyncio.Task[Any]] = set()
         self.open = True
         self.opened = 0
         """How many connections were opened in all."""
 
-    async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool) -> T:
-        """`work` on a connection; in a transaction if asked, and always behind a pooler. Raises StoreUnavailable."""
+    async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool, kind: str = "") -> T:
+        """`work` on a connection; in a transaction if asked, and always behind a pooler. Raises StoreUnavailable. Calls
+        of one kind are made where the last was, if that is idle."""
         if not self.open:
             raise StoreUnavailable(f"the store at {self.location.shown} is closed; open it first")
-        return await self._apart(self._carry_out(work, transaction or self.location.pooler))
+        return await self._apart(self._carry_out(work, transaction or self.location.pooler, kind))
 
     async def _apart(self, call: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(call)
@@ -66,21 +72,21 @@ class Pool:
             # Read, so that a failure whose caller has gone is not reported as overlooked.
             task.exception()
 
-    async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
+    async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool, kind: str) -> T:
         async with self._places:
             with translated(self.location):
                 for pause in self._pauses:
                     try:
-                        return await self._once(work, transaction)
+                        return await self._once(work, transaction, kind)
                     except driver().PostgresError as error:
                         if not is_rolled_back(error):
                             raise
                     if pause:
                         await asyncio.sleep(pause * (0.5 + self._entropy(1)[0] / 255))
-                return await self._once(work, transaction)
+                return await self._once(work, transaction, kind)
 
-    async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
-        connection = self._sound() or await self._connect()
+    async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool, kind: str) -> T:
+        self._homes[kind] = connection = self._sound(kind) or await self._connect()
         try:
             if not transaction:
                 result = await work(connection)
@@ -97,12 +103,21 @@ class Pool:
         self.opened += 1
         return await connect(self.location)
 
-    def _sound(self) -> Connection | None:
+    def _sound(self, kind: str) -> Connection | None:
         while self._idle:
-            connection = self._idle.pop()
+            connection = self._home(kind)
+            self._idle.remove(connection)
             if not connection.is_closed():
                 return connection
         return None
+
+    def _home(self, kind: str) -> Connection:
+        """Which of those that are idle is the best for calls of this kind: the last one, else one that no other kind
+        has for its own. What a connection knows of statements it has to learn on each for itself."""
+        last, homes = self._homes.get(kind), self._homes.values()
+        if last in self._idle:
+            return last
+        return next((one for one in reversed(self._idle) if one not in homes), self._idle[-1])
 
     def _after(self, connection: Connection, error: BaseException) -> None:
         """An error of the server's own leaves the connection usable, unless it ends the session or its plans."""

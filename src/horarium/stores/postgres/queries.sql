@@ -793,7 +793,10 @@ SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
     coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
     firsts.gate
 FROM firsts CROSS JOIN LATERAL (
-    SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
+    (
+        SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
+        OFFSET 0
+    )
     UNION ALL
     (
         SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id

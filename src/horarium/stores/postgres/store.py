@@ -40,6 +40,9 @@ from horarium.stores.postgres.session import Memory, Session
 
 T = TypeVar("T")
 
+CLAIM, SETTLE = "claim", "settle"
+"""Kinds of calls, see `pool`."""
+
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
 
@@ -108,12 +111,12 @@ class PostgresStore:
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
 
-    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False) -> T:
+    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False, kind: str = "") -> T:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
         self._memory.fronts.remember(pool.opened)
-        return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction)
+        return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction, kind=kind)
 
     def _session(self, connection: Connection) -> Session:
         return Session(connection, self._namespace_id, self._memory)
@@ -189,7 +192,7 @@ class PostgresStore:
         if not queues:
             return Claimed()
         given = queues, limit, worker, now, until
-        claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given))
+        claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given), kind=CLAIM)
         return await self._claim_exactly(*given, claimed) if isinstance(claimed, claim.Due) else claimed
 
     async def _claim_exactly(
@@ -205,7 +208,11 @@ class PostgresStore:
         claimed = Claimed()
         for turn in range(claim.ROUNDS_MAX):
             seen = found if turn == 0 else None
-            claimed = await self._call(lambda session: claim.claim_exactly(session, *given, seen), transaction=True)  # noqa: B023
+            claimed = await self._call(
+                lambda session: claim.claim_exactly(session, *given, seen),  # noqa: B023
+                transaction=True,
+                kind=CLAIM,
+            )
             if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
                 break
         return claimed
@@ -214,7 +221,9 @@ class PostgresStore:
         if not changes:
             return []
         several = not runs.is_simple(changes)
-        return await self._call(lambda session: runs.settle_runs(session, changes, now), transaction=several)
+        return await self._call(
+            lambda session: runs.settle_runs(session, changes, now), transaction=several, kind=SETTLE
+        )
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         if not beats:

@@ -223,6 +223,30 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
     )
 
 
+def kind_of_end(kind: Sequence[RunChange], arguments: Arguments) -> tuple[Any, ...]:
+    """What the script `settle_kinds` is given for changes of one kind."""
+    change = kind[0]
+    run = change.run
+    return (
+        len(kind),
+        change.token,
+        STATE_NUMBERS[change.state],
+        change.held,
+        _outcome(run, arguments),
+        arguments.place_or_none(run.progress),
+        STATE_NUMBERS[run.state],
+        run.token,
+        run.attempt,
+        run.lease_expires_at,
+        run.started_at,
+        run.start_by,
+        run.worker,
+        run.finished_at,
+        DISPOSITION_NUMBERS[run.disposition],
+        run.prune_at,
+    )
+
+
 def _outcome(run: Run, arguments: Arguments) -> int | None:
     if run.error is None and run.result is None and not run.history:
         return None

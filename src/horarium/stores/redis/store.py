@@ -10,7 +10,7 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -36,7 +36,7 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.encoding import STATE_NUMBERS, are_alike, comes_alone, kinds_of_end, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.location import parse_url
@@ -58,6 +58,7 @@ from horarium.stores.redis.rows import (
     encode_job,
     encode_record,
     found_runs,
+    kind_of_end,
     label_texts,
     new_run,
     pack,
@@ -69,6 +70,8 @@ from horarium.stores.redis.server import Server
 log = logging.getLogger("horarium.redis")
 
 T = TypeVar("T")
+ToValues = Callable[[T, Arguments], Iterable[Any]]
+"""What a script is given for one item."""
 
 LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
@@ -265,12 +268,21 @@ class RedisStore:
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
-        for part in weighed_parts(changes, weight_of_change):
-            arguments = Arguments(before=3)
-            batch = [value for change in part for value in run_change(change, arguments)]
-            ids = pack_all([change.run.id for change in part])
-            answers.extend(map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values)))
+        for part in parts(changes):
+            if kinds := _kinds(part):
+                answers += await self._settle("settle_kinds", part, kinds, now, kind_of_end)
+                continue
+            for some in weighed_parts(part, weight_of_change):
+                answers += await self._settle("settle_runs", some, some, now, run_change)
         return answers
+
+    async def _settle(
+        self, name: str, changes: Sequence[RunChange], told: Sequence[T], now: Instant, to_values: ToValues[T]
+    ) -> Iterator[bool]:
+        arguments = Arguments(before=3)
+        batch = [value for each in told for value in to_values(each, arguments)]
+        ids = pack_all([change.run.id for change in changes])
+        return map(bool, await self._write(name, now, ids, pack_all(batch), *arguments.values))
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
@@ -346,6 +358,14 @@ class RedisStore:
             if not last:
                 return counted(jobs, jobs - disabled, found)
             bound = f"({last.decode()}"
+
+
+def _kinds(changes: Sequence[RunChange]) -> list[list[RunChange]]:
+    """These changes by kind; none if it takes one call for each change to say them, or several for what they write."""
+    if not (all(map(comes_alone, changes)) and are_alike(changes)):
+        return []
+    kinds = kinds_of_end(changes)
+    return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []
 
 
 def _info(text: bytes) -> dict[str, str]:

@@ -8,6 +8,7 @@ local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(A
 local queues = {unpack(ARGV, 6)}
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
+local char = string.char
 
 -- ---- taking
 
@@ -21,11 +22,11 @@ local function take(id, run)
   run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker
   run[STARTED_AT], run[LEASE_EXPIRES_AT] = started_at, started_at + lasts
   enter_claimed(id, run, run)
-  wait_in_job(id, RUNNING, run)
+  wait_in_job(id, RUNNING, run[JOB_ID], run[FIRE_AT])
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
   if job_id then taken_of_job[job_id] = true end
   local row = write_row(run)
-  put(id, row)
+  set_field(RUNS, id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
   if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
@@ -41,14 +42,56 @@ end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
+-- What follows the due time in the rows of runs that are claimed for this long, and when their lease ends, as text.
+local endings, ends = {}, {}
+local function ending(lasts)
+  if not ends[lasts] then
+    endings[lasts] = pack(now + lasts, now, nil, worker, nil, nil, nil)
+    ends[lasts] = number(now + lasts)
+  end
+  return endings[lasts], ends[lasts]
+end
+
+-- Most runs were never claimed, and nothing but their time holds them back. No table is made of such a run, and of its row
+-- only the bytes that change are written: state, token and attempt, a byte each, and what follows the nine of the due
+-- time. Answers whether it is one of them.
+local LONG, DUE_BEGINS, DUE_ENDS = 207, 7, 15
+local function take_plain(id, row)
+  if row:byte(DUE_BEGINS) ~= LONG then return false end
+  local fixed, _, token, attempt, due_at, _, _, start_by, _, finished_at, disposition, prune_at =
+    unpack_limit(row, CHANGING, HEADER)
+  if attempt ~= 0 or token > 126 or due_at > now or start_by or finished_at or disposition or prune_at then return false end
+  local _, queue, _, fire_at, job_id, _, serial, key, _, _, lasts, limited_to, apart = unpack_limit(row, FIXED, fixed)
+  if serial or key or apart then return false end
+  if limited_to and limited_to < lasts then lasts = limited_to end
+  local tail, lease_ends = ending(lasts)
+  row = ROW_BEGINS .. char(RUNNING, token + 1, 1) .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)
+  if add(claimed_key(queue), lease_ends, id) then
+    enter_queue(queue)
+    add(P .. 'claimed_in', 0, queue)
+  end
+  if job_id then
+    wait_in_job(id, RUNNING, job_id, fire_at)
+    taken_of_job[job_id] = true
+  end
+  set_field(RUNS, id, row)
+  taken = taken + 1
+  ids[taken], rows[taken] = id, row
+  return true
+end
+
 local function take_from_lane(lane)
   local offset = 0
   while taken < limit do
     local wanted = limit - taken
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
-      local run = read_run(row)
-      if may_be_taken(run) then take(part[place], run) end
+      if take_plain(part[place], row) then
+        remove(lane, part[place])
+      else
+        local run = read_run(row)
+        if may_be_taken(run) then take(part[place], run) end
+      end
       if taken == limit then return end
     end
     if #part < wanted then return end

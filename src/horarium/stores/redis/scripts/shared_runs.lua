@@ -52,7 +52,7 @@ local NEVER = 1 / 0
 -- How many arguments one command is given at most: Lua's stack holds some 8,000.
 local ARGUMENTS_MAX = 4000
 
-local unpack_limit, pack = cmsgpack.unpack_limit, cmsgpack.pack
+local unpack_limit, pack, sub = cmsgpack.unpack_limit, cmsgpack.pack, string.sub
 
 local function number(value) return string.format('%.0f', value) end
 
@@ -63,15 +63,17 @@ local function read_run(row)
 end
 
 -- The row of a run, with this in place of what may change (eleven values in MessagePack).
-local function row_with(run, changing) return ROW_BEGINS .. changing .. run[ROW]:sub(run[FIXED_BEGINS] + 1) end
+local function row_with(run, changing) return ROW_BEGINS .. changing .. sub(run[ROW], run[FIXED_BEGINS] + 1) end
 
 local function write_row(run)
-  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. run[ROW]:sub(run[FIXED_BEGINS] + 1)
+  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. sub(run[ROW], run[FIXED_BEGINS] + 1)
 end
 
 -- ---- reading
 
 local function many(command, key, arguments)
+  if #arguments == 0 then return {} end
+  if #arguments <= ARGUMENTS_MAX then return call(command, key, unpack(arguments)) end
   local answers = {}
   for first = 1, #arguments, ARGUMENTS_MAX do
     local part = call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
@@ -131,6 +133,7 @@ local function remove_field(key, id)
 end
 
 local function in_parts(command, key, arguments)
+  if #arguments <= ARGUMENTS_MAX then return call(command, key, unpack(arguments)) end
   for first = 1, #arguments, ARGUMENTS_MAX do
     call(command, key, unpack(arguments, first, math.min(first + ARGUMENTS_MAX - 1, #arguments)))
   end
@@ -156,8 +159,7 @@ local function flush()
     settle_keys()
     write_collected()
   end
-  for id in pairs(touched) do rows_read[id] = nil end
-  jobs_touched, serial_touched, keys_touched, touched = {}, {}, {}, {}
+  jobs_touched, serial_touched, keys_touched = {}, {}, {}
 end
 
 -- Read the rows of these runs at once, for `find`.
@@ -166,8 +168,15 @@ local function fetch(ids)
   for place, row in ipairs(many('HMGET', RUNS, ids)) do rows_read[ids[place]] = row end
 end
 
+-- What was read is of no use for runs that were written since.
+local function forget_touched()
+  flush()
+  for id in pairs(touched) do rows_read[id] = nil end
+  touched = {}
+end
+
 local function find(id)
-  if touched[id] then flush() end
+  if touched[id] then forget_touched() end
   local row = rows_read[id]
   if row == nil then row = call('HGET', RUNS, id) end
   return row and read_run(row)
@@ -182,9 +191,18 @@ end
 
 local function level_key(kind, priority, queue) return P .. kind .. ':' .. priority .. ':' .. queue end
 
-local function in_queue_key(queue) return P .. 'in:' .. queue end
+-- Keys that are asked for with every run: building one costs more than looking it up.
+local function known(prefix)
+  local keys = {}
+  return function(name)
+    local key = keys[name]
+    if not key then key = prefix .. name; keys[name] = key end
+    return key
+  end
+end
 
--- Asked for with every run; building it costs more than looking it up.
+local in_queue_key, claimed_key = known(P .. 'in:'), known(P .. 'claimed:')
+
 local lanes = {}
 local function lane_key(priority, queue)
   local of_queue = lanes[queue]
@@ -230,7 +248,7 @@ local function leave_lane(id, run)
 end
 
 local function enter_claimed(id, m, f)
-  if add(P .. 'claimed:' .. f[QUEUE], m[LEASE_EXPIRES_AT] or NEVER, id) then
+  if add(claimed_key(f[QUEUE]), m[LEASE_EXPIRES_AT] or NEVER, id) then
     enter_queue(f[QUEUE])
     add(P .. 'claimed_in', 0, f[QUEUE])
   end
@@ -241,23 +259,29 @@ local function enter_claimed(id, m, f)
 end
 
 local function leave_claimed(id, f)
-  remove(P .. 'claimed:' .. f[QUEUE], id)
+  remove(claimed_key(f[QUEUE]), id)
   if f[KEY] then
     remove(P .. 'held:' .. f[KEY], id)
     touch_gate(f)
   end
 end
 
-local function wait_in_job(id, state, f)
-  local job_id = f[JOB_ID]
+-- The scores of claimed runs as text: the server takes long to write a number, and many jobs fire at one instant.
+local scores_below = {}
+local function far_below(fire_at)
+  local text = scores_below[fire_at]
+  if not text then text = number(fire_at - FAR_BELOW); scores_below[fire_at] = text end
+  return text
+end
+
+local function wait_in_job(id, state, job_id, fire_at)
   if job_id then
-    add(P .. 'waiting:' .. job_id, state == PENDING and f[FIRE_AT] or f[FIRE_AT] - FAR_BELOW, id)
+    add(P .. 'waiting:' .. job_id, state == PENDING and fire_at or far_below(fire_at), id)
     jobs_touched[job_id] = true
   end
 end
 
-local function leave_job(id, f)
-  local job_id = f[JOB_ID]
+local function leave_job(id, job_id)
   if job_id then
     remove(P .. 'waiting:' .. job_id, id)
     jobs_touched[job_id] = true
@@ -334,22 +358,26 @@ function settle_keys()
   end
 end
 
+local function index_ended(id, state, prune_at)
+  if state > COMPLETED then add(P .. 'ids:' .. state, 0, id) end
+  if prune_at then add(PRUNABLE, prune_at, id) end
+end
+
 -- The indexes that a run is in by its state, besides `ids`.
 local function index(id, m, f)
   local state = m[STATE]
   if state < COMPLETED then
-    wait_in_job(id, state, f)
+    wait_in_job(id, state, f[JOB_ID], f[FIRE_AT])
     if state == PENDING then enter_lane(id, m, f) else enter_claimed(id, m, f) end
     return
   end
-  if state > COMPLETED then add(P .. 'ids:' .. state, 0, id) end
-  if m[PRUNE_AT] then add(PRUNABLE, m[PRUNE_AT], id) end
+  index_ended(id, state, m[PRUNE_AT])
 end
 
 local function unindex(id, run)
   local state = run[STATE]
   if state < COMPLETED then
-    leave_job(id, run)
+    leave_job(id, run[JOB_ID])
     if state == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
     return
   end
@@ -367,7 +395,7 @@ local function reindex(id, run, m)
   end
   if before == PENDING then leave_lane(id, run) else leave_claimed(id, run) end
   if after == PENDING then enter_lane(id, m, run) else enter_claimed(id, m, run) end
-  wait_in_job(id, after, run)
+  wait_in_job(id, after, run[JOB_ID], run[FIRE_AT])
 end
 
 -- ---- what happens to runs. A batch comes as one string of MessagePack values; each function is given the place to
@@ -441,6 +469,19 @@ end
 
 local outcomes_exist, progress_exists = call('EXISTS', OUTCOMES) == 1, call('EXISTS', PROGRESS) == 1
 
+-- Whether the lease of a run is as a change says that it must be.
+local function is_held(run, held, now)
+  if held == nil then return true end
+  local lease = run[LEASE_EXPIRES_AT]
+  return lease and (lease > now) == held
+end
+
+local function write_end_beside(id, outcome, progress)
+  if outcomes_exist and not outcome then remove_field(OUTCOMES, id) end
+  if progress_exists and not progress then remove_field(PROGRESS, id) end
+  if outcome or progress then write_beside(id, outcome, progress) end
+end
+
 -- Write a change if the stored run is still as it says. Eighteen values: id, token, state, whether the lease must be
 -- held, the places in ARGV of outcome, progress and what comes along; then all that may change, as in a row. What comes
 -- along is the caller's to bring (`bring_along`): its place is the third answer.
@@ -450,14 +491,9 @@ local function apply_change(batch, at, now)
   local stopped = m[1]
   local run = find(id)
   if not run or run[TOKEN] ~= token or run[STATE] ~= state then return stopped, false end
-  if held ~= nil then
-    local lease = run[LEASE_EXPIRES_AT]
-    if not lease or (lease > now) ~= held then return stopped, false end
-  end
-  put(id, row_with(run, batch:sub(begins + 1, stopped)))
-  if outcomes_exist and not outcome then remove_field(OUTCOMES, id) end
-  if progress_exists and not progress then remove_field(PROGRESS, id) end
-  write_beside(id, outcome, progress)
+  if not is_held(run, held, now) then return stopped, false end
+  put(id, row_with(run, sub(batch, begins + 1, stopped)))
+  write_end_beside(id, outcome, progress)
   reindex(id, run, m)
   return stopped, true, along
 end

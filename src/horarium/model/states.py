@@ -29,10 +29,9 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
     },
     State.PENDING: {
         State.RUNNING: "claimed",
-        State.COMPLETED: "reported done by a ping",
+        State.COMPLETED: "reported done by a ping, or a notification told together with another",
         State.CANCELLED: "cancelled before it was claimed",
         State.FAILED: "not started in time, or reported so by a ping",
-        State.COMPLETED: "a notification, told together with another",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",

@@ -99,6 +99,7 @@ class Assembly:
         self._leases = Leases(shared.store, shared.clock)
         self._leased = Wake()
         self._performing: list[Performing] = []
+        # Handlers need no role: a process that registers some performs their runs.
         dispatching = "dispatcher" in options.roles
         self.buses: dict[str, Bus] = dict(buses) if dispatching else {}
         """The buses that this node serves: those of its dispatcher."""

@@ -130,8 +130,6 @@ def backend_of(store: Store) -> Backend:
 
 
 def _unknown(scheme: str, url: str) -> InvalidSetting:
-    if scheme in STORE_SCHEMES:
-        return InvalidSetting(f"store: {scheme}:// is not supported by this version", field="store")
     known = ", ".join(f"{known}://" for known in STORE_SCHEMES)
     given = scheme or repr(url)
     return InvalidSetting(f"store: {given} is not a store that we know; give one of {known}", field="store")

@@ -31,7 +31,8 @@ class Loops:
         self._loops[name].stop()
 
     async def end(self, *names: str) -> None:
-        """End these loops (all of them, if none is named) after their present step; one that hangs is cancelled."""
+        """End these loops (all of them, if none is named, and the looks that they share) after their present step. A
+        step that goes on for longer than `END_SECONDS` is cancelled. Returns once they have ended."""
         chosen = [name for name in names or self._loops if name in self._loops]
         for name in chosen:
             self._loops[name].stop()

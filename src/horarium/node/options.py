@@ -24,7 +24,9 @@ def default_node_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Defaults are right for one machine. Raises InvalidSetting."""
+    """The settings of a process that concern its node; docs/settings.md describes most of them, under the same names.
+    The defaults are right for one machine. `report_url`, `report_secret`: where an endpoint that works on after its
+    answer reports to, and what the keys for that are derived from. Raises InvalidSetting, which names the option."""
 
     roles: Sequence[str] = ROLES
     node_name: str | None = None

@@ -133,7 +133,7 @@ class Runtime:
     # ---- life
 
     async def open(self) -> None:
-        """Connect the store and bring its schema up to date."""
+        """Connect the store and bring its schema up to date. Raises StoreUnavailable."""
         await self.store.open()
         for part in self._parts:
             await part.start()
@@ -153,10 +153,12 @@ class Runtime:
 
     @property
     def running(self) -> bool:
+        """Whether it was started, and not stopped since."""
         return self._loops is not None
 
     async def start(self) -> None:
-        """Set the services of our roles going. They run until `stop`."""
+        """Set the services of our roles going. They run until `stop`. A node that runs already stays as it is; options
+        and handlers that were changed since the last start count from here on."""
         async with self._starting:
             if self._loops is None:
                 self._hurried.clear()
@@ -171,7 +173,9 @@ class Runtime:
                 )
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are answered."""
+        """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are answered. What
+        still runs after `grace_seconds` (left out: the option) is interrupted, and its run given back. What an outage
+        of the store keeps from being written is logged, and made good by the rescuer of another node."""
         async with self._starting:
             if self._loops is not None and self._assembly is not None:
                 grace = self.options.grace_seconds if grace_seconds is None else grace_seconds
@@ -179,12 +183,14 @@ class Runtime:
                 self._loops = None
 
     def hurry(self) -> None:
-        """Let a stop that is under way wait no longer for what runs."""
+        """Let a stop that is under way wait no longer for what runs: it is interrupted, and its run given back."""
         self._hurried.set()
         for dispatcher in self._assembly.dispatchers if self._assembly is not None else ():
             dispatcher.hurry()
 
     async def _stop(self, assembly: Assembly, loops: Loops, grace_seconds: float) -> None:
+        """First what brings in work ends, then what performs it. The other loops go on until then: leases are kept and
+        outcomes written while runs finish."""
         self.claims.close()
         self.operations.logs.close()
         self.news.close()

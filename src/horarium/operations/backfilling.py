@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from horarium.errors import NotFound, StoreUnavailable
+from horarium.errors import StoreUnavailable
 from horarium.model import Job, Plan, Run
 from horarium.model.records import RecordChange
 from horarium.operations.gathering import Gathered
+from horarium.operations.named import no_job
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
 from horarium.ports import BATCH_MAX, Signal, Store
@@ -36,7 +37,7 @@ class Backfilling:
     async def _jobs(self, names: Sequence[str]) -> list[Job | Exception]:
         unique = list(dict.fromkeys(names))
         jobs = dict(zip(unique, await self._store.get_jobs(unique), strict=True))
-        return [jobs[name] or _no_job(name) for name in names]
+        return [jobs[name] or no_job(name) for name in names]
 
     async def _runs(self, asked: Sequence[Sequence[str]]) -> list[list[Run] | Exception]:
         ids = list(dict.fromkeys(run_id for some in asked for run_id in some))
@@ -84,7 +85,7 @@ class Backfilling:
             job = jobs.get(planned.job.id)
             gone = job is None or job.deleted_at is not None
             changed += [run for run in new if job is None or gone or not belongs(run, job)]
-            answers.append(_no_job(planned.job.name) if gone else None)
+            answers.append(no_job(planned.job.name) if gone else None)
         await self._reconciler.after_put_back(changed)
         return answers
 
@@ -101,7 +102,3 @@ def _groups(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
         group.append(planned)
         ids |= own
     yield group
-
-
-def _no_job(name: str) -> NotFound:
-    return NotFound(f"there is no job named {name!r}")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant
-from horarium.errors import NotFound
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
@@ -21,6 +20,7 @@ from horarium.operations.contention import Entropy
 from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.grouping import ALONE, Group, Grouping, Reach, Step
+from horarium.operations.named import job_named
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
@@ -104,7 +104,9 @@ class Changes:
         return (await self._grouping.take(name, decided, plan_owed)).after
 
     async def _read(self, name: str, owed: bool) -> Group | None:
-        job, now = await self._planned_up_to_now(name) if owed else (await self._job(name), self._clock.now())
+        job, now = (
+            await self._planned_up_to_now(name) if owed else (await job_named(self._store, name), self._clock.now())
+        )
         return None if job is None else Group(job, now)
 
     async def _commit(self, planned: Plan, now: Instant) -> bool:
@@ -139,7 +141,7 @@ class Changes:
 
     async def _planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
         """The job, with nothing owed by now; None: another one was quicker to plan it."""
-        job, now = await self._job(name), self._clock.now()
+        job, now = await job_named(self._store, name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished, _ = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
@@ -150,14 +152,8 @@ class Changes:
                 return None, now
             announce(self._signal, [owed])
             await self._reconciler.after_change(job, owed.job, owed)
-            job, now = await self._job(name), self._clock.now()
+            job, now = await job_named(self._store, name), self._clock.now()
         return job, now
-
-    async def _job(self, name: str) -> Job:
-        (job,) = await self._store.get_jobs([name])
-        if job is None:
-            raise NotFound(f"there is no job named {name!r}")
-        return job
 
     async def _unfinished(self, job: Job, reach: Reach, now: Instant) -> tuple[list[Run], bool]:
         """What is looked at, and whether the rest of `SOME` is left."""

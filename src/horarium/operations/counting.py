@@ -16,9 +16,9 @@ from horarium.operations.serving import with_unserved
 from horarium.ports import Stats, Store
 
 MUCH = 5_000
-"""What is counted for every answer: jobs, runs, and queues times ten."""
+"""Up to this weight (a job or an unfinished run counts one, a queue ten) each answer is counted for itself."""
 COUNTED_PER_SECOND = 100_000
-"""So long is an answer good: as long as it takes to count at this pace, so that counting takes a small part of it."""
+"""The weight that makes an answer good for another second: counting is faster, so it takes a small part of the time."""
 SOON_SECONDS = 0.005
 """An answer waits for this long for the next count: where much has become little, that is enough."""
 OLD_MAX = 60 * SECOND

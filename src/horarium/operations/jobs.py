@@ -27,6 +27,7 @@ from horarium.operations.defining import Defining
 from horarium.operations.evaluating import evaluate
 from horarium.operations.grouping import Group, Reach
 from horarium.operations.limits import check_size
+from horarium.operations.named import job_named
 from horarium.operations.reaching import require_followed
 from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
@@ -173,10 +174,7 @@ class JobOperations:
 
     async def get_job(self, name: str) -> Job:
         """The job of that name. Raises NotFound."""
-        job = (await self._store.get_jobs([name]))[0]
-        if job is None:
-            raise NotFound(f"there is no job named {name!r}")
-        return job
+        return await job_named(self._store, name)
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Jobs by name; at most 200 a page."""

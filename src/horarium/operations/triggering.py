@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
 from horarium.clock import SECOND, Clock, Instant
-from horarium.errors import NotFound, StoreUnavailable
+from horarium.errors import StoreUnavailable
 from horarium.model import Cause, Job, Run
 from horarium.operations.auditing import out_of_reach, told_asked
 from horarium.operations.contention import RACES_MAX, Entropy, contended
+from horarium.operations.named import no_job
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce_runs
 from horarium.operations.tracing import Tracing, asked_trace
@@ -129,7 +130,7 @@ class Triggering:
         for asked in group:
             job = jobs[asked.name]
             if job is None:
-                _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
+                _fail(asked, no_job(asked.name))
             elif (refusal := out_of_reach(asked.origin, job)) is not None:
                 _fail(asked, refusal)
             elif needs_unfinished(job):
@@ -179,7 +180,7 @@ class Triggering:
         await self._reconciler.after_put_back(changed)
         for asked, run in added:
             if run.job_id in jobs and jobs[run.job_id].deleted_at is not None:
-                _fail(asked, NotFound(f"there is no job named {asked.name!r}"))
+                _fail(asked, no_job(asked.name))
             else:
                 asked.made = True
                 _succeed(asked, run)

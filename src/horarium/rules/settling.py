@@ -51,7 +51,6 @@ LEASES_WAITED = 10
 """How many leases long a run waits at a broker for a worker before it is sent again: messages may get lost there."""
 WAIT_SECONDS_MAX = 3600
 """And how long at most."""
-
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
 
@@ -60,6 +59,10 @@ AHEAD_MAX = MINUTE
 
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
+_COMPLETED, _RAN = (
+    State.COMPLETED,
+    Disposition.RAN,
+)  # found once: each time would take as long as to replace three fields
 
 _DEFAULT = RunPolicy()
 
@@ -121,10 +124,6 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
     for index in traced[:-TRACES_MAX]:
         events[index] = replace(events[index], detail=None)
     return replace(after, history=_clipped_history(tuple(events)))
-
-
-_COMPLETED, _RAN = State.COMPLETED, Disposition.RAN
-"""Looked up once: a member of an enumeration takes as long to find as three fields of a run to replace."""
 
 
 def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | None) -> Run:

@@ -59,10 +59,7 @@ AHEAD_MAX = MINUTE
 
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
-_COMPLETED, _RAN = (
-    State.COMPLETED,
-    Disposition.RAN,
-)  # found once: each time would take as long as to replace three fields
+_COMPLETED, _RAN = State.COMPLETED, Disposition.RAN  # each time they would take as long as three fields
 
 _DEFAULT = RunPolicy()
 

@@ -418,7 +418,7 @@ async def listed(url: str, name: str, scale: float) -> None:
 
 
 async def firing(url: str, name: str, scale: float) -> None:
-    await fires(url, scale, name in APART, say)
+    await fires(url, name, scale, name in APART, say)
 
 
 PARTS = {

@@ -1,8 +1,10 @@
 """`bench.scale fires`: 300 fires a second beside a million jobs that are not due, and beside a thousand.
 
-A `horarium serve` in a process of its own: first with nothing to do, then 900 jobs that fire every three seconds, each
-delivered to an endpoint in this process, at last with clients beside them that list, count and scrape without pause.
-Lateness is the arrival at the endpoint less the fire time.
+Two stores of their own, both filled before anything is measured, and a `horarium serve` for each, in a process of its
+own: first both with nothing to do, in the same seconds; then in turns, three times each, 900 jobs that fire every three
+seconds, each delivered to an endpoint in this process, at last with clients beside them that list, count and scrape
+without pause. (One after the other they differ by as much as the machine does from one minute to the next.) Lateness is
+the arrival at the endpoint less the fire time; the figures are medians of the turns.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import asyncio
 import os
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench.http_client import Connection, Served, served
 from bench.lateness import quantile
 from bench.soak import Endpoint, put
+from bench.stores import a_store
 from horarium.clock import DAY, SECOND, SystemClock
 from horarium.model import Job, QueueTarget, uuid7
 from horarium.model.records import Record, RecordChange
@@ -27,6 +32,7 @@ from horarium.rules.finishing import LOOKED_THROUGH
 
 BATCH = 1_000
 FIRING, EVERY_SECONDS = 900, 3
+ROUNDS = 3
 LISTS = (
     "/api/v1/jobs?limit=50", "/api/v1/jobs?label=team=t3", "/api/v1/jobs?enabled=false", "/api/v1/runs?limit=50",
     "/api/v1/runs?state=failed", "/api/v1/runs?state=pending", "/api/v1/upcoming",
@@ -34,42 +40,73 @@ LISTS = (
 COUNTS = ("/metrics", "/api/v1/stats")
 
 
-async def fires(url: str, scale: float, apart: bool, say: Callable[..., None]) -> None:
+async def fires(url: str, name: str, scale: float, apart: bool, say: Callable[..., None]) -> None:
     """Say each figure: beside few jobs, beside many."""
     large = round(1_000_000 * scale / (5 if apart else 1))
     seconds = 30.0 if scale > 0.5 else 10.0
-    few, many = [await _beside(url, size, seconds) for size in (1_000, large)]
-    for name, unit in (("idle", "millicores"), *((name, "ms") for name in few if name != "idle")):
-        say(name, few[name], many[name], unit)
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        small_url = await asyncio.to_thread(stack.enter_context, a_store(name, Path(folder)))
+        few, many = [await _beside(small_url, 1_000), await _beside(url, large)]
+        async with few.serving(), many.serving():
+            await asyncio.sleep(5)
+            idle = [one.server.cpu_seconds for one in (few, many)]
+            await asyncio.sleep(seconds)
+            for one, before in zip((few, many), idle, strict=True):
+                one.figures["idle"].append((one.server.cpu_seconds - before) / seconds * 1000)
+            for _ in range(ROUNDS):
+                for one in (few, many):
+                    await one.fire(seconds / ROUNDS)
+    for key, unit in (("idle", "millicores"), *((key, "ms") for key in few.figures if key != "idle")):
+        say(key, statistics.median(few.figures[key]), statistics.median(many.figures[key]), unit)
 
 
-async def _beside(url: str, size: int, seconds: float) -> dict[str, float]:
+class _Beside:
+    """A store with so many jobs that are not due, and a server on it."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self._url, self._namespace = url, namespace
+        self._late: list[float] = []
+        self.figures: dict[str, list[float]] = defaultdict(list)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        seen: Counter[tuple[str, int]] = Counter()
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(lambda: Endpoint(seen, self._late), "127.0.0.1", 0)
+        self._endpoint = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        with served(self._url, "--allow-private-targets", "--namespace", self._namespace) as self.server:
+            yield
+        listener.close()
+
+    async def fire(self, seconds: float) -> None:
+        """Let the jobs fire, first with nothing beside them; at the end there are none again."""
+        await _add_firing(self.server, self._endpoint)
+        await asyncio.sleep(2 * EVERY_SECONDS)
+        await self._lateness("of 300 fires a second", seconds)
+        took: dict[str, list[float]] = {}
+        async with _asking(self.server, took):
+            await self._lateness("while lists and counts are asked for", seconds)
+        for path, each in took.items():
+            self.figures[f"GET {path}"].append(statistics.median(each))
+        await _delete_firing(self.server)
+
+    async def _lateness(self, when: str, seconds: float) -> None:
+        self._late.clear()
+        await asyncio.sleep(seconds)
+        owed = FIRING / EVERY_SECONDS * seconds
+        assert len(self._late) > owed / 2, f"only {len(self._late)} deliveries in {seconds:g} s"
+        for name, part in (("p50", 0.5), ("p99", 0.99)):
+            self.figures[f"{name} {when}"].append(quantile(self._late, part) * 1000)
+
+
+async def _beside(url: str, size: int) -> _Beside:
     store = make_store(url, f"fires-{os.urandom(4).hex()}")
     await store.open()
     # As the first start on an empty database leaves it; else idle would be a look through all jobs, once for each.
     await store.put_records([RecordChange(Record(name=LOOKED_THROUGH, body=b""))])
     await _fill(store, size)
     await store.close()
-    late: list[float] = []
-    seen: Counter[tuple[str, int]] = Counter()
-    listener = await asyncio.get_running_loop().create_server(lambda: Endpoint(seen, late), "127.0.0.1", 0)
-    endpoint = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
-    figures = {}
-    with served(url, "--allow-private-targets", "--namespace", store.namespace) as server:  # type: ignore[attr-defined]
-        await asyncio.sleep(5)
-        figures["idle"] = await _cores(server, seconds) * 1000
-        await _add_firing(server, endpoint)
-        await asyncio.sleep(2 * EVERY_SECONDS)
-        figures["p50 of 300 fires a second"], figures["p99 of 300 fires a second"] = await _lateness(late, seconds)
-        took: dict[str, list[float]] = {}
-        async with _asking(server, took):
-            beside = await _lateness(late, seconds)
-        figures["p50 while lists and counts are asked for"], figures["p99 while lists and counts are asked for"] = (
-            beside
-        )
-        figures.update((f"GET {path}", statistics.median(each)) for path, each in took.items())
-    listener.close()
-    return figures
+    return _Beside(url, store.namespace)  # type: ignore[attr-defined]
 
 
 async def _fill(store: Store, size: int) -> None:
@@ -98,17 +135,12 @@ async def _add_firing(server: Served, endpoint: str) -> None:
     connection.close()
 
 
-async def _cores(server: Served, seconds: float) -> float:
-    before = server.cpu_seconds
-    await asyncio.sleep(seconds)
-    return (server.cpu_seconds - before) / seconds
-
-
-async def _lateness(late: list[float], seconds: float) -> tuple[float, float]:
-    late.clear()
-    await asyncio.sleep(seconds)
-    assert len(late) > FIRING / EVERY_SECONDS * seconds / 2, f"only {len(late)} deliveries in {seconds:g} s"
-    return quantile(late, 0.5) * 1000, quantile(late, 0.99) * 1000
+async def _delete_firing(server: Served) -> None:
+    connection = await Connection.open(server.url)
+    for number in range(FIRING):
+        status, body = await connection.ask("DELETE", f"/api/v1/jobs/job-{number}")
+        assert status in (200, 204), body
+    connection.close()
 
 
 @asynccontextmanager

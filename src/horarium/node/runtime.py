@@ -256,8 +256,9 @@ class _Settled:
         self._telemetry.settled(runs)
         now = self._clock.now()
         self._failures.tell_rest(now)
+        completed = State.COMPLETED
         for run in runs:
-            if run.state is not State.COMPLETED:
+            if run.state is not completed:
                 self._failures.tell(run, now)
         for job_id in {run.job_id for run in runs} if jobs else ():
             self._pruner.note(jobs.get(job_id or ""))

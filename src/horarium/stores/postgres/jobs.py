@@ -102,19 +102,11 @@ async def due_jobs(
 
 async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
     touched = [run.id for plan in plans for run in (*(change.run for change in plan.changes), *plan.withdrawals)]
-    order: Sequence[int] = range(len(plans))
-    if touched:
-        # These are several statements, which must take what others want too in the order in which all take it.
-        order = sorted(order, key=lambda place: plans[place].job.id)
-        await session.lock_runs(touched)
-    answers: dict[int, bool] = {}
-    for part in parts(order, lambda place: plans[place].job.id, lambda place: _is_alone(plans[place])):
-        answers.update(zip(part, await _commit_part(session, [plans[place] for place in part], now), strict=True))
-    return [answers[place] for place in range(len(plans))]
-
-
-def _is_alone(plan: Plan) -> bool:
-    return bool(plan.changes or plan.withdrawals)
+    await session.lock_runs(touched)
+    answers: list[bool] = []
+    for part in parts(plans, lambda plan: plan.job.id, lambda plan: bool(plan.changes or plan.withdrawals)):
+        answers.extend(await _commit_part(session, part, now))
+    return answers
 
 
 async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:

@@ -78,10 +78,7 @@ class Session:
         return {row[0] for row in rows}
 
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
-        """The ids, as bytes, of those that were inserted. No id comes twice. Keys go in order, so that two who add the
-        same ones do not wait for each other."""
-        if any(run.unique_key is not None for run in runs):
-            runs = sorted(runs, key=_key_of)
+        """The ids, as bytes, of those that were inserted. No id comes twice."""
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
     async def is_in_less(self) -> bool:
@@ -141,10 +138,6 @@ class Session:
                 found[job.id] = job
                 known[job.id] = versions[job.id][0], job
         return found
-
-
-def _key_of(run: Run) -> tuple[str, str]:
-    return run.unique_key or "", run.id
 
 
 def _bound(known: dict[int, Any]) -> None:

@@ -8,13 +8,14 @@ from typing import cast
 
 import pytest
 
+from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Run
 from horarium.model.logs import LOG_BYTES_MAX, LogLine
 from horarium.operations.logs import LINES_MAX, Logs
 from horarium.rules.backlog import FIRST_BYTES, Backlog
 from horarium.rules.logbook import size_of
-from horarium.services.log_writer import LogWriter
+from horarium.services.log_writer import ACCOUNT, FLUSH, LogWriter
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_run
 from tests.waiting import until
@@ -29,6 +30,9 @@ class Paper:
         self.asked: list[list[LogLine]] = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def account(self) -> None:
+        """Nothing was written by others."""
 
     async def append(self, run: Run, lines: Sequence[LogLine]) -> None:
         self.asked.append(list(lines))
@@ -106,6 +110,19 @@ async def test_of_too_much_the_beginning_and_the_end_are_kept() -> None:
     kept = len(paper.texts) - 1
     assert said == f"[{40_000 - kept:,} lines left out]"
     assert sum(size_of(line) for batch in paper.batches for line in batch) < LOG_BYTES_MAX + 100
+
+
+async def test_a_step_is_never_wanted_before_now() -> None:
+    clock = ManualClock(NOW)
+    writer = LogWriter(cast(Logs, Paper()), clock)
+    account_at = await writer.step(NOW)
+    assert account_at == NOW + ACCOUNT
+    clock.advance((ACCOUNT - 1) / SECOND)
+    writer.add(a_run(1), "log", "just before the account is due")
+    next_at = await writer.step(clock.now())
+    clock.advance(2 / SECOND)
+    assert clock.now() > account_at
+    assert await writer.step(clock.now()) == next_at == NOW + ACCOUNT - 1 + FLUSH
 
 
 def backlog() -> Backlog[str]:

@@ -57,7 +57,7 @@ class World:
 
     def __init__(self, *, apart: bool) -> None:
         self.time = Time(START)
-        self.loop = VirtualLoop(self.time, lambda task, context: None)
+        self.loop = VirtualLoop(self.time, lambda task, context: None, pytest.fail)
         self.clock = NodeClock(self.time)
         self.store = MemoryStore()
         self.remotes: list[Remote] = []

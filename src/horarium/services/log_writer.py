@@ -91,7 +91,7 @@ class LogWriter(Service):
     async def step(self, now: Instant) -> Instant | None:
         self._loop = asyncio.get_running_loop()
         if self._next_at - FLUSH <= now < self._next_at:
-            return self._next_at if self._unwritten else self._account_at
+            return self._next_at if self._unwritten else max(self._next_at, self._account_at)
         if not self._account_at - ACCOUNT <= now < self._account_at:
             self._account_at = now + ACCOUNT
             await self._logs.account()

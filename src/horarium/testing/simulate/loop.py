@@ -16,6 +16,9 @@ from horarium.clock import SECOND, Instant
 
 T = TypeVar("T")
 
+TURNS_MAX = 100_000
+"""Turns of the loop at one instant, after which something asks for the next one again and again."""
+
 
 class Time:
     """The one time of a simulated world: `elapsed` never goes back, the wall clock is that plus an offset."""
@@ -45,11 +48,16 @@ class NodeClock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An asyncio loop in virtual time. `task_made` is called with every task."""
+    """An asyncio loop in virtual time. `task_made` is called with every task, `fail` with what can't be right: something
+    that is busy while no time passes, and would use up a core on a real clock."""
 
-    def __init__(self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None]) -> None:
+    def __init__(
+        self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None], fail: Callable[[str], None]
+    ) -> None:
         super().__init__()
         self._virtual = time
+        self._fail = fail
+        self._turns = 0
         self._selector = self
         self._task_made = task_made
         self.set_task_factory(self._make_task)
@@ -61,7 +69,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What asyncio calls to wait: time passes, nothing is waited for."""
         if timeout is None:
             raise RuntimeError("the simulated world has stopped: nothing is scheduled any more")
+        self._turns += 1
+        if timeout <= 0 and self._turns > TURNS_MAX:
+            self._fail(f"no time passed in {TURNS_MAX:,} turns of the event loop")
+            timeout = 1.0
         if timeout > 0:
+            self._turns = 0
             self._virtual.elapsed += max(1, math.ceil(timeout * SECOND))
         return []
 

@@ -89,7 +89,7 @@ class World:
 
     def run(self) -> Report:
         """From beginning to end. Raises Violation."""
-        loop = VirtualLoop(self.time, self.cluster.adopt)
+        loop = VirtualLoop(self.time, self.cluster.adopt, self.trace.fail)
         loop.set_exception_handler(
             lambda _, context: self.trace.fail(f"{context['message']}: {context.get('exception')!r}")
         )

@@ -4,8 +4,7 @@ in them.
 A library that begins with `import yaml` gets a module that has its name and its place, and nothing in it yet. The first
 name that is asked of it loads it, under a lock; an error in that is the error of who asked. A module that is missing is
 left alone, so that its import fails where it always did. A name taken at import (`from yaml import dump`) loads it at
-once: so of packages that take too much at their start only
-the parts that someone names are loaded.
+once. Of a package that takes much at its start, only the parts that are named are loaded.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class Overlaps:
         self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
         self._moved_at: dict[str, int] = {}
         self._made_way: dict[str, None] = {}
+        self._came_over: dict[str, None] = {}
         self._at_work: dict[Claim, None] = {}
         self._skipped: list[tuple[int, Run, Job]] = []
         self._ready_since: dict[str, int] = {}
@@ -73,6 +74,7 @@ class Overlaps:
         if run.id in self._order and said.startswith("moved from "):
             if run.queue == EXTERNAL or said.startswith("moved from external "):
                 self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
+                self._came_over[run.id] = None
             return
         self._order[run.id] = self._trace.writes
         if run.state is State.SKIPPED:
@@ -80,6 +82,7 @@ class Overlaps:
             return
         self._newest[job.id] = self._trace.writes
         self._policies.pop(run.id, None)
+        self._came_over.pop(run.id, None)
         if run.state is State.CANCELLED:
             self._made_way[run.id] = None
         elif self._is_sure(run, job) and run.cause is not Cause.PING:
@@ -215,13 +218,15 @@ class Overlaps:
         policy = self._policies.get(run.id)
         if policy not in IN_TURN or run.queue == EXTERNAL:
             return
+        # What was made for work elsewhere, under any policy, has ended no other.
+        ends_others = policy in ENDING and run.id not in self._came_over and not self._trace.clock_stepped
         for other in self._unfinished.get(run.job_id or "", {}).values():
             if other.id == run.id:
                 continue
             earlier = self._order[other.id] < self._order[run.id] and self._policies.get(other.id) is policy
             if other.state in CLAIMED and other.queue != EXTERNAL:
                 self._trace.fail(f"run {run.id}, {policy}, was claimed while {other.id} is {other.state}")
-            elif other.state is State.PENDING and earlier and policy in ENDING and not self._trace.clock_stepped:
+            elif other.state is State.PENDING and earlier and ends_others:
                 self._trace.fail(f"run {run.id}, {policy}, was claimed, and {other.id} was not asked to stop before")
 
     def _check_ended(self, run: Run, said: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -10,14 +9,10 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND
 from horarium.model import Outcome, RunChange, State, Succeeded
-from horarium.model.logs import LogLine
-from horarium.operations.logs import Logs
 from horarium.ports import Assignment, Beat, Claimed, Control
-from horarium.services.believed import STANDS_SECONDS
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import GRACE_SECONDS
-from horarium.services.log_pruner import LogPruner
-from horarium.services.pruner import Pruner
+from horarium.services.pruner import STEP_STANDS_SECONDS, Pruner
 from tests.services.conftest import Setting, a_rescuer
 from tests.services.node import Node, Work, answer
 from tests.waiting import until
@@ -75,69 +70,12 @@ async def test_a_step_that_stands_for_an_hour_counts(setting: Setting) -> None:
     await pruner.step(setting.now)
     setting.clock.step(8 * DAY_SECONDS)
     await pruner.step(setting.now)
-    setting.clock.advance(STANDS_SECONDS - 1)
+    setting.clock.advance(STEP_STANDS_SECONDS - 1)
     await pruner.step(setting.now)
     assert await kept(setting)
     setting.clock.advance(1)
     await pruner.step(setting.now)
     assert not await kept(setting)
-
-
-async def test_a_node_that_starts_while_the_clock_is_wrong_forgets_nothing(setting: Setting) -> None:
-    await finished(setting, DAY_SECONDS)
-    before = Pruner(setting.store, setting.telemetry, setting.clock)
-    await before.step(setting.now)
-    setting.clock.step(8 * DAY_SECONDS)
-    after = Pruner(setting.store, setting.telemetry, setting.clock)
-    for _ in range(60):
-        setting.clock.advance(1)
-        for pruner in (before, after):
-            await pruner.step(setting.now)
-    setting.clock.step(-8 * DAY_SECONDS)
-    for pruner in (before, after, Pruner(setting.store, setting.telemetry, setting.clock)):
-        await pruner.step(setting.now)
-    assert await kept(setting)
-    setting.clock.advance(DAY_SECONDS)
-    await after.step(setting.now)
-    assert not await kept(setting)
-
-
-async def test_a_node_that_starts_after_long_forgets_an_hour_later(setting: Setting) -> None:
-    await finished(setting, DAY_SECONDS)
-    await Pruner(setting.store, setting.telemetry, setting.clock).step(setting.now)
-    setting.clock.advance(2 * DAY_SECONDS)
-    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
-    await pruner.step(setting.now)
-    assert await kept(setting)
-    setting.clock.advance(STANDS_SECONDS)
-    await pruner.step(setting.now)
-    assert not await kept(setting)
-
-
-async def test_a_node_that_starts_again_soon_forgets_at_once(setting: Setting) -> None:
-    await finished(setting, DAY_SECONDS)
-    for _ in range(24 * 4):
-        await Pruner(setting.store, setting.telemetry, setting.clock).step(setting.now)
-        assert await kept(setting)
-        setting.clock.advance(900)
-    await Pruner(setting.store, setting.telemetry, setting.clock).step(setting.now)
-    assert not await kept(setting)
-
-
-async def test_logs_stay_where_a_node_starts_while_the_clock_is_wrong(setting: Setting) -> None:
-    logs = Logs(setting.store, setting.clock, os.urandom)
-    await Pruner(setting.store, setting.telemetry, setting.clock).step(setting.now)
-    await setting.add_run()
-    run = await setting.run()
-    await logs.append(run, [LogLine(setting.now, "log", "kept")])
-    setting.clock.step(3_650 * DAY_SECONDS)
-    pruner = LogPruner(logs, setting.store, setting.clock, DAY_SECONDS, 1024**2)
-    await pruner.step(setting.now)
-    assert [line.text for line in (await logs.read(run.id, 0, 9)).lines] == ["kept"]
-    for _ in range(61):
-        setting.clock.advance(60)
-        await pruner.step(setting.now)
-    assert (await logs.read(run.id, 0, 9)).lines == []
 
 
 async def test_a_lease_that_stood_before_a_step_forward_goes_on(setting: Setting) -> None:

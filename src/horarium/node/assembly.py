@@ -176,9 +176,7 @@ class Assembly:
                 *self._watching(),
             ]
         if "pruner" in options.roles:
-            logs = LogPruner(
-                shared.operations.logs, shared.store, shared.clock, options.run_log_seconds, options.run_log_bytes_max
-            )
+            logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
             services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
         if "api" in options.roles:
             services += [shared.claims, LeaseWatch(shared.leases), JobRecall(shared.store, shared.telemetry)]

@@ -18,13 +18,15 @@ from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
 from horarium.rules.editing import delete
 from horarium.rules.finished import is_finished
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
-from horarium.services.believed import BelievedClock
+from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 
 IDLE = 2 * SECOND
 """How often it is asked for the notes that are there."""
 PAUSE = SECOND // 20
 LOOKS_MAX = 100
+STEP_STANDS_SECONDS = 3600.0
+"""After a step forward of the wall clock no job is forgotten for this long: the new time may be wrong."""
 
 
 class Finisher(Service):
@@ -37,7 +39,7 @@ class Finisher(Service):
         self.wake = Wake()
         self._store = store
         self._versions = Versions(store)
-        self._watch = BelievedClock(store, clock)
+        self._watch = ClockWatch(clock)
         self._looking_through = True
         self._after: str | None = None
         self._idle_until: Instant = 0
@@ -46,7 +48,7 @@ class Finisher(Service):
         return True
 
     async def step(self, now: Instant) -> Instant | None:
-        await self._watch.look(now)
+        self._watch.look(now)
         if self._looking_through:
             await self._look_through(now)
             return now + PAUSE
@@ -95,7 +97,7 @@ class Finisher(Service):
         at = forgotten_at(job)
         if at is None:
             await self._drop(record)
-        elif at > now or not self._watch.stands():
+        elif at > now or not self._watch.stood_for(STEP_STANDS_SECONDS):
             await self._put_off(record, Look(job.id, max(at, now + 60 * SECOND), note.since))
         elif (newest := await self._newest(job, frozenset())) is not None:
             await self._put_off(record, while_kept(note, newest, now))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.operations.logs import Logs
-from horarium.ports import BATCH_MAX, Store, Topic
-from horarium.services.believed import BelievedClock
+from horarium.ports import BATCH_MAX, Topic
+from horarium.services.clock_watch import ClockWatch
+from horarium.services.pruner import STEP_STANDS_SECONDS
 from horarium.services.service import Service, Wake
 
 LOOK = 60 * SECOND
@@ -18,10 +19,10 @@ class LogPruner(Service):
     name = "log-pruner"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, logs: Logs, store: Store, clock: Clock, keep_seconds: float, bytes_max: int) -> None:
+    def __init__(self, logs: Logs, clock: Clock, keep_seconds: float, bytes_max: int) -> None:
         self.wake = Wake()
         self._logs = logs
-        self._watch = BelievedClock(store, clock)
+        self._watch = ClockWatch(clock)
         self._keep_seconds = keep_seconds
         self._bytes_max = bytes_max
         self._look_at: Instant = 0
@@ -30,10 +31,10 @@ class LogPruner(Service):
         return False
 
     async def step(self, now: Instant) -> Instant | None:
-        await self._watch.look(now)
+        self._watch.look(now)
         if self._look_at - LOOK <= now < self._look_at:
             return self._look_at
-        if not self._watch.stands():
+        if not self._watch.stood_for(STEP_STANDS_SECONDS):
             return now + LOOK
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)

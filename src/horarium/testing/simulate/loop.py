@@ -48,8 +48,8 @@ class NodeClock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An asyncio loop in virtual time. `task_made` is called with every task, `fail` with what can't be right: something
-    that is busy while no time passes, and would use up a core on a real clock."""
+    """An asyncio loop in virtual time. `task_made` is called with every task, `fail` if something is busy while no time
+    passes: on a real clock it would use up a core."""
 
     def __init__(
         self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None], fail: Callable[[str], None]

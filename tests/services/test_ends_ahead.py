@@ -8,7 +8,8 @@ from horarium.clock import DAY, SECOND
 from horarium.model import Disposition, Plan, Run, State, Succeeded
 from horarium.operations.settling import Settlement
 from horarium.ports import RunFilter
-from horarium.rules.planning import Dropped, dropped_run
+from horarium.rules.planning import dropped_run
+from horarium.rules.windows import Dropped
 from horarium.services.clock_steps import ClockSteps
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner

@@ -1,16 +1,25 @@
 -- uses: shared_runs
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
--- ARGV: now, until, limit, after how many bytes of payloads and the like it ends too, worker, then the queues (each
--- once). Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
+-- ARGV: now, until, limit, after how many bytes of payloads, jobs and the like it ends too, worker, then the queues (each
+-- once). It also ends after what costs as much as a thousand runs that nothing holds back. Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
 -- jobs.
 local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local queues = {unpack(ARGV, 6)}
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
+local cost, COST_MAX, COST_OF_KEY = 0, 1000, 8
 local char = string.char
 
 -- ---- taking
+
+-- The claim brings this job along.
+local function bring_job(job_id)
+  if not taken_of_job[job_id] then
+    taken_of_job[job_id] = true
+    bytes = bytes - call('HSTRLEN', P .. 'jobs', job_id)
+  end
+end
 
 -- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
 local function take(id, run)
@@ -24,14 +33,15 @@ local function take(id, run)
   enter_claimed(id, run, run)
   wait_in_job(id, RUNNING, run[JOB_ID], run[FIRE_AT])
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
-  if job_id then taken_of_job[job_id] = true end
+  if job_id then bring_job(job_id) end
   local row = write_row(run)
   set_field(RUNS, id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
   if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
-  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) end
-  if bytes <= 0 then limit = taken end
+  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) - call('HSTRLEN', PROGRESS, id) end
+  cost = cost + (key and COST_OF_KEY or 1)
+  if bytes <= 0 or cost >= COST_MAX then limit = taken end
 end
 
 -- Held back, as the indexes do not show: by the time, or by what this claim took.
@@ -71,11 +81,13 @@ local function take_plain(lane, id, row)
   end
   if job_id then
     wait_in_job(id, RUNNING, job_id, fire_at)
-    taken_of_job[job_id] = true
+    bring_job(job_id)
   end
   set_field(RUNS, id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
+  cost = cost + 1
+  if bytes <= 0 or cost >= COST_MAX then limit = taken end
   return true
 end
 

@@ -19,7 +19,8 @@ from horarium.model import Job, Plan, Run
 from horarium.operations.changes import last_runs
 from horarium.operations.evaluating import Evaluator
 from horarium.ports import Store, Topic
-from horarium.rules.planning import needs_unfinished, plan
+from horarium.rules.planning import needs_unfinished
+from horarium.rules.reconciling import plan_bounded
 from horarium.services.service import Service, Wake
 from horarium.triggers.budget import PLAN_STEPS, PLAN_STEPS_MAX, limited
 
@@ -123,4 +124,4 @@ class CostlyJobs(Service):
     def _planned(self, job: Job, unfinished: list[Run], now: Instant, last: Run | None) -> tuple[Plan, int]:
         """The plan, and what it cost."""
         with limited(PLAN_STEPS_MAX) as budget:
-            return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last), budget.spent
+            return plan_bounded(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last), budget.spent

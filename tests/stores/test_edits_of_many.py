@@ -176,7 +176,7 @@ async def test_a_node_that_was_away_for_long_leaves_the_work_to_the_other(world:
 
 
 async def end_others(world: World, overlap: Overlap, times: int) -> Job:
-    """A job under this policy, where many wait that were made under another one, and `times` steps after a run by hand."""
+    """A job under this policy, where many wait that another one let wait, `times` steps after a run by hand."""
     job = await world.fill(WAITING)
     await world.one.operations.jobs.patch_job("busy", {"overlap": overlap.value})
     before = world.one.counting.read

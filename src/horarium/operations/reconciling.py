@@ -200,7 +200,9 @@ class Reconciler:
         whole = [job.id for job in jobs if job.overlap in ENDS_OTHERS and job.deleted_at is None and not apart]
         if whole:
             for job_id, unfinished in (await self._store.unfinished_runs(whole)).items():
-                groups[job_id] = unfinished if len(unfinished) <= BATCH_MAX else _with_newest(groups[job_id], unfinished)
+                groups[job_id] = (
+                    unfinished if len(unfinished) <= BATCH_MAX else _with_newest(groups[job_id], unfinished)
+                )
         now = self._clock.now()
         return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now, newest)) is not None]
 

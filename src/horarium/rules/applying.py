@@ -44,7 +44,7 @@ def newest_of(job: Job, runs: Sequence[Run]) -> Newest | None:
 
 class Owed(Struct, frozen=True, omit_defaults=True):
     """Look at the unfinished runs of this job from the fire time `since` on. `holder`: the node that does so, until
-    `until`. `newest`: what is older than that run ends, whatever the job's policy is by then."""
+    `until`. `newest`: what is older than that run ends, also if the job's policy is another one by then."""
 
     job_id: str
     since: Instant

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any
 
-from horarium.model import Run
+from horarium.model import Run, State
 from horarium.stores.redis.parts import parts
 from horarium.stores.redis.rows import found_runs
 
@@ -23,8 +24,8 @@ _in_order = attrgetter("fire_at", "id")
 
 
 async def unfinished_runs(read: Read, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-    """See `ports.Store`. Jobs of more than `RUNS_AT_ONCE` runs are read page by page: of such a job a run may be left out
-    that was claimed and put back in between."""
+    """See `ports.Store`. Jobs of more than `RUNS_AT_ONCE` runs are read page by page: of such a job a run may be left
+    out that was claimed and put back in between."""
     found: dict[str, list[Run]] = {}
     for part in parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
         while part:
@@ -41,11 +42,18 @@ async def unfinished_runs(read: Read, job_ids: Sequence[str]) -> dict[str, list[
 
 
 async def _page_by_page(read: Read, job_id: str) -> list[Run]:
-    """All of one job. Claimed ones come last: one that is claimed meanwhile comes twice, and counts as claimed."""
+    """All of one job. Claimed ones come last: one that is claimed meanwhile comes twice, and counts as claimed. (So
+    many are not sorted: that would hold up the event loop.)"""
     found: dict[str, Run] = {}
     bound = "+inf"
     while bound:
         ids, loaded, beyond = await read("unfinished_page", job_id, bound, RUNS_AT_ONCE)
         found.update((run.id, run) for run in found_runs(ids, loaded))
         bound = beyond.decode()
-    return sorted(found.values(), key=_in_order)
+    runs = list(found.values())
+    runs.reverse()
+    claimed = list(takewhile(lambda run: run.state is not State.PENDING, runs))
+    del runs[: len(claimed)]
+    for run in claimed:
+        insort(runs, run, key=_in_order)
+    return runs

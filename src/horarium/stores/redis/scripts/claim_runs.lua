@@ -64,7 +64,7 @@ end
 -- only the bytes that change are written: state, token and attempt, a byte each, and what follows the nine of the due
 -- time. Answers whether it is one of them.
 local LONG, DUE_BEGINS, DUE_ENDS = 207, 7, 15
-local function take_plain(lane, id, row)
+local function take_plain(id, row)
   if row:byte(DUE_BEGINS) ~= LONG then return false end
   local fixed, _, token, attempt, due_at, _, _, start_by, _, finished_at, disposition, prune_at =
     unpack_limit(row, CHANGING, HEADER)
@@ -74,7 +74,6 @@ local function take_plain(lane, id, row)
   if limited_to and limited_to < lasts then lasts = limited_to end
   local tail, lease_ends = ending(lasts)
   row = ROW_BEGINS .. char(RUNNING, token + 1, 1) .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)
-  remove(lane, id)
   if add(claimed_key(queue), lease_ends, id) then
     enter_queue(queue)
     add(P .. 'claimed_in', 0, queue)
@@ -93,21 +92,29 @@ end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
+-- What is taken from the beginning on without a gap leaves the lane by its ranks: no place has to be looked for, and nothing
+-- but the number of them is written to the log.
 local function take_from_lane(lane)
-  local offset = 0
-  while taken < limit do
+  local offset, first, gap = 0, 0, false
+  repeat
     local wanted = limit - taken
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
-      if not take_plain(lane, part[place], row) then
+      local id = part[place]
+      if not take_plain(id, row) then
+        gap = true
         local run = read_run(row)
-        if may_be_taken(run) then take(part[place], run) end
+        if may_be_taken(run) then take(id, run) end
+      elseif gap then
+        remove(lane, id)
+      else
+        first = first + 1
       end
-      if taken == limit then return end
+      if taken == limit then break end
     end
-    if #part < wanted then return end
     offset = offset + wanted
-  end
+  until taken == limit or #part < wanted
+  if first > 0 then call('ZREMRANGEBYRANK', lane, 0, first - 1) end
 end
 
 -- ---- any other level: its lanes, its heads, and the gates behind heads that were taken, merged in claim order
@@ -188,7 +195,8 @@ local function take_from_level(level)
   while heap[1] and taken < limit do
     local walk = heap[1]
     local id, row, of_gate = walk.id, walk.rows[walk.place], walk.gate
-    if take_plain(walk.key, id, row) then
+    if take_plain(id, row) then
+      remove(walk.key, id)
       go_on(heap)
     else
       local run = read_run(row)

@@ -87,13 +87,20 @@ def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
 
 
 def plan_bounded(
-    job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, *, steps: int, last: Run | None = None
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    ahead: int,
+    *,
+    steps: int,
+    last: Run | None = None,
+    ran: Sequence[Instant] = (),
 ) -> Plan:
     """As `planning.plan`, but that no more than `ENDED_AT_ONCE` of the unfinished runs, which come by fire time, are
     ended with it. The plan says what it owes to the others."""
     if job.overlap not in ENDS_OTHERS or len(unfinished) <= ENDED_AT_ONCE:
-        return plan(job, unfinished, now, ahead, steps=steps, last=last)
-    return leaving(job, plan(job, unfinished[-ENDED_AT_ONCE:], now, ahead, steps=steps, last=last))
+        return plan(job, unfinished, now, ahead, steps=steps, last=last, ran=ran)
+    return leaving(job, plan(job, unfinished[-ENDED_AT_ONCE:], now, ahead, steps=steps, last=last, ran=ran))
 
 
 def leaving(job: Job, planned: Plan) -> Plan:

@@ -630,7 +630,8 @@ SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + 
 FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
--- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back.
+-- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (A run
+-- that is claimed fires earlier, and then it is unfinished, or later: that is another index.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
     FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
@@ -650,7 +651,8 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
             WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
         )
         AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = given.owner_id AND claimed.state > 0
+            SELECT 1 FROM horarium.runs AS claimed
+            WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
         )
     )
 FROM given;
@@ -736,7 +738,8 @@ looked_at AS (
                 WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
             )
             AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+                SELECT 1 FROM horarium.runs AS claimed
+                WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
             )
         )) AS is_free
     FROM (
@@ -816,7 +819,8 @@ WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND thi
     AND (NOT this.serial OR this.owner_id IS NULL OR (
         this.owner_id <> ALL ($10::int4[])
         AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+            SELECT 1 FROM horarium.runs AS claimed
+            WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
         )
     ));
 

@@ -860,6 +860,15 @@ JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given
 WHERE given.number + 0 = given.number
 FOR UPDATE OF runs;
 
+-- name: lock_jobs
+SELECT 1 FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest($2::text[]) WITH ORDINALITY AS given (id, number) OFFSET 0
+) AS given
+JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id
+WHERE given.number + 0 = given.number
+FOR UPDATE OF jobs;
+
 -- name: settle_runs
 -- Changes that leave a run unfinished. What is due earlier than it was, and before a front, is late (see `fronts_clear`).
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
@@ -1086,13 +1095,14 @@ forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.n
 DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 
 -- name: trim_runs
--- The newest of those to go is found by its place; the oldest go first.
+-- The newest of those to go is found by its place; the oldest go first. What is being amended goes the next time: it is
+-- not waited for, since the order of places is not that of ids.
 DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     SELECT finished.ctid FROM horarium.owners CROSS JOIN LATERAL (
         SELECT ctid FROM horarium.finished WHERE owner_id = owners.num AND fire_at <= (
             SELECT fire_at FROM horarium.finished WHERE owner_id = owners.num ORDER BY fire_at DESC LIMIT 1 OFFSET $3
         )
-        ORDER BY fire_at LIMIT $4
+        ORDER BY fire_at LIMIT $4 FOR UPDATE SKIP LOCKED
     ) AS finished
     WHERE owners.namespace_id = $1 AND owners.job_id = $2
 ));

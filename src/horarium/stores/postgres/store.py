@@ -156,8 +156,8 @@ class PostgresStore:
     async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         if not runs_:
             return []
-        # Alone, a statement is a transaction; but a batch with an id twice is several.
-        several = bool(along) or len({run.id for run in runs_}) < len(runs_)
+        # Alone, a statement is a transaction; but a batch whose runs touch each other is several.
+        several = bool(along) or len(runs.parts_to_add(runs_)) > 1
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:

@@ -200,3 +200,15 @@ async def test_the_next_run_of_a_job_in_order_costs_what_it_did_however_many_wai
         assert await store.settle_runs([completed(run)], NOW) == [True]
     assert {"claim_gated", "claim_gates", "free_gates"} <= set(costs[1])
     assert {name: number for name, number in costs[1].items() if number > costs[0][name] + 30} == {}
+
+
+async def test_a_claim_that_has_its_number_asks_for_no_more(store: PostgresStore, blocks: dict[str, int]) -> None:
+    """The last that a look may find is the last that is wanted: what stands behind it is not looked for."""
+    await store.add_runs([keyed(number, "k") for number in range(101)])
+    assert len((await take(store, 100)).runs) == 1
+    await store.add_runs([keyed(number, f"key-{number}") for number in range(200, 300)])
+    blocks.clear()
+    assert len((await take(store, 100)).runs) == 100
+    assert "claim_gated" in blocks
+    assert "claim_gates" not in blocks
+    assert (await take(store, 0)).runs == ()

@@ -630,8 +630,8 @@ SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + 
 FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
--- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (A run
--- that is claimed fires earlier, and then it is unfinished, or later: that is another index.)
+-- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
     FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted

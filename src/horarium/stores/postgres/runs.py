@@ -56,8 +56,8 @@ async def _add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
 
 
 def parts_to_add(runs: Sequence[Run]) -> Sequence[Sequence[Run]]:
-    """A statement each. Of two runs that can't both be the first one given wins, whatever the order in which they are
-    inserted; so where that is another one, each such run begins a part."""
+    """Cut so that within a part no two are in each other's way: the order in which a part is inserted then decides
+    nothing, and of two runs that can't both be, the first one given wins."""
     if len({run.id for run in runs}) == len(runs) and not any(run.unique_key is not None for run in runs):
         return [runs]
     return list(unlike(runs, run_identities))
@@ -96,11 +96,22 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
 # ---- changes ----------------------------------------------------------------------------------------------------
 
 
-def is_simple(changes: Sequence[RunChange]) -> bool:
-    """Whether these are one statement, which needs no transaction around it."""
-    if not all(map(comes_alone, changes)):
-        return False
-    return len(set(_statements(changes).values())) == 1 and len({c.run.id for c in changes}) == len(changes)
+def simply(changes: Sequence[RunChange]) -> str | None:
+    """The statement that makes all of these, if it is one, which needs no transaction around it."""
+    if any(map(_follow_ups, changes)) or any(map(_records, changes)):
+        return None
+    names = set(_statements(changes).values())
+    return names.pop() if len(names) == 1 and len(set(map(_run_id, changes))) == len(changes) else None
+
+
+async def settle_simply(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    """As `settle_runs`, by this statement."""
+    ordered = sorted(changes, key=_run_id)
+    written = await _write_part(session, name, ordered, now)
+    if all(written):
+        return [True] * len(changes)
+    known = {change.run.id for change, did in zip(ordered, written, strict=True) if did}
+    return [change.run.id in known for change in changes]
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -164,6 +175,7 @@ async def _write_part(session: Session, name: str, changes: Sequence[RunChange],
 
 
 _states = attrgetter("state", "run.state")
+_run_id, _follow_ups, _records = attrgetter("run.id"), attrgetter("follow_ups"), attrgetter("records")
 _id = attrgetter("id")
 
 

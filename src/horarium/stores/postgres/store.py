@@ -220,9 +220,10 @@ class PostgresStore:
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         if not changes:
             return []
-        several = not runs.is_simple(changes)
+        if (name := runs.simply(changes)) is not None:
+            return await self._call(lambda session: runs.settle_simply(session, name, changes, now), kind=SETTLE)
         return await self._call(
-            lambda session: runs.settle_runs(session, changes, now), transaction=several, kind=SETTLE
+            lambda session: runs.settle_runs(session, changes, now), transaction=True, kind=SETTLE
         )
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:

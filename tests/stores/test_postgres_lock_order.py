@@ -298,3 +298,13 @@ async def test_many_of_all_kinds_at_once(
     for node in stores:
         await node.close()
     assert rolled_back == []
+
+
+async def test_of_two_that_can_not_both_be_the_first_one_given_is_added(store: PostgresStore) -> None:
+    """Though what is added together is inserted in another order than it is given in."""
+    job = a_job()
+    keyed = replace(a_run(1, of=job), id=a_run(9).id, unique_key="z")
+    assert await store.add_runs([keyed, a_run(1, of=job)]) == [True, False]
+    later = [replace(a_run(2, of=job), id=a_run(20 + n).id, unique_key=f"key-{9 - n}") for n in range(2)]
+    assert await store.add_runs([*later, a_run(3, unique_key="key-9")]) == [True, False, False]
+    assert await store.add_jobs([replace(a_job("b"), name="same"), replace(a_job("a"), name="same")]) == [True, False]

@@ -222,9 +222,7 @@ class PostgresStore:
             return []
         if (name := runs.simply(changes)) is not None:
             return await self._call(lambda session: runs.settle_simply(session, name, changes, now), kind=SETTLE)
-        return await self._call(
-            lambda session: runs.settle_runs(session, changes, now), transaction=True, kind=SETTLE
-        )
+        return await self._call(lambda session: runs.settle_runs(session, changes, now), transaction=True, kind=SETTLE)
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         if not beats:

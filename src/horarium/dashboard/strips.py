@@ -14,7 +14,8 @@ from horarium.dashboard.formats import day_text, local, relative
 from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, why
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
-from horarium.rules.planning import fires_in_window, job_fires
+from horarium.rules.planning import job_fires
+from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, FIRST_STEPS, limited
 
 AHEAD_SMALL = 4

@@ -14,26 +14,24 @@ from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
-from horarium.model import run_id as run_id_of
 from horarium.operations.auditing import require_reach
 from horarium.operations.contention import Entropy
 from horarium.operations.evaluating import evaluate
 from horarium.operations.following import Following
 from horarium.operations.grouping import ALONE, Group, Grouping, Reach, Step
 from horarium.operations.named import job_named
+from horarium.operations.passed import in_the_way, passed
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
 from horarium.rules.applying import owed_by
-from horarium.rules.planning import counted_runs, fires_in_window, last_run_id, needs_unfinished, plan
+from horarium.rules.planning import counted_runs, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import look_from, reconciled
-from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS_MAX
+from horarium.triggers.budget import PLAN_STEPS_MAX
 
 LOOKED_AT = 200
 """Unfinished runs that a change reads in one go; where there are more, they are left for later."""
-PROBED_FIRES = 16
-"""Fire times of a pause that are looked up at a time, for those that ran all the same."""
 
 
 class Seen(NamedTuple):
@@ -147,6 +145,8 @@ class Changes:
             last = (await last_runs(self._store, [job])).get(job.id)
             asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last)
             planned = await evaluate(asked, PLAN_STEPS_MAX)
+            if found := await in_the_way(self._store, [job], [planned], now):
+                planned = await evaluate(partial(asked, ran=found[job.id]), PLAN_STEPS_MAX)
             owed = await self._following.plan(planned, now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
@@ -195,18 +195,4 @@ class Changes:
 
     async def _ran(self, job: Job, now: Instant) -> list[Instant]:
         """Fire times of a paused job beyond its cursor that have a run, ascending."""
-        if job.enabled:
-            return []
-        ran: list[Instant] = []
-        after, count = job.planned_until, PROBED_FIRES
-        while after < now:
-            fires = await evaluate(partial(fires_in_window, job, after, now, count), LIST_STEPS)
-            if not fires:
-                break
-            runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in fires])
-            found = [fire for fire, run in zip(fires, runs, strict=True) if run is not None]
-            ran += found
-            if not found or len(fires) < count:
-                break
-            after, count = fires[-1], min(2 * count, BATCH_MAX)
-        return ran
+        return [] if job.enabled else await passed(self._store, job, now)

@@ -19,7 +19,7 @@ from horarium.operations.evaluating import evaluate
 from horarium.operations.listing import Slices
 from horarium.operations.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
-from horarium.rules.planning import fires_in_window
+from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, limited
 
 UPCOMING_MAX = 1_000

@@ -20,14 +20,13 @@ from horarium.rules.planning import (
     CURSOR_AHEAD,
     Owed,
     apply_overlap,
-    dropped_range,
     dropped_run,
     exhausted,
-    fires_in_window,
     is_fire_time,
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
+from horarium.rules.windows import dropped_range, dropped_ranges, fires_in_window
 
 
 def plan_now(
@@ -190,10 +189,8 @@ def _passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[I
     if exhausted(job) or after_end(job) is not None:
         return ()
     reason = f"paused: {job.pause_reason or 'by hand'}"
-    apart = [fire for fire in ran if job.planned_until < fire <= until]
-    stretches = zip([job.planned_until, *apart], [*(fire - 1 for fire in apart), until], strict=True)
-    passed = [dropped_range(job, after, last, Disposition.SKIPPED_PAUSED, reason) for after, last in stretches]
-    return tuple(dropped_run(job, range_, now) for range_ in passed if range_ is not None)
+    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason, ran)
+    return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
 # ---- what was planned ahead -------------------------------------------------------------------------------------

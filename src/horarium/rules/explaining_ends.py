@@ -16,7 +16,8 @@ from horarium.errors import TooExpensive
 from horarium.model import Cause, Disposition, Job, Run
 from horarium.rules.compiled import after_end
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
-from horarium.rules.planning import next_in_window, trigger_of
+from horarium.rules.planning import trigger_of
+from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
 
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
-from horarium.rules.planning import exhausted, next_in_window
+from horarium.rules.planning import exhausted
+from horarium.rules.windows import next_in_window
 
 
 def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:

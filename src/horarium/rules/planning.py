@@ -38,25 +38,18 @@ from horarium.rules.compiled import after_end, retention_of_job
 from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
 from horarium.rules.settling import cancel, terminate
-from horarium.triggers import Trigger
-from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
+from horarium.rules.windows import Dropped, dropped_ranges, fires_in_window, last_in_window, next_in_window
+from horarium.triggers.budget import LIST_STEPS, limited
 
 CATCH_UP_RUNS_MAX = 1_000
 """Runs that one plan creates for one job at most; of what was missed, the newest are kept."""
 BACKFILL_RUNS_MAX = 1_000
 BUFFERED_RUNS_MAX = 1_000
 """Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
-MISSED_COUNT_MAX = 20_000
-"""How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
-PROBE_FIRES = 100
-"""Counted first, to see what counting costs."""
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
 CURSOR_AHEAD = 60 * SECOND
 """A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
-LISTED_STEPS = 20_000
-"""Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
-
 GRACE_SECONDS = 3600.0
 """How long work that is done elsewhere is waited for, where its job does not say."""
 SILENCE_SECONDS = 24 * 3600.0
@@ -77,16 +70,6 @@ class Owed(NamedTuple):
 
     fire_at: Instant
     cause: Cause
-
-
-class Dropped(NamedTuple):
-    """A range of fire times that are not to run."""
-
-    first: Instant
-    last: Instant
-    fires: int
-    disposition: Disposition
-    reason: str
 
 
 def needs_unfinished(job: Job) -> bool:
@@ -116,13 +99,6 @@ def next_fire(job: Job, after: Instant) -> Instant | None:
     if not job.enabled or job.deleted_at is not None or exhausted(job):
         return None
     return next_in_window(job, after)
-
-
-def next_in_window(job: Job, after: Instant) -> Instant | None:
-    start = after if job.starts_at is None else max(after, job.starts_at - 1)
-    with bounded(PLAN_STEPS):
-        fire = trigger_of(job).next_fire(start)
-    return None if fire is None or (job.ends_at is not None and fire >= job.ends_at) else fire
 
 
 def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
@@ -160,6 +136,7 @@ def plan(
     *,
     steps: int = LIST_STEPS,
     last: Run | None = None,
+    ran: Sequence[Instant] = (),
 ) -> Plan:
     """What becomes of every fire time of `job` in (cursor, now], and of those up to `now + ahead` where no policy
     makes them wait for how earlier runs end. `unfinished`: the job's unfinished runs, if its overlap policy asks.
@@ -169,7 +146,7 @@ def plan(
     with limited(steps):
         if after_end(job) is not None:
             return _plan_from_end(job, unfinished, now, last)
-        return _plan(job, unfinished, now, ahead)
+        return _plan(job, unfinished, now, ahead, ran)
 
 
 def _plan_from_end(job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None) -> Plan:
@@ -203,11 +180,12 @@ def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: 
     return Plan(job, runs, changes, records=looked_at(job, now))
 
 
-def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan:
+def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant]) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
-    owed, dropped = _account(job, now, horizon)
+    owed, dropped = _account(job, now, horizon, ran)
+    owed = [fire for fire in owed if fire.fire_at not in ran]
     owed, beyond = _limit(job, owed)
-    runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now, ran)
     dropped = [*dropped, *skipped]
     moved = replace(
         job,
@@ -223,7 +201,7 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int) -> Plan
     )
 
 
-def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list[Dropped]]:
+def _account(job: Job, now: Instant, horizon: Instant, ran: Sequence[Instant]) -> tuple[list[Owed], list[Dropped]]:
     """Sort the fire times in (cursor, horizon] into owed and missed, by the catch-up policy."""
     cursor = job.planned_until
     first = next_fire(job, cursor)
@@ -236,8 +214,8 @@ def _account(job: Job, now: Instant, horizon: Instant) -> tuple[list[Owed], list
     owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
     owed += [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, now, horizon, CATCH_UP_RUNS_MAX)]
     until = (late[0] - 1) if late else now
-    missed = dropped_range(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
-    return owed, [missed] if missed else []
+    missed = dropped_ranges(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}", ran)
+    return owed, missed
 
 
 def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
@@ -250,28 +228,14 @@ def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
 def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
     """The fire times in (after, now] that run: the newest one, or the newest of all, as the policy says."""
     if job.catch_up.policy is CatchUpPolicy.LATEST:
-        last = _last_in_window(job, after, now)
+        last = last_in_window(job, after, now)
         return [] if last is None else [last]
     return _newest(job, after, now, CATCH_UP_RUNS_MAX)
 
 
-def _last_in_window(job: Job, after: Instant, until: Instant) -> Instant | None:
-    start = after if job.starts_at is None else max(after, job.starts_at - 1)
-    end = until if job.ends_at is None else min(until, job.ends_at - 1)
-    with bounded(PLAN_STEPS):
-        return trigger_of(job).last_fire(start, end) if start < end else None
-
-
-def fires_in_window(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
-    start = after if job.starts_at is None else max(after, job.starts_at - 1)
-    end = until if job.ends_at is None else min(until, job.ends_at - 1)
-    with bounded(LISTED_STEPS):
-        return trigger_of(job).list_fires(start, end, limit) if start < end else []
-
-
 def _newest(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
     """The newest `limit` fire times in (after, until], found by widening a span that ends at `until`."""
-    last = _last_in_window(job, after, until)
+    last = last_in_window(job, after, until)
     if last is None:
         return []
     span = SECOND
@@ -296,30 +260,6 @@ def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[I
             low = middle
         else:
             high = middle
-
-
-def dropped_range(job: Job, after: Instant, until: Instant, disposition: Disposition, reason: str) -> Dropped | None:
-    """One row for all fire times in (after, until], or None where there are none."""
-    first = next_in_window(job, after)
-    if first is None or first > until:
-        return None
-    last = _last_in_window(job, after, until)
-    assert last is not None
-    count, exact = _count(trigger_of(job), first - 1, last)
-    if not exact:
-        reason = f"{reason}; {count} or more fire times"
-    return Dropped(first, last, count, disposition, reason)
-
-
-def _count(trigger: Trigger, after: Instant, until: Instant) -> tuple[int, bool]:
-    """How many fire times lie in (after, until], and whether that is all. What a few cost says how many to count."""
-    with limited(LIST_STEPS) as budget:
-        few = trigger.count_fires(after, until, PROBE_FIRES)
-    if few < PROBE_FIRES:
-        return few, True
-    limit = min(MISSED_COUNT_MAX, max(PROBE_FIRES, MISSED_COUNT_MAX * PROBE_FIRES // max(1, budget.spent)))
-    count = trigger.count_fires(after, until, limit)
-    return count, count < limit
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:

@@ -8,16 +8,17 @@ as a new one. What is set aside is bounded; beyond that the job that was set asi
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from horarium.clock import Instant, to_micros
-from horarium.errors import TooExpensive
+from horarium.errors import StoreUnavailable, TooExpensive
 from horarium.model import Job, Plan, Run
 from horarium.operations.changes import last_runs
 from horarium.operations.evaluating import Evaluator
+from horarium.operations.passed import in_the_way
 from horarium.ports import Store, Topic
 from horarium.rules.planning import needs_unfinished, plan
 from horarium.services.service import Service, Wake
@@ -105,10 +106,15 @@ class CostlyJobs(Service):
         unfinished = (await self._store.unfinished_runs([job.id]))[job.id] if needs_unfinished(job) else []
         last = (await last_runs(self._store, [job])).get(job.id)
         try:
-            planned, spent = await _evaluate(partial(self._planned, job, unfinished, now, last), PLAN_STEPS_MAX)
+            asked = partial(self._planned, job, unfinished, now, last)
+            planned, spent = await _evaluate(asked, PLAN_STEPS_MAX)
+            if found := await in_the_way(self._store, [job], [planned], now):
+                planned, _ = await _evaluate(partial(asked, found[job.id]), PLAN_STEPS_MAX)
         except TooExpensive as error:
             self.put_off(job, now, error.message)
             return
+        except StoreUnavailable:
+            raise
         except Exception as error:
             log.exception("job %s can't be planned", job.name)
             self.put_off(job, now, f"{type(error).__name__}: {error}")
@@ -120,7 +126,9 @@ class CostlyJobs(Service):
         elif (aside := self._aside.get(job.id)) is not None:
             aside.retry_at, aside.pause_seconds = now, RETRY_SECONDS_MIN
 
-    def _planned(self, job: Job, unfinished: list[Run], now: Instant, last: Run | None) -> tuple[Plan, int]:
+    def _planned(
+        self, job: Job, unfinished: list[Run], now: Instant, last: Run | None, ran: Sequence[Instant] = ()
+    ) -> tuple[Plan, int]:
         """The plan, and what it cost."""
         with limited(PLAN_STEPS_MAX) as budget:
-            return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last), budget.spent
+            return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last, ran=ran), budget.spent

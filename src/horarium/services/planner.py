@@ -19,6 +19,7 @@ from horarium.errors import TooExpensive
 from horarium.model import Job, Plan, Run
 from horarium.operations.changes import last_runs
 from horarium.operations.following import Following
+from horarium.operations.passed import in_the_way
 from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.tracing import Tracing
@@ -130,7 +131,7 @@ class Planner(Service):
         ready = [job for job in jobs if not plans_when_due(job) or _fire(job) <= now]
         wakes = [_fire(job) for job in jobs if plans_when_due(job) and _fire(job) > now]
         unfinished, last = await self._unfinished(ready), await last_runs(self._store, ready)
-        plans: list[Plan] = []
+        plans: dict[str, Plan] = {}
         clock = asyncio.get_running_loop().time
         slice_ends = clock() + SLICE_SECONDS
         for job in ready:
@@ -139,9 +140,17 @@ class Planner(Service):
                 slice_ends = clock() + SLICE_SECONDS
             planned = self._plan(job, unfinished.get(job.id, []), now, last.get(job.id))
             if planned is not None:
-                plans.append(planned)
-        carried_out = await self._commit(self._pacing.paced(plans, now), now)
-        wakes += [self._plan_at(planned.job) for planned in plans if planned.job.next_fire_at is not None]
+                plans[job.id] = planned
+        ready = [job for job in ready if job.id in plans]
+        ran = await in_the_way(self._store, ready, list(plans.values()), now)
+        for job in (job for job in ready if job.id in ran):
+            again = self._plan(job, unfinished.get(job.id, []), now, last.get(job.id), ran[job.id])
+            if again is None:
+                del plans[job.id]
+            else:
+                plans[job.id] = again
+        carried_out = await self._commit(self._pacing.paced(list(plans.values()), now), now)
+        wakes += [self._plan_at(planned.job) for planned in plans.values() if planned.job.next_fire_at is not None]
         return wakes, len(plans), carried_out
 
     def _plan_at(self, job: Job) -> Instant:
@@ -152,12 +161,14 @@ class Planner(Service):
         ids = [job.id for job in jobs if needs_unfinished(job)]
         return await self._store.unfinished_runs(ids) if ids else {}
 
-    def _plan(self, job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None) -> Plan | None:
+    def _plan(
+        self, job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None, ran: Sequence[Instant] = ()
+    ) -> Plan | None:
         """One job's plan. A job that can't be planned here must not keep the others from it."""
         if self.costly.holds(job, now):
             return None
         try:
-            return plan(job, unfinished, now, self._ahead, steps=_steps(job), last=last)
+            return plan(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:

@@ -149,8 +149,10 @@ class FollowUps:
         return True, keys if 1 + self._in_a_row(new, occasion) >= follow.after else []
 
     def _recovered(self, new: Run, action: str) -> tuple[bool, list[str]]:
-        failed = [each.run.id for each in self._earlier(new) if each.run.state is State.FAILED]
         if self._is_uncertain(new):
+            # One that is pruned by now may have been there when this was decided.
+            ended = self._ended.get(new.job_id or "", {}).values()
+            failed = [each.run.id for each in ended if each.run.id < new.id and each.run.state is State.FAILED]
             return False, [f"{run_id}/recovered/{action}" for run_id in failed]
         last = next((each.run for each in self._earlier(new) if each.run.state in RAN), None)
         is_so = last is not None and last.state is State.FAILED

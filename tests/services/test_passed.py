@@ -1,0 +1,103 @@
+"""Fire times that have a row though the cursor lies before them: no range of missed ones may be lost on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant
+from horarium.model import RunChange, State, run_id
+from horarium.policies import CatchUp, CatchUpPolicy
+from horarium.ports import RunFilter
+from horarium.services.planner import Planner
+from tests.services.conftest import START, Setting
+
+AHEAD = 5
+"""Fire times that were planned ahead, one a second."""
+LATE = 20
+
+
+def a_planner(setting: Setting, ahead: float = AHEAD) -> Planner:
+    operations = setting.operations
+    return Planner(
+        setting.store,
+        setting.signal,
+        operations.reconciler,
+        operations.following,
+        setting.telemetry,
+        ahead_seconds=ahead,
+        catch_up_per_second=1_000,
+    )
+
+
+async def by_the_planner(setting: Setting) -> None:
+    await a_planner(setting, 0).step(setting.now)
+
+
+async def beside_the_planner(setting: Setting) -> None:
+    planner = a_planner(setting, 0)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    planner.costly.set_aside(job, setting.now)
+    await planner.costly.step(setting.now)
+
+
+async def by_a_pause(setting: Setting) -> None:
+    await setting.operations.jobs.pause_job("job")
+
+
+async def fires(setting: Setting) -> Counter[Instant]:
+    """In how many rows each fire time is."""
+    found: Counter[Instant] = Counter()
+    for run in (await setting.store.list_runs(RunFilter(job="job"), None, 100)).items:
+        last = run.last_fire_at or run.fire_at
+        between = range(run.fire_at, last + 1, SECOND)
+        assert run.fires == len(between)
+        found.update(between)
+    return found
+
+
+async def end(setting: Setting, second: int) -> None:
+    (run,) = await setting.store.get_runs([run_id("job", START + second * SECOND)])
+    assert run is not None
+    ended = replace(run, state=State.CANCELLED, finished_at=setting.now)
+    assert await setting.store.settle_runs([RunChange(ended, run.token, run.state)], setting.now) == [True]
+
+
+@pytest.mark.parametrize("plans", [by_the_planner, beside_the_planner, by_a_pause])
+@pytest.mark.parametrize("policy", [CatchUpPolicy.NONE, CatchUpPolicy.LATEST])
+@pytest.mark.parametrize("ended", [[1], [3], [1, 2, 5], [2, 4]])
+@pytest.mark.parametrize("overlap", ["allow", "skip", "cancel_other"])
+async def test_each_missed_fire_time_is_in_one_row(
+    setting: Setting,
+    plans: Callable[[Setting], Awaitable[None]],
+    policy: CatchUpPolicy,
+    ended: list[int],
+    overlap: str,
+) -> None:
+    """Runs that were planned ahead and have ended keep their rows; an edit brings the cursor back before them."""
+    await setting.add_job(every=1, catch_up=CatchUp(policy=policy))
+    await a_planner(setting).step(setting.now)
+    for second in ended:
+        await end(setting, second)
+    setting.clock.advance(0.5)
+    await setting.operations.jobs.patch_job("job", {"labels": {"a": "b"}, "overlap": overlap})
+    setting.clock.advance(LATE)
+    await plans(setting)
+    assert await fires(setting) == Counter(range(START + SECOND, START + (LATE + 1) * SECOND, SECOND))
+
+
+@pytest.mark.parametrize("plans", [by_the_planner, beside_the_planner, by_a_pause])
+async def test_what_ran_while_the_clock_was_ahead_hides_no_missed_fire_time(
+    setting: Setting, plans: Callable[[Setting], Awaitable[None]]
+) -> None:
+    """The cursor was brought back by no edit."""
+    setting.clock.advance(3)
+    await setting.add_job(every=1, catch_up=CatchUp(policy=CatchUpPolicy.NONE), planned_until=START)
+    await setting.add_run(run_id("job", START + SECOND), job="job", job_id="job", fire_at=START + SECOND)
+    setting.clock.advance(LATE - 3)
+    await plans(setting)
+    assert await fires(setting) == Counter(range(START + SECOND, START + (LATE + 1) * SECOND, SECOND))

@@ -63,13 +63,9 @@ class Session:
         self._jobs: dict[str, Job] = {}
         self._read: dict[str, list[Job]] = {}
 
-    def close(self) -> None:
-        """Close the connection; the last one to close a file copies its log into it."""
-        self.connection.close()
-
-    def abandon(self) -> None:
-        """Close a connection that no longer works."""
-        self.connection.close(force=True)
+    def close(self, force: bool = False) -> None:
+        """Close the connection; the last one to close a file copies its log into it. `force`: it no longer works."""
+        self.connection.close(force=force)
 
     # -- statements
 

@@ -58,8 +58,7 @@ from horarium.services.telemetry import Telemetry
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 
-BATCH = 1_000
-TIMES = 15
+BATCH, TIMES = 1_000, 15
 NOW = 1_800_000_000 * SECOND
 SMALL = 100
 """The small case is this part of the large one."""

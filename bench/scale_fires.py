@@ -95,7 +95,7 @@ class _Beside:
         await asyncio.sleep(seconds)
         owed, late = round(FIRING / EVERY_SECONDS * seconds), self._late[:]
         if len(late) < owed / 2:
-            # It does not keep up: what has not come is as late as it was waited for, and the rest is measured all the same.
+            # It does not keep up: what has not come counts as late as it was waited for.
             print(f"  only {len(late)} of {owed} deliveries in {seconds:g} s")
             late += [seconds] * (owed - len(late))
         for name, part in (("p50", 0.5), ("p99", 0.99)):

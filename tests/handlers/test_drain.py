@@ -103,7 +103,10 @@ async def test_a_thread_that_returns_once_it_hears_of_the_end_is_begun_again(sch
     assert (run.state, run.attempt, run.result) == (State.PENDING, 0, None)
 
 
-async def test_a_thread_that_finishes_in_the_last_moment_has_finished(scheduler: Scheduler) -> None:
+async def test_a_thread_that_finishes_in_the_last_moment_has_finished(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.delivery.handler.THREAD_PATIENCE_SECONDS", PATIENCE)
     begun, end = threading.Event(), threading.Event()
 
     @scheduler.handler()

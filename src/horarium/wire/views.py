@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from operator import attrgetter
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -166,6 +167,8 @@ def job_view(job: Job) -> JobView:
 
 _shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
 _shown_bytes = 0
+_showing = Lock()
+"""Schedulers of several threads share what is kept."""
 SHOWN_BYTES_MAX = 2 * 1024 * 1024
 """What is kept of jobs as they were shown, and of their texts."""
 
@@ -173,21 +176,24 @@ SHOWN_BYTES_MAX = 2 * 1024 * 1024
 def job_text(job: Job) -> msgspec.Raw:
     """A job as it is shown, as JSON. That of the last ones is kept, for as long as this very value is shown: what a
     change is told as in the audit is also its answer, and jobs are read more often than they are changed."""
-    global _shown_bytes
     kept = _shown.get(job.id)
-    if kept is not None:
-        if kept[0] is job:
-            return kept[1]
-        del _shown[job.id]
-        _shown_bytes -= kept[2]
-    text = msgspec.json.encode(job_view(job))
-    raw, weight = msgspec.Raw(text), 2 * len(text)  # the job itself takes about as much
+    if kept is not None and kept[0] is job:
+        return kept[1]
+    text = msgspec.Raw(msgspec.json.encode(job_view(job)))
+    with _showing:
+        _keep_shown(job, text)
+    return text
+
+
+def _keep_shown(job: Job, text: msgspec.Raw) -> None:
+    global _shown_bytes
+    weight = 2 * len(text)  # the job itself takes about as much
+    _shown_bytes -= _shown.pop(job.id, (job, text, 0))[2]
     while _shown and _shown_bytes + weight > SHOWN_BYTES_MAX:
         _shown_bytes -= _shown.pop(next(iter(_shown)))[2]
     if weight <= SHOWN_BYTES_MAX:
-        _shown[job.id] = (job, raw, weight)
+        _shown[job.id] = (job, text, weight)
         _shown_bytes += weight
-    return raw
 
 
 _JOB_SHARED = (

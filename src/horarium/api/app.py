@@ -138,8 +138,7 @@ def create_app(
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
-    known = KnownHosts(hosts, telemetry.refused)
-    same_site = refuse_cross_site(telemetry.refused)
+    known, same_site = KnownHosts(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)
     return Application(
         [api, Own("/", route_handlers=others)],
         guards=[known.guard, same_site],

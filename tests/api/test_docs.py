@@ -37,7 +37,9 @@ async def test_json_and_yaml_say_the_same(api: Api) -> None:
 async def test_every_reference_in_the_document_leads_somewhere(api: Api) -> None:
     made = await document(api)
     reply = await api.get("//docs/openapi.json")
-    for reference in set(re.findall(r'"#/([^"]+)"', reply.body.decode())):
+    references = set(re.findall(r'"#/([^"]+)"', reply.body.decode()))
+    assert "components/schemas/Problem" in references
+    for reference in references:
         found: Any = made
         for part in reference.split("/"):
             found = found[part]

@@ -15,6 +15,8 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
+ALL = {"policy": "all"}
+"""So that a planner that is late on a busy machine leaves no fire time out."""
 HOLD_SECONDS = 2.3
 FIRES = 4
 
@@ -86,7 +88,7 @@ def test_after_a_crash_each_catch_up_policy_accounts_for_every_fire_time(store: 
         "none": {"policy": "none"},
         "latest": {"policy": "latest"},
         "all": {"policy": "all"},
-        "window": {"policy": "all", "window_seconds": 4},
+        "window": {"policy": "all", "window_seconds": 3},
     }
     for name, policy in policies.items():
         crashed.add(name, rule, catch_up=policy)
@@ -113,8 +115,8 @@ def test_after_a_crash_each_catch_up_policy_accounts_for_every_fire_time(store: 
     assert ran["latest"] == []
     assert ran["all"] == list(away)
     assert {slots["none"][n]["disposition"] for n in away} == {"missed"}
-    old = [n for n in away if anchor + timedelta(seconds=n) < started - timedelta(seconds=6)]
-    assert all(slots["window"][n]["disposition"] == "missed" for n in old)
+    old = [n for n in away if anchor + timedelta(seconds=n) < started - timedelta(seconds=5)]
+    assert {slots["window"][n]["disposition"] for n in old} == {"missed"}
 
 
 def _slots_with(last: int, server: Server, name: str, anchor: datetime) -> dict[int, dict[str, Any]]:
@@ -129,24 +131,35 @@ def _slots_with(last: int, server: Server, name: str, anchor: datetime) -> dict[
 
 
 def test_fires_max_ends_a_job(server: Server, name: str) -> None:
-    server.add(name, 1, fires_max=2)
+    server.add(name, 1, fires_max=2, catch_up=ALL)
     eventually(lambda: server("GET", f"/jobs/{name}")["next_fire_at"] is None)
     assert len(server.runs(name)) == 2
     assert server("GET", f"/jobs/{name}")["fires_count"] == 2
 
 
 def test_a_job_fires_only_within_its_window(server: Server, name: str) -> None:
-    anchor = now().replace(microsecond=0)
+    anchor = now().replace(microsecond=0) + timedelta(hours=1)
     starts, ends = anchor + timedelta(seconds=6), anchor + timedelta(seconds=8)
     rule = {"type": "interval", "every_seconds": 1, "anchor": text(anchor)}
     job = server.add(name, rule, starts_at=text(starts), ends_at=text(ends))
     assert instant(job["next_fire_at"]) == starts
+    fires = server("GET", f"/jobs/{name}/fires?count=9")["fires"]
+    assert [instant(fire) for fire in fires] == [starts, starts + timedelta(seconds=1)]
+
+
+def test_a_job_whose_window_ends_while_it_fires_ends_with_it(server: Server, name: str) -> None:
+    server.add(name, 1, catch_up=ALL)
+    first = instant(eventually(lambda: server.runs(name))[0]["fire_at"])
+    ends = now() + timedelta(seconds=3)
+    server("PATCH", f"/jobs/{name}", {"ends_at": text(ends)})
     eventually(lambda: server("GET", f"/jobs/{name}")["next_fire_at"] is None)
-    assert [instant(run["fire_at"]) for run in server.runs(name)] == [starts, starts + timedelta(seconds=1)]
+    fired = [instant(run["fire_at"]) for run in server.runs(name)]
+    assert fired == [first + timedelta(seconds=number) for number in range(len(fired))]
+    assert fired[-1] < ends <= fired[-1] + timedelta(seconds=1)
 
 
 def test_jitter_stays_in_its_bounds_and_is_reproducible(server: Server, name: str) -> None:
-    server.add(name, 1, jitter_seconds=0.5, fires_max=3)
+    server.add(name, 1, jitter_seconds=0.5, fires_max=3, catch_up=ALL)
     eventually(lambda: len(server.runs(name)) == 3)
     runs = server.runs(name)
     delays = [(instant(run["due_at"]) - instant(run["fire_at"])).total_seconds() for run in runs]
@@ -175,24 +188,22 @@ def test_fire_times_during_a_pause_are_accounted_for(server: Server, name: str) 
 
 
 def test_put_of_unchanged_content_never_moves_the_next_fire(server: Server, name: str) -> None:
-    first_at = (now() + timedelta(seconds=8)).replace(microsecond=0)
+    first_at = (now() + timedelta(minutes=30)).replace(microsecond=0)
     job = {
         "name": name,
         "trigger": {"type": "interval", "every_seconds": 3600, "anchor": text(first_at)},
         "target": {"type": "queue", "queue": name},
     }
     first = server("PUT", f"/jobs/{name}", job, 201)
+    assert instant(first["next_fire_at"]) == first_at
     for _ in range(5):
         again = server("PUT", f"/jobs/{name}", job, 200)
         assert (again["next_fire_at"], again["updated_at"]) == (first["next_fire_at"], first["updated_at"])
-    (run,) = server.claim(name, wait=30)
-    while_running = server("PUT", f"/jobs/{name}", job, 200)
-    assert instant(first["next_fire_at"]) == first_at
-    expected = first_at + timedelta(hours=1)
-    assert instant(while_running["next_fire_at"]) == expected
-    assert server("PUT", f"/jobs/{name}", server("GET", f"/jobs/{name}"), 200)["next_fire_at"] == text(
-        expected
-    ).replace("+00:00", "Z")
+    server("POST", f"/jobs/{name}/trigger")
+    (run,) = server.claim(name)
+    for same in (job, server("GET", f"/jobs/{name}")):
+        again = server("PUT", f"/jobs/{name}", same, 200)
+        assert (again["next_fire_at"], again["updated_at"]) == (first["next_fire_at"], first["updated_at"])
     assert server.run(run["id"])["state"] == "running"
 
 
@@ -335,7 +346,7 @@ def test_finished_runs_are_pruned_by_count_and_age(store: str) -> None:
 
 def test_an_interval_does_not_drift(server: Server, name: str) -> None:
     anchor = datetime(2026, 1, 1, tzinfo=UTC)
-    server.add(name, {"type": "interval", "every_seconds": 1, "anchor": text(anchor)}, fires_max=2)
+    server.add(name, {"type": "interval", "every_seconds": 1, "anchor": text(anchor)}, fires_max=2, catch_up=ALL)
     eventually(lambda: len(server.runs(name)) == 2)
     assert all(instant(run["fire_at"]).microsecond == 0 for run in server.runs(name))
 

@@ -20,6 +20,7 @@ from horarium.node.backends import make_store
 from horarium.ports import Store
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.buses.brokers import Workers
+from tests.passing import PassingClock
 from tests.waiting import PATIENCE, until
 
 leaves_streams = pytest.mark.filterwarnings(
@@ -29,6 +30,9 @@ leaves_streams = pytest.mark.filterwarnings(
 )
 
 SECONDS = PATIENCE
+LEASE_SECONDS = 600
+LEASE = {"heartbeat_seconds": LEASE_SECONDS}
+"""Over when a test lets it pass: a busy machine ends none."""
 WORKERS = 8
 """As many as it takes on a busy machine for no action to wait on its queue for as long as its lease stands."""
 QUICK_RETRY = {"backoff_seconds": 0.05, "attempts_max": 5}
@@ -37,10 +41,11 @@ QUICK_RETRY = {"backoff_seconds": 0.05, "attempts_max": 5}
 class Bench:
     """A scheduler with one bus, and the worker's end of it."""
 
-    def __init__(self, scheduler: Scheduler, workers: Workers, job: str) -> None:
+    def __init__(self, scheduler: Scheduler, workers: Workers, job: str, clock: PassingClock) -> None:
         self.scheduler = scheduler
         self.workers = workers
         self.job = job
+        self.clock = clock
 
     async def define(self, **fields: Any) -> None:
         await self.scheduler.add_job(self.job, every(86_400), bus="default", payload={"n": 1}, **fields)
@@ -76,6 +81,12 @@ class Bench:
             raise AssertionError(f"the bus: {problem or 'well'}; waiting: {waiting}; still so: {run}") from None
         return run
 
+    async def silence(self, run: Run, action: dict[str, Any]) -> None:
+        """A worker that begins with the run, and is not heard of again for as long as its lease lasts."""
+        await self.say("status", action, status="running")
+        await self.until(run.id, lambda run: run.state is State.RUNNING)
+        self.clock.let_pass(LEASE_SECONDS)
+
     def counted(self, outcome: str) -> float:
         """Reports that were counted so."""
         registry = self.scheduler._runtime.telemetry.registry
@@ -97,15 +108,16 @@ Begin = Callable[..., Awaitable[Bench]]
 
 @pytest_asyncio.fixture
 async def bench_of(workers: Workers, job: str) -> AsyncIterator[Begin]:
-    """Make a running scheduler on this broker; on a store, if one is given."""
+    """Make a running scheduler on this broker; on a store, if one is given. All are on one clock."""
     made: list[Scheduler] = []
+    clock = PassingClock()
 
     async def make(store: Store | str = "memory://", **options: Any) -> Bench:
         opened = make_store(store) if isinstance(store, str) else store
-        scheduler = Scheduler(opened, buses={"default": workers.bus()}, grace_seconds=1.0, **options)
+        scheduler = Scheduler(opened, buses={"default": workers.bus()}, grace_seconds=1.0, clock=clock, **options)
         made.append(scheduler)
         await scheduler.start()
-        return Bench(scheduler, workers, job)
+        return Bench(scheduler, workers, job, clock)
 
     yield make
     for scheduler in made:
@@ -225,9 +237,9 @@ async def test_a_node_without_buses_takes_the_job_for_the_dispatchers_of_others_
 @pytest.mark.slow
 async def test_silence_is_published_again_and_the_late_worker_changes_nothing(bench_of: Begin) -> None:
     bench = await bench_of()
-    run = await bench.begin(timeouts={"heartbeat_seconds": 1})
+    run = await bench.begin(timeouts=LEASE)
     first = await bench.action()
-    await bench.say("status", first, status="running")
+    await bench.silence(run, first)
     second = await bench.action()
     assert (second["runId"], second["token"], second["attempt"]) == (run.id, 2, 2)
     await bench.say("status", first, status="completed", token=first["token"], result="late")
@@ -242,18 +254,18 @@ async def test_silence_is_published_again_and_the_late_worker_changes_nothing(be
 @pytest.mark.slow
 async def test_heartbeats_hold_a_run_for_longer_than_its_lease(bench_of: Begin) -> None:
     bench = await bench_of()
-    run = await bench.begin(timeouts={"heartbeat_seconds": 1})
+    run = await bench.begin(timeouts=LEASE)
     action = await bench.action()
     await bench.say("status", action, status="running")
-    begun = stood = (await bench.until(run.id, lambda run: run.state is State.RUNNING)).lease_expires_at
-    assert begun is not None
-    while stood is not None and stood < begun + timedelta(seconds=1.5):
-        stood = (await bench.scheduler.get_run(run.id)).lease_expires_at
-        assert stood is not None
+    stood = (await bench.until(run.id, lambda run: run.state is State.RUNNING)).lease_expires_at
+    for _ in range(3):
+        bench.clock.let_pass(LEASE_SECONDS // 2)
         await bench.say("heartbeat", action)
         later = await bench.until(run.id, lambda run, stood=stood: run.lease_expires_at != stood)  # type: ignore[misc]
+        assert stood is not None
         assert later.lease_expires_at is not None
-        assert later.lease_expires_at > stood
+        assert later.lease_expires_at - stood >= timedelta(seconds=LEASE_SECONDS // 2 - 1)
+        stood = later.lease_expires_at
     await bench.say("status", action, status="completed")
     ended = await bench.until(run.id, lambda run: run.finished)
     assert (ended.state, ended.attempt, ended.token) == (State.COMPLETED, 1, 1)
@@ -337,7 +349,7 @@ async def test_a_run_that_was_claimed_but_never_published_is_published_by_the_ne
     await store.open()
     gone = Scheduler(store, roles=("planner",))
     await gone.open()
-    bench = Bench(gone, None, "")  # type: ignore[arg-type]
+    bench = Bench(gone, None, "", PassingClock())  # type: ignore[arg-type]
     real = await bench_of(store, roles=("planner",))
     bench.job = real.job
     run = await bench.begin(timeouts={"heartbeat_seconds": 1})

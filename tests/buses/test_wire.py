@@ -9,19 +9,16 @@ import pytest
 
 from horarium.library.values import Run
 from horarium.model import State
-from tests.buses.test_scheduler import Begin, Bench, on_both, on_memory
+from tests.buses.test_scheduler import LEASE, Begin, Bench, on_both, on_memory
 from tests.buses.test_scheduler import bench_of as bench_of
 from tests.waiting import until
-
-LEASE = {"heartbeat_seconds": 3}
-"""Long enough for a second worker to speak within it on a busy machine."""
 
 
 async def _silent_once(bench: Bench) -> tuple[Run, dict[str, Any]]:
     """A run whose first worker fell silent and whose second action was taken, and that action."""
     run = await bench.begin(timeouts=LEASE)
     first = await bench.action()
-    await bench.say("status", first, status="running")
+    await bench.silence(run, first)
     second = await bench.action()
     assert (first["runId"], second["runId"], second["attempt"]) == (run.id, run.id, 2)
     return run, second
@@ -34,7 +31,7 @@ async def test_a_late_end_changes_nothing_before_the_next_worker_has_spoken(
 ) -> None:
     bench = await bench_of()
     run = await bench.begin(timeouts=LEASE)
-    await bench.say("status", await bench.action(), status="running")
+    await bench.silence(run, await bench.action())
     second = await bench.action()
     with caplog.at_level(logging.WARNING, "horarium"):
         await bench.say("status", second, status=status)
@@ -65,7 +62,7 @@ async def test_workers_that_never_say_running_are_known_by_the_runs_that_they_en
     await bench.say("status", await bench.action(), status="completed")
     await bench.until(first.id, lambda run: run.finished)
     run = await bench.scheduler.trigger_job(bench.job)
-    await bench.say("status", await bench.action(), status="running")
+    await bench.silence(run, await bench.action())
     await bench.say("status", await bench.action(), status="completed")
     ended = await bench.until(run.id, lambda run: run.finished)
     assert (ended.state, ended.attempt) == (State.COMPLETED, 2)
@@ -77,7 +74,7 @@ async def test_what_is_said_under_two_attempts_counts(bench_of: Begin) -> None:
     run, second = await _silent_once(bench)
     await bench.say("status", second, status="completed")
     await bench.until_counted("stale", 1)
-    await bench.say("status", second, status="running")
+    await bench.silence(run, second)
     third = await bench.action()
     assert third["attempt"] == 3
     await bench.say("status", third, status="completed")

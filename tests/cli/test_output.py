@@ -54,7 +54,7 @@ COLUMNS = (Column("id", whole=True, id=True), Column("next_fire_at", when=True, 
 
 
 def rows(count: int = 2) -> list[tuple[Any, ...]]:
-    soon = datetime.now(UTC) + timedelta(minutes=3, seconds=2)
+    soon = datetime.now(UTC) + timedelta(minutes=3, seconds=20)
     return [(f"01a200a8-7633-7236-a711-d1a2885b7{i:03}", soon, "every weekday " * 20) for i in range(count)]
 
 

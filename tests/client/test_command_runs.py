@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,23 @@ def test_its_own_time_limit_fails_the_attempt_with_what_was_said(client: Client)
     assert done.error == "timed out: not done within 2 s (ended by SIGTERM): half"
 
 
-def test_a_lease_is_renewed_while_the_command_runs(client: Client) -> None:
-    run = triggered(client, "long", sh("sleep 5; echo done"), timeouts={"heartbeat_seconds": 3})
-    with working(client, "long"):
+def test_a_lease_is_renewed_while_the_command_runs(client: Client, tmp_path: Path) -> None:
+    goes_on = tmp_path / "go"
+    ends: list[datetime] = []
+
+    class Counting(Client):
+        def heartbeat(self, *args: Any, **how: Any) -> Any:
+            pulse = super().heartbeat(*args, **how)
+            ends.append(pulse.expires_at)
+            if len(ends) == 2:
+                goes_on.touch()
+            return pulse
+
+    script = f"until [ -e {goes_on} ]; do sleep 0.05; done; echo done"
+    run = triggered(client, "long", sh(script), timeouts={"heartbeat_seconds": 6})
+    with Counting(client.url) as counting, working(counting, "long"):
         done = finished(client, run)
+    assert ends[0] < ends[1]
     assert (done.state, done.attempt, done.result["stdout"]) == ("completed", 1, "done\n")
 
 

@@ -1,4 +1,4 @@
-"""A scheduler on a store in memory, with real threads and the real clock; everything is waited for with a deadline."""
+"""A scheduler on a store in memory, with real threads and the real clock, unless a test lets more time pass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from horarium import Scheduler
 from horarium.library.values import Run
+from tests.passing import PassingClock
 from tests.waiting import until
 
 ONCE: dict[str, Any] = {"retry": {"attempts_max": 1}}
@@ -31,7 +32,12 @@ async def done(scheduler: Scheduler, name: str, args: dict[str, Any] | None = No
 
 
 @pytest.fixture
-async def scheduler() -> AsyncIterator[Scheduler]:
+def clock() -> PassingClock:
+    return PassingClock()
+
+
+@pytest.fixture
+async def scheduler(clock: PassingClock) -> AsyncIterator[Scheduler]:
     """Open, not started: a test registers its handlers, and starts it."""
-    async with Scheduler("memory://", handler_concurrency=4) as scheduler:
+    async with Scheduler("memory://", handler_concurrency=4, clock=clock) as scheduler:
         yield scheduler

@@ -12,7 +12,7 @@ from horarium import RunContext, Scheduler
 from horarium.model import State
 from tests.handlers.conftest import ended
 from tests.handlers.limits import said
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Sch
     @scheduler.handler()
     def work(run: RunContext) -> str:
         begun.append(run.id)
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return "done"
 
     ids = await scheduler.enqueue_many("work", [{}] * 20)
@@ -60,7 +60,7 @@ async def test_what_outlasts_the_grace_is_given_back_with_its_attempt(scheduler:
         @scheduler.handler("work")
         def work(run: RunContext) -> str:
             begun.set()
-            release.wait(60)
+            release.wait(PATIENCE)
             return "done"
     else:
 
@@ -93,7 +93,7 @@ async def test_a_thread_that_returns_once_it_hears_of_the_end_is_begun_again(sch
     @scheduler.handler()
     def work(run: RunContext) -> str:
         begun.set()
-        return f"stopped early: {run.cancelled.wait(30)}"
+        return f"stopped early: {run.cancelled.wait(PATIENCE)}"
 
     await scheduler.start()
     run = await scheduler.enqueue("work")
@@ -103,13 +103,16 @@ async def test_a_thread_that_returns_once_it_hears_of_the_end_is_begun_again(sch
     assert (run.state, run.attempt, run.result) == (State.PENDING, 0, None)
 
 
-async def test_a_thread_that_finishes_in_the_last_moment_has_finished(scheduler: Scheduler) -> None:
+async def test_a_thread_that_finishes_in_the_last_moment_has_finished(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.delivery.handler.THREAD_PATIENCE_SECONDS", PATIENCE)
     begun, end = threading.Event(), threading.Event()
 
     @scheduler.handler()
     def work(run: RunContext) -> str:
         begun.set()
-        end.wait(30)
+        end.wait(PATIENCE)
         return "done"
 
     await scheduler.start()

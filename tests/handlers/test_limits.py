@@ -17,7 +17,7 @@ from horarium.services.performing import Performing
 from horarium.services.service import Wake
 from tests.handlers.conftest import done
 from tests.services.conftest import Setting, a_collector
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 class Work:
@@ -173,9 +173,9 @@ async def test_a_plain_handler_never_waits_for_a_thread_while_its_time_runs(sche
 
         @busy.handler()
         def meet(run: RunContext) -> None:
-            together.wait(15)
+            together.wait(PATIENCE)
 
-        await busy.enqueue_many("meet", [None] * 150, timeouts={"execution_seconds": 20}, retry={"attempts_max": 1})
+        await busy.enqueue_many("meet", [None] * 150, timeouts={"execution_seconds": 600}, retry={"attempts_max": 1})
         await busy.start()
         await until(lambda: busy._runtime.telemetry._settled("completed")._value.get() == 150)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.blackbox.outside import Api, Received, Receiver, Reply, Server, serving
+from tests.blackbox.outside import Api, Received, Receiver, Reply, Server, instant, serving
 from tests.servers.process import free_port
-from tests.waiting import eventually, let_pass
+from tests.waiting import eventually
 
 KEY = "api-key-that-endpoints-do-not-hold"
 
@@ -58,16 +58,15 @@ def accepting(receiver: Receiver, name: str) -> None:
 
 
 def test_heartbeats_keep_the_lease_and_progress_is_seen(server: Server, receiver: Receiver, name: str) -> None:
-    run_id = call(server, receiver, name, timeouts={"heartbeat_seconds": 4})
+    run_id = call(server, receiver, name, timeouts={"heartbeat_seconds": 600})
     endpoint = taken(receiver, name)
-    until = time.monotonic() + 6
-    percent = 0
-    while time.monotonic() < until:
-        percent += 5
+    ends = [instant(receiver.at(f"/{name}")[0].headers["horarium-lease-expires-at"])]
+    for percent in (5, 10, 15):
         beat = endpoint.report("heartbeat", progress={"percent": percent})
         assert (beat.status, beat.json["cancel_requested"]) == (200, False)
         assert server.run(run_id)["progress"] == {"percent": percent}
-        let_pass(0.4)
+        ends.append(instant(beat.json["expires_at"]))
+    assert all(before < after for before, after in pairwise(ends))
     done = endpoint.report("complete", result={"pages": 12})
     assert (done.json["state"], done.json["attempt"], done.json["result"]) == ("completed", 1, {"pages": 12})
     assert len(receiver.at(f"/{name}")) == 1

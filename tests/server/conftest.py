@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from horarium.server.connections import Limits
+from horarium.server.connections import Connection, Limits, Phase
 from horarium.server.http import HttpServer, make_server
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 Address = tuple[str, int]
 QUICK = Limits(head_seconds=0.3, body_seconds=0.3, idle_seconds=0.6, unread_seconds=0.5)
@@ -36,6 +36,19 @@ class Running:
     @property
     def open(self) -> int:
         return len(self.server.server_state.connections)
+
+    async def phase(self, phase: Phase) -> None:
+        """Return once a connection is so far."""
+        await until(lambda: any(each._phase is phase for each in self._connections()))
+
+    def after(self, seconds: float) -> None:
+        """Look at the deadlines as if so much time had passed."""
+        now = asyncio.get_running_loop().time() + seconds
+        for each in self._connections():
+            each.expire(now)
+
+    def _connections(self) -> list[Connection]:
+        return [each for each in self.server.server_state.connections if isinstance(each, Connection)]
 
     async def connect(self) -> Client:
         client = Client(*await asyncio.open_connection(*self.address))

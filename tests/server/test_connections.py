@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from horarium.server.connections import KIB, Limits
+from horarium.server.connections import KIB, Limits, Phase
 from horarium.server.intake import HALVES_MAX, Intake, connections_max
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
-from .conftest import QUICK, Client, Echo, Running, serving
+from .conftest import DEFAULT, Client, Echo, Running, serving
 
 HEAD_BYTES = 64 * KIB
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -108,10 +108,15 @@ async def test_line_breaks_are_no_sign_of_life(hurried: Running) -> None:
     assert await ended == b""
 
 
-@pytest.mark.slow
-async def test_half_a_head_is_not_waited_for(hurried: Running) -> None:
-    assert await refused(hurried, b"GET / HTTP/1.1\r\nHost: loc") == "request_timeout"
-    assert hurried.refused["slow"] == 1
+async def test_half_a_head_is_not_waited_for(running: Running) -> None:
+    client = await running.connect()
+    await client.send(b"GET / HTTP/1.1\r\nHost: loc")
+    await running.phase(Phase.HEAD)
+    running.after(DEFAULT.head_seconds - 9)
+    assert not running.refused
+    running.after(DEFAULT.head_seconds)
+    assert await client.refusal() == "request_timeout"
+    assert running.refused["slow"] == 1
 
 
 @pytest.mark.slow
@@ -126,14 +131,17 @@ async def test_a_head_that_drips_is_not_waited_for(hurried: Running) -> None:
     assert await refusal == "request_timeout"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "begin",
     [b"Content-Length: 100\r\n\r\nhalf", b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"],
     ids=["length", "chunked"],
 )
-async def test_half_a_body_is_not_waited_for(hurried: Running, echo: Echo, begin: bytes) -> None:
-    assert await refused(hurried, POST + begin) == "request_timeout"
+async def test_half_a_body_is_not_waited_for(running: Running, echo: Echo, begin: bytes) -> None:
+    client = await running.connect()
+    await client.send(POST + begin)
+    await until(lambda: echo.paths)
+    running.after(DEFAULT.body_seconds + 1)
+    assert await client.refusal() == "request_timeout"
     assert echo.hung_up == 1
 
 
@@ -152,29 +160,25 @@ async def test_a_body_that_goes_on_has_more_time() -> None:
         assert await refused(running, POST + b"Content-Length: 1000\r\n\r\n" + b"a" * 10) == "request_timeout"
 
 
-@pytest.mark.slow
-async def test_a_client_may_wait_for_its_answer_as_long_as_it_takes(hurried: Running, echo: Echo) -> None:
-    client = await hurried.connect()
+async def test_a_client_may_wait_for_its_answer_as_long_as_it_takes(running: Running, echo: Echo) -> None:
+    client = await running.connect()
     await client.send(b"GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await asyncio.sleep(1.2)
+    await until(lambda: echo.paths)
+    running.after(3_600)
     echo.let_go.set()
     assert (await client.answer())[0] == 200
 
 
-@pytest.mark.slow
-async def test_a_connection_between_requests_is_closed_after_a_while(echo: Echo) -> None:
-    async with serving(echo, Limits(head_seconds=0.2)) as running:
-        client = await running.connect()
+async def test_a_connection_between_requests_is_closed_after_a_while(running: Running) -> None:
+    client = await running.connect()
+    for _ in range(2):
         await client.send(GET)
         assert (await client.answer())[0] == 200
-        await asyncio.sleep(0.8)
-        await client.send(GET)
-        assert (await client.answer())[0] == 200, "it is given more time than for its first request"
-    async with serving(echo, Limits(idle_seconds=0.2)) as running:
-        client = await running.connect()
-        await client.send(GET)
-        assert (await client.answer())[0] == 200
-        assert await client.ended() == b""
+        await running.phase(Phase.IDLE)
+        running.after(DEFAULT.idle_seconds - 30)
+    assert DEFAULT.idle_seconds - 30 > DEFAULT.head_seconds, "it is given more time than for its first request"
+    running.after(DEFAULT.idle_seconds)
+    assert await client.ended() == b""
 
 
 @pytest.mark.slow
@@ -230,8 +234,8 @@ async def test_more_requests_ahead_than_are_kept_end_the_connection(running: Run
     assert len(echo.paths) == 1
 
 
-async def test_a_refusal_is_never_taken_for_the_answer_to_another_request(hurried: Running, echo: Echo) -> None:
-    client = await hurried.connect()
+async def test_a_refusal_is_never_taken_for_the_answer_to_another_request(running: Running, echo: Echo) -> None:
+    client = await running.connect()
     await client.send(b"GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nX: " + b"a" * 100 * KIB)
     assert await client.ended() == b""
 
@@ -291,7 +295,7 @@ async def test_where_all_are_at_work_a_further_one_is_refused_with_one_line(capl
 
 @pytest.mark.slow
 async def test_a_thousand_that_send_nothing_keep_no_one_out() -> None:
-    async with serving(Echo(), QUICK, connections=50) as running:
+    async with serving(Echo(), connections=50) as running:
         idle: list[Client] = []
         for _ in range(200):
             idle.append(await running.connect())

@@ -9,15 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from weakref import ref
 
 import pytest
 
-from horarium.server.later import IN_A_PART, SELDOM_USED, Later, postpone
+from horarium.server.later import IN_A_PART, SELDOM_USED, Later, forget, postpone
 from tests.blackbox.outside import environment
 from tests.waiting import PATIENCE
 
 OF_A_LIBRARY = {
+    "bz2": "compress",
+    "csv": "reader",
+    "locale": "normalize",
     "logging.config": "dictConfig",
+    "lzma": "compress",
     "pdb": "post_mortem",
     "prometheus_client": "generate_latest",
     "uvicorn": "run",
@@ -99,6 +104,25 @@ def test_what_is_loaded_or_missing_stays_as_it_is() -> None:
     assert sys.modules["json"] is before
     with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
         import_module("no_such_module_anywhere")
+
+
+def test_what_is_forgotten_is_gone_and_can_be_loaded_again(tmp_path: Path, package: str) -> None:
+    (tmp_path / package / "large.py").write_text(
+        "from typing import Generic, TypeVar, overload\nT = TypeVar('T')\nclass Kept(Generic[T]): pass\n"
+        "class Given(Kept[T]): pass\n@overload\ndef f(a: int) -> int: ...\n@overload\ndef f(a: str) -> str: ...\n"
+        "def f(a): return Kept[Given]\nvalue = 42\n"
+    )
+    module = import_module(package)
+    kind = ref(import_module(f"{package}.large").Given)
+    assert kind() is not None
+    forget(f"{package}.large")
+    assert f"{package}.large" not in sys.modules
+    assert kind() is None
+    assert "large" not in vars(module)
+    assert import_module(f"{package}.large").value == 42
+    forget(package)
+    assert not [name for name in sys.modules if name.startswith(package)]
+    assert "sys" in sys.modules
 
 
 def test_names_are_where_they_are_looked_for() -> None:

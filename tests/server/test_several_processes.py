@@ -251,7 +251,7 @@ def perform(web: Group, queue: str, count: int, mishap: Any = None) -> Counter[s
     """Add runs, and claim and report each over a connection of its own, as a worker does that tries again. What was
     performed; `mishap` is called in the middle."""
     path = "/api/v1/runs/batch"
-    timeouts = {"heartbeat_seconds": 2}
+    timeouts = {"heartbeat_seconds": 20}  # what a process claimed that was killed before it answered
     runs = [{"target": {"type": "queue", "queue": queue}, "timeouts": timeouts} for _ in range(count)]
     added = web.json("POST", path, {"runs": runs})
     assert [run["outcome"] for run in added] == ["created"] * count

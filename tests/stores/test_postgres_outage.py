@@ -52,7 +52,7 @@ def told(node: Server, text: str) -> list[str]:
 def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
     server: Postgres, url: str, tmp_path: Path
 ) -> None:
-    with serving(url + "?query_seconds=1&connect_seconds=1") as node:
+    with serving(url + "?query_seconds=2&connect_seconds=2") as node:
         eventually(lambda: node.ask("GET", "/readyz").status == 200, what="ready")
         job = {
             "name": "tick",

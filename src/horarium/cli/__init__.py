@@ -7,80 +7,58 @@ clear sentence on stderr (with `--json`, one problem as JSON), never a stack tra
 
 from __future__ import annotations
 
-from horarium.cli.shell import Lazy, version_option
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-COMMANDS = {
-    "serve": "horarium.cli.serve:serve",
-    "api": "horarium.cli.serve:api",
-    "planner": "horarium.cli.serve:planner",
-    "dispatcher": "horarium.cli.serve:dispatcher",
-    "rescuer": "horarium.cli.serve:rescuer",
-    "pruner": "horarium.cli.serve:pruner",
-    "job": "horarium.cli.job:job",
-    "run": "horarium.cli.run:run",
-    "channel": "horarium.cli.channel:channel",
-    "preview": "horarium.cli.preview:preview",
-    "status": "horarium.cli.status:status",
-    "login": "horarium.cli.login:login",
-    "logout": "horarium.cli.login:logout",
-    "whoami": "horarium.cli.login:whoami",
-    "key": "horarium.cli.key:key",
-    "audit": "horarium.cli.audit:audit",
-    "worker": "horarium.cli.worker:worker",
-    "store": "horarium.cli.store:store",
-    "door": "horarium.cli.door:door",
-    "completion": "horarium.cli.completion:completion",
-}
-SUMMARIES = {
-    "serve": "Run a server with all its roles.",
-    "api": "Run only the API.",
-    "planner": "Run only the planner, which turns fire times into runs.",
-    "dispatcher": "Run only the dispatcher, which delivers runs to HTTP targets.",
-    "rescuer": "Run only the rescuer, which takes runs back from workers that fell silent.",
-    "pruner": "Run only the pruner, which forgets old runs.",
-    "job": "Define, show, pause, trigger, import and export jobs.",
-    "run": "List, show, cancel and retry runs.",
-    "channel": "Define and try where notifications go.",
-    "preview": "Show when a trigger would fire.",
-    "status": "Is all well? Nodes, queues, failures.",
-    "login": "Sign in, to act in your own name.",
-    "logout": "Forget a sign-in.",
-    "whoami": "Show as whom the server knows you.",
-    "key": "Make, list and revoke named keys.",
-    "audit": "Who changed what, when, and what it was before.",
-    "worker": "Perform runs with a Python function, or as shell commands.",
-    "store": "Prepare, check or copy a store.",
-    "door": "Take over from another scheduler.",
-    "completion": "Print the completion script of a shell.",
-}
+if TYPE_CHECKING:
+    from horarium.cli.tree import COMMANDS, SUMMARIES, cli
+    from horarium.server.config import Settings
 
-cli = Lazy(
-    name="horarium",
-    commands=COMMANDS,
-    summaries=SUMMARIES,
-    sections={
-        "Jobs and runs": ("job", "run", "channel", "preview", "status"),
-        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
-        "Workers": ("worker",),
-        "Access": ("login", "logout", "whoami", "key", "audit"),
-        "This command": ("completion",),
-    },
-    help="""Horarium, a durable job scheduler.
 
-\b
-Examples:
-  horarium serve --store sqlite:///horarium.db
-  horarium job add nightly --cron "0 3 * * *" --timezone Europe/Berlin --http https://example.com/report
-  horarium job list
-  horarium preview "every other tuesday at 9:34am"
-""",
-    params=[version_option()],
-)
+INTERRUPTED = 130
+OF_A_COMMAND_LINE = ("click", "gettext", "locale", "horarium.cli")
+"""What a server has no use for once its flags are read."""
+
+
+class ServerAskedFor(SystemExit):
+    """Ends a command whose process goes on as a server. The exit status is that of the server."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(0)
+        self.settings = settings
 
 
 def main() -> None:
     """The entry point."""
-    cli()
+    settings = _settings_of_a_server()
+    if settings is not None:
+        from horarium.server.later import forget
+
+        forget(*OF_A_COMMAND_LINE)
+        from horarium.server.starting import start
+
+        try:
+            sys.exit(start(settings))
+        except KeyboardInterrupt:  # before the server listens for signals
+            sys.exit(INTERRUPTED)
 
 
-__all__ = ["cli", "main"]
+def _settings_of_a_server() -> Settings | None:
+    """What the command line asks a server for; None where it asked for something else, which is done by now."""
+    from horarium.cli.tree import cli
+
+    try:
+        cli()
+    except ServerAskedFor as asked:
+        return asked.settings
+    return None
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return getattr(import_module("horarium.cli.tree"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["COMMANDS", "SUMMARIES", "cli", "main"]

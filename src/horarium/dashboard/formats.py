@@ -51,7 +51,7 @@ def relative(instant: Instant, now: Instant) -> str:
 def duration(micros: int | None) -> str:
     """How long something took: `41 ms`, `6.3 s`, `4 m 12 s`."""
     if micros is None:
-        return "\N{EN DASH}"
+        return "\u2013"
     if micros < MILLISECOND:
         return "<1 ms"
     if micros < SECOND:
@@ -141,7 +141,7 @@ def middle(text: str, most: int = 40) -> str:
     if len(text) <= most:
         return text
     half = (most - 1) // 2
-    return f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+    return f"{text[:half]}\u2026{text[-half:]}"
 
 
 def brief(words: str, zone: str = "") -> str:

@@ -135,7 +135,7 @@ def file_answer(name: str, *, gzipped: bool) -> ASGIResponse | None:
 def when(instant: Instant | None, now: Instant, zone: str) -> Markup:
     """An instant as people read it: how far off, with the local time and UTC in its title."""
     if instant is None:
-        return Markup("<span class=faint>\N{EN DASH}</span>")
+        return Markup("<span class=faint>\u2013</span>")
     return Markup('<time datetime="{}" title="{} {}, {} UTC">{}</time>').format(
         formats.utc_text(instant),
         formats.day_text(instant, zone),

@@ -96,7 +96,7 @@ def why(run: Run, now: Instant) -> str:
 def first_line(text: str | None, most: int = 160) -> str:
     """How an error begins."""
     line = (text or "").strip().partition("\n")[0]
-    return line if len(line) <= most else line[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return line if len(line) <= most else line[: most - 1] + "\u2026"
 
 
 def summed_up(marks: Sequence[Mark]) -> str:

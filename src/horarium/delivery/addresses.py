@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -202,11 +201,19 @@ def _check_characters(url: str) -> None:
     if "#" in url:
         raise ValueError("the URL has a fragment (#...), which is never sent; leave it out, or write %23")
     for character in url:
-        if character.isspace() or character == "\\" or unicodedata.category(character) in ("Cc", "Cf", "Cs"):
+        if character.isspace() or character == "\\" or _is_control(character):
             raise ValueError(
                 f"the URL holds the character U+{ord(character):04X}; white space, control characters and "
                 "backslashes can't be in it: percent-encode them"
             )
+
+
+def _is_control(character: str) -> bool:
+    if character.isascii():
+        return not character.isprintable()
+    import unicodedata  # large, and of use only to what is not ASCII
+
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs")
 
 
 def _read_port(parts: SplitResult) -> int:
@@ -234,9 +241,17 @@ def _read_host(parts: SplitResult) -> tuple[str, Address | None]:
     return host, None
 
 
+def _plain(text: str) -> str:
+    """With the letters and dots that look like this, NFKC."""
+    if text.isascii():
+        return text
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", text.translate(_DOTS)).translate(_DOTS)
+
+
 def _canonical(text: str) -> str:
-    host = unicodedata.normalize("NFKC", text.translate(_DOTS)).translate(_DOTS).lower()
-    host = host.removesuffix(".")
+    host = _plain(text).lower().removesuffix(".")
     if not host.isascii() and len(host) <= HOST_CHARS_MAX:
         host = _to_ascii(host)
     labels = host.split(".")

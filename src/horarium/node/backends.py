@@ -118,7 +118,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 
             mongo = MongoStore(url, namespace=namespace)
-            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace)
+            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace, writes=mongo.writes)
             return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case _:
             raise _unknown(scheme, url)

@@ -13,12 +13,16 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Job, Run
+from horarium.model import Deferred, Job, Run, RunChange, State
 from horarium.operations.settling import Settling
 from horarium.ports import Claimed, Store
 from horarium.rules.reconciling import belongs
+from horarium.rules.settling import settle
+from horarium.rules.silences import beside_others, put_off_until
 
 log = logging.getLogger("horarium")
+
+APART = "tried apart from what fell silent with it"
 
 
 class Claiming:
@@ -31,6 +35,8 @@ class Claiming:
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without what must not be handed out."""
         claimed = await self._store.claim_runs(queues, limit, worker, now, until)
+        if together := beside_others(claimed.runs):
+            claimed = await self._tried_apart(claimed, together, now)
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
         if not unwanted:
             return claimed
@@ -38,8 +44,21 @@ class Claiming:
             await self._settling.release(unwanted, claimed.jobs, "not handed out: its job was changed")
         except StoreUnavailable as error:
             log.warning("%d runs whose job was changed are left to the rescuer: %s", len(unwanted), error)
-        left = {run.id for run in unwanted}
-        return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
+        return _without(claimed, unwanted, now)
+
+    async def _tried_apart(self, claimed: Claimed, together: Sequence[Run], now: Instant) -> Claimed:
+        """Put off what fell silent together and was claimed together again."""
+        changes = []
+        for run in together:
+            outcome = Deferred(put_off_until(run, now), APART)
+            after = settle(run, claimed.jobs.get(run.job_id or ""), outcome, now)
+            if after.state is State.PENDING:
+                changes.append(RunChange(after, run.token, run.state))
+        try:
+            await self._settling.write(changes, claimed.jobs, now)
+        except StoreUnavailable as error:
+            log.warning("%d runs that fell silent together are left to the rescuer: %s", len(changes), error)
+        return _without(claimed, [change.run for change in changes], now)
 
     async def release(self, claimed: Claimed, reason: str) -> None:
         """Give back what was not begun."""
@@ -51,6 +70,11 @@ class Claiming:
             await self._settling.never_begun(claims, jobs)
         except StoreUnavailable as error:
             log.warning("%d runs that were not begun in time lose an attempt: %s", len(claims), error)
+
+
+def _without(claimed: Claimed, runs: Sequence[Run], now: Instant) -> Claimed:
+    left = {run.id for run in runs}
+    return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
 
 
 def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:

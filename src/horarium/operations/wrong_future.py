@@ -21,6 +21,8 @@ EARLY = SECOND
 
 PAGES_MAX = 50
 """Pages of what was cancelled in a wrong future that are passed by in one go."""
+PAGE_MIN = 200
+"""Runs of such a page, however few are asked for: the newest run is found, though hundreds were cancelled."""
 
 
 def is_of_a_wrong_future(run: Run, now: Instant) -> bool:
@@ -54,7 +56,7 @@ async def _still_to_come(
     found: list[Run] = []
     where = replace(where, states=(where.states or frozenset(State)) - RAN)
     for _ in range(PAGES_MAX if where.states else 0):
-        page = await store.list_runs(where, after, limit)
+        page = await store.list_runs(where, after, max(limit, PAGE_MIN))
         found += (run for run in page.items if not is_of_a_wrong_future(run, now))
         after = page.next_after
         if after is None or len(found) >= limit:

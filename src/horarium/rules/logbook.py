@@ -105,7 +105,7 @@ def size_of(line: LogLine) -> int:
 
 def clipped_line(line: LogLine) -> LogLine:
     """Short enough to be kept, in characters that can be kept."""
-    text = line.text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    text = line.text.replace("\0", "\ufffd").encode("utf-8", "replace")
     if len(text) > LOG_LINE_BYTES_MAX:
         kept = text[: LOG_LINE_BYTES_MAX - len(TRUNCATED)].decode(errors="ignore")
         return replace(line, text=kept + TRUNCATED)

@@ -432,7 +432,7 @@ def _clipped_history(events: tuple[Event, ...]) -> tuple[Event, ...]:
 
 def clipped(error: str, chars_max: int = ERROR_CHARS_MAX) -> str:
     """An error text short enough to keep, in characters that every store can keep: no NUL, no lone surrogate."""
-    text = error.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    text = error.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     return text if len(text) <= chars_max else text[: chars_max - 12] + " [truncated]"
 
 

@@ -9,14 +9,20 @@ once. Of a package that takes much at its start, only the parts that are named a
 
 from __future__ import annotations
 
+import gc
 import sys
+import typing
 from importlib import import_module
 from importlib.util import find_spec
 from threading import RLock
 from types import ModuleType
 
 SELDOM_USED = (
+    "bz2",  # by shutil, for archives
+    "csv",  # by importlib.metadata, for lists of files
+    "locale",  # by subprocess, for text
     "logging.config",  # by uvicorn, for a log that we set up ourselves
+    "lzma",  # by shutil, for archives
     "pdb",  # by litestar, to stop at an exception
     "prometheus_client",  # all but its metrics: servers, gateways
     "uvicorn",  # all but its server: a command line, supervisors
@@ -77,3 +83,24 @@ def postpone(*names: str) -> None:
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], child, module)
+
+
+def forget(*names: str) -> None:
+    """These modules and their parts are used no more: what is loaded next goes where they were."""
+    forgotten = [each for each in sys.modules if any(each == name or each.startswith(f"{name}.") for name in names)]
+    for name in forgotten:
+        parent, _, child = name.rpartition(".")
+        if parent:
+            vars(sys.modules[parent]).pop(child, None)
+    for name in forgotten:
+        del sys.modules[name]
+    forget_what_helped()
+    gc.collect()
+
+
+def forget_what_helped() -> None:
+    """What Python keeps of loading modules: what it found in folders, overloads, and the types that were made."""
+    sys.path_importer_cache.clear()
+    typing.clear_overloads()
+    for clear in getattr(typing, "_cleanups", ()):
+        clear()

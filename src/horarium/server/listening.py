@@ -14,7 +14,9 @@ BACKLOG = 2048
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket, or a clear error."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # As bytes: for text, Python loads its tables of all characters.
+        name = host.encode() if host.isascii() else host
+        family, *_, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
         # asyncio sets TCP_NODELAY only on sockets that name their protocol.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -30,6 +30,9 @@ PLACES_MAX = 10_000
 AHEAD_SECONDS = 0.03
 """Runs are claimed ahead of free places as far as they begin within this, by the present pace: short runs come in large
 batches, and long ones wait in the store, where others can take them."""
+GROWTH = 4
+"""How many more runs are claimed ahead, at most, for each one that was performed since the last look: one short
+run says little."""
 FAIR_RUNS = 200
 """Runs that one place performs without giving way, where none of them waits for anything."""
 
@@ -41,22 +44,39 @@ log = logging.getLogger("horarium")
 
 
 class Pace:
-    """How fast runs are performed, and so how many are claimed ahead of free places."""
+    """How fast runs are performed, and so how many are claimed ahead of free places. Only time with work in hand
+    counts: waiting for the store says nothing of how fast the next runs will go."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since = 0.0
+        self._looked_at = 0.0
+        self._began: float | None = None
+        self._busy = 0.0
         self.count = 0
         """Runs that were performed since the last look."""
         self.ahead = 0
 
+    def begins(self) -> None:
+        """The first place is taken."""
+        if self._began is None:
+            self._began = self._clock.monotonic()
+
+    def pauses(self) -> None:
+        """The last place is free."""
+        if self._began is not None:
+            self._busy += self._clock.monotonic() - self._began
+            self._began = None
+
     def look(self) -> None:
         """See how many were performed since the last look."""
         now = self._clock.monotonic()
-        seconds, self._since = now - self._since, now
+        if self._began is not None:
+            self._busy += now - self._began
+            self._began = now
+        seconds = self._busy or now - self._looked_at
         begun = self.count / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
-        self.ahead = min((self.ahead + int(begun)) // 2, BATCH_MAX)
-        self.count = 0
+        self.ahead = min((self.ahead + min(int(begun), GROWTH * self.count)) // 2, BATCH_MAX)
+        self._looked_at, self._busy, self.count = now, 0.0, 0
 
 
 class Performing:
@@ -110,6 +130,8 @@ class Performing:
         free = self.places - len(self.unstoppable.work) - len(self._tasks)
         more = min(self._more, free, len(self.waiting.line))
         self._more = 2 * more if more > 0 else 1
+        if more > 0:
+            self.pace.begins()
         for _ in range(more):
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
@@ -121,6 +143,8 @@ class Performing:
         self._tasks.discard(task)
         if not task.cancelled():
             self.begin()
+        if not self._tasks:
+            self.pace.pauses()
 
     def _has_room(self) -> None:
         self.begin()

@@ -303,8 +303,11 @@ class Looks:
             loop.look(stepped=stepped)
 
     def _stepped(self) -> bool:
-        """Whether the wall clock and the clock by which loops wait have parted. (Small steps add up.)"""
-        offset = self._clock.now() / SECOND - asyncio.get_running_loop().time()
+        """Whether the wall clock and the clock by which loops wait have parted. (Small steps add up.)
+
+        Not by the event loop's own reading: some loops keep the one from before the callbacks of a round.
+        """
+        offset = self._clock.now() / SECOND - self._clock.monotonic()
         before = offset if self._offset is None else self._offset
         if self._offset is not None and abs(offset - before) < STEPPED_SECONDS:
             return False

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -203,6 +203,8 @@ def _unknown_zone(key: str) -> str:
 @lru_cache(maxsize=1)
 def zone_names() -> tuple[str, ...]:
     """Every IANA name."""
+    from importlib import resources
+
     try:
         return tuple(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
     except (ModuleNotFoundError, OSError):

@@ -123,11 +123,12 @@ def parse_url(url: str) -> Location:
     return Location(url, f"{parts.scheme}://{hosts}/{database}", database, options)
 
 
-def make_client(location: Location) -> Any:
-    """A client, not connected yet. Raises InvalidSetting."""
+def make_client(location: Location, **defaults: Any) -> Any:
+    """A client, not connected yet. `defaults`: of its own, of options that a URL may set. Raises InvalidSetting."""
     from pymongo import AsyncMongoClient
 
-    chosen = {name: value for name, value in DEFAULTS.items() if name.lower() not in location.options}
+    options = {**DEFAULTS, **defaults}
+    chosen = {name: value for name, value in options.items() if name.lower() not in location.options}
     try:
         # What the driver only warns of, an option that it does not know or a value that it can't use, it ignores.
         with translated(location), catch_warnings():
@@ -139,11 +140,14 @@ def make_client(location: Location) -> Any:
         raise InvalidSetting(f"store: {location.shown}: the URL can't be used ({error})", field="store") from error
 
 
-async def server_time(client: Any, location: Location) -> Instant:
-    """What time the primary has: cut to milliseconds, so put in the middle of one."""
+async def server_time(client: Any, location: Location) -> tuple[Instant, Any]:
+    """What time the primary has: cut to milliseconds, so put in the middle of one. And what it says of the last write
+    that a majority has, to anything in the replica set: another value after each. None: a router or a standalone server
+    answers, which can't tell."""
     with translated(location):
         hello = await client.admin.command("hello")
-    return to_instant(hello["localTime"].replace(tzinfo=UTC)) + HALF_MILLISECOND
+    written = hello.get("lastWrite", {}).get("majorityOpTime")
+    return to_instant(hello["localTime"].replace(tzinfo=UTC)) + HALF_MILLISECOND, written
 
 
 async def verify(client: Any, location: Location) -> bool:

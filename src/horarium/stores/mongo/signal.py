@@ -5,11 +5,15 @@ tailable cursor, which costs the server nothing for what is written elsewhere (a
 each node). Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent
 together. Whenever listening began again all local subscribers are woken, since what was sent meanwhile is lost. On a
 standalone server there is one process, within which signals wake each other.
+
+What is not heard is seen: the primary, which is asked for its time once a second, says with it when something was last
+written. While nothing is, services need not look for what others may have written: that is ten questions, each second.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
@@ -31,6 +35,8 @@ WAKES_BYTES = 1_000_000
 """What the collection holds: some thousand wake-ups. A node that is that far behind begins again."""
 AWAIT_MILLISECONDS = 5_000
 """How long the server waits for something new before it answers that there is nothing."""
+QUIET = {"serverMonitoringMode": "poll", "heartbeatFrequencyMS": 10_000}
+"""The driver watches the servers for the store already, which has to know of a new primary at once."""
 
 
 _started: WeakSet[MongoSignal] = WeakSet()
@@ -38,18 +44,21 @@ _started: WeakSet[MongoSignal] = WeakSet()
 
 class MongoSignal(SharedSignal):
     """`ports.Signal` over all nodes of a database and namespace. Local subscribers are always woken, at once. The
-    database must have been opened by a store before `start`."""
+    database must have been opened by a store before `start`. `writes`: what that store knows of them."""
 
-    def __init__(self, url: str, namespace: str = "default") -> None:
+    def __init__(
+        self, url: str, namespace: str = "default", *, writes: Callable[[], int | None] = lambda: None
+    ) -> None:
         super().__init__()
         self.location = parse_url(url)
         self.namespace = namespace
         self._client: Any = None
         self._sender: Any = None
+        self._writes = writes
 
     async def start(self) -> None:
         if self._client is None:
-            self._client, self._sender = make_client(self.location), new_mark()
+            self._client, self._sender = make_client(self.location, **QUIET), new_mark()
         _started.add(self)
         await super().start()
 
@@ -97,6 +106,9 @@ class MongoSignal(SharedSignal):
             with translated(self.location):
                 await wakes.insert_one(document)
             went_well.set()
+
+    def writes(self) -> int | None:
+        return self._writes()
 
     async def _is_alone(self) -> bool:
         """Whether the server is a standalone one, which has no change streams, and this process the only one on it."""

@@ -39,6 +39,8 @@ class MongoStore:
         self._session: Session | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._freeing: asyncio.Task[bool] | None = None
+        self._last_write: Any = None
+        self._writes = 0
 
     async def open(self) -> None:
         if self._session is not None:
@@ -188,7 +190,18 @@ class MongoStore:
 
     async def server_time(self) -> Instant:
         """What time the primary has. Not in the port: `MongoClock` asks it."""
-        return await self._call(server_time(self._open().client, self.location))
+        written = None
+        try:
+            now, written = await self._call(server_time(self._open().client, self.location))
+        finally:
+            if written != self._last_write:
+                self._last_write, self._writes = written, self._writes + 1
+        return now
+
+    def writes(self) -> int | None:
+        """`ports.Signal.writes`, as of when the primary was last asked for its time. A server that no one uses writes
+        now and then for itself. None: it was not asked, did not answer, or can't tell."""
+        return None if self._last_write is None else self._writes
 
     async def beat_node(self, node: Node) -> None:
         await self._call(stats.beat_node(self._open(), node))

@@ -1,0 +1,73 @@
+"""All commands, by name."""
+
+from __future__ import annotations
+
+from horarium.cli.shell import Lazy, version_option
+
+COMMANDS = {
+    "serve": "horarium.cli.serve:serve",
+    "api": "horarium.cli.serve:api",
+    "planner": "horarium.cli.serve:planner",
+    "dispatcher": "horarium.cli.serve:dispatcher",
+    "rescuer": "horarium.cli.serve:rescuer",
+    "pruner": "horarium.cli.serve:pruner",
+    "job": "horarium.cli.job:job",
+    "run": "horarium.cli.run:run",
+    "channel": "horarium.cli.channel:channel",
+    "preview": "horarium.cli.preview:preview",
+    "status": "horarium.cli.status:status",
+    "login": "horarium.cli.login:login",
+    "logout": "horarium.cli.login:logout",
+    "whoami": "horarium.cli.login:whoami",
+    "key": "horarium.cli.key:key",
+    "audit": "horarium.cli.audit:audit",
+    "worker": "horarium.cli.worker:worker",
+    "store": "horarium.cli.store:store",
+    "door": "horarium.cli.door:door",
+    "completion": "horarium.cli.completion:completion",
+}
+SUMMARIES = {
+    "serve": "Run a server with all its roles.",
+    "api": "Run only the API.",
+    "planner": "Run only the planner, which turns fire times into runs.",
+    "dispatcher": "Run only the dispatcher, which delivers runs to HTTP targets.",
+    "rescuer": "Run only the rescuer, which takes runs back from workers that fell silent.",
+    "pruner": "Run only the pruner, which forgets old runs.",
+    "job": "Define, show, pause, trigger, import and export jobs.",
+    "run": "List, show, cancel and retry runs.",
+    "channel": "Define and try where notifications go.",
+    "preview": "Show when a trigger would fire.",
+    "status": "Is all well? Nodes, queues, failures.",
+    "login": "Sign in, to act in your own name.",
+    "logout": "Forget a sign-in.",
+    "whoami": "Show as whom the server knows you.",
+    "key": "Make, list and revoke named keys.",
+    "audit": "Who changed what, when, and what it was before.",
+    "worker": "Perform runs with a Python function, or as shell commands.",
+    "store": "Prepare, check or copy a store.",
+    "door": "Take over from another scheduler.",
+    "completion": "Print the completion script of a shell.",
+}
+
+cli = Lazy(
+    name="horarium",
+    commands=COMMANDS,
+    summaries=SUMMARIES,
+    sections={
+        "Jobs and runs": ("job", "run", "channel", "preview", "status"),
+        "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
+        "Workers": ("worker",),
+        "Access": ("login", "logout", "whoami", "key", "audit"),
+        "This command": ("completion",),
+    },
+    help="""Horarium, a durable job scheduler.
+
+\b
+Examples:
+  horarium serve --store sqlite:///horarium.db
+  horarium job add nightly --cron "0 3 * * *" --timezone Europe/Berlin --http https://example.com/report
+  horarium job list
+  horarium preview "every other tuesday at 9:34am"
+""",
+    params=[version_option()],
+)

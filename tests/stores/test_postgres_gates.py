@@ -154,7 +154,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     rows = Session.rows
 
     async def counted(self: Session, name: str, *values: Any) -> list[Any]:
-        if name.startswith("claim") and name != "claim_runs":
+        if name == "free_gates" or (name.startswith("claim") and name != "claim_runs"):
             text = await self.connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {QUERIES[name]}", *values)
             plan = json.loads(text)[0]["Plan"]
             found[name] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
@@ -185,3 +185,30 @@ async def test_a_claim_that_gets_nothing_costs_what_it_did_however_many_wait(
         counts.append(dict(blocks))
     assert "claim_gates" in counts[1]
     assert {name: number for name, number in counts[1].items() if number > counts[0][name] + 30} == {}
+
+
+async def test_the_next_run_of_a_job_in_order_costs_what_it_did_however_many_wait_behind_it(
+    store: PostgresStore, blocks: dict[str, int]
+) -> None:
+    """Rows go by as well: what a claim looks at stays where it is, however long the job's line is."""
+    job = a_job("job")
+    costs: list[dict[str, int]] = []
+    for more in (range(500), range(500, 8_500)):
+        await store.add_runs([a_run(number, of=job, serial=True) for number in more])
+        (run,) = (await take(store, 10)).runs
+        costs.append(dict(blocks))
+        assert await store.settle_runs([completed(run)], NOW) == [True]
+    assert {"claim_gated", "claim_gates", "free_gates"} <= set(costs[1])
+    assert {name: number for name, number in costs[1].items() if number > costs[0][name] + 30} == {}
+
+
+async def test_a_claim_that_has_its_number_asks_for_no_more(store: PostgresStore, blocks: dict[str, int]) -> None:
+    """The last that a look may find is the last that is wanted: what stands behind it is not looked for."""
+    await store.add_runs([keyed(number, "k") for number in range(101)])
+    assert len((await take(store, 100)).runs) == 1
+    await store.add_runs([keyed(number, f"key-{number}") for number in range(200, 300)])
+    blocks.clear()
+    assert len((await take(store, 100)).runs) == 100
+    assert "claim_gated" in blocks
+    assert "claim_gates" not in blocks
+    assert (await take(store, 0)).runs == ()

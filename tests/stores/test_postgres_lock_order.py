@@ -10,14 +10,17 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
+from msgspec.structs import replace
 
-from horarium.model import Plan, Run, RunChange, State
+from horarium.model import Job, Plan, Run, RunChange, State
 from horarium.ports import Beat
 from horarium.stores.encoding import encode_id
 from horarium.stores.postgres import PostgresStore, pool
 from horarium.stores.postgres.connect import is_rolled_back
+from horarium.stores.postgres.jobs import add_jobs
+from horarium.stores.postgres.session import Memory, Session
 from horarium.testing.contract.base import ids, take
-from horarium.testing.values import NOW, a_change, a_job, a_run, completed
+from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run, completed
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -115,6 +118,142 @@ async def test_plans_of_several_jobs_and_an_edit_of_many(
     assert {run.start_by for run in await store.get_runs(ids([low, high])) if run} == {NOW + 20}
 
 
+async def circle(
+    store: PostgresStore, other: asyncpg.Connection, url: str, hold: Callable[[], Awaitable[Any]], calls: list[Call]
+) -> list[Any]:
+    """What each call answers. All come to wait for what `hold` holds in a transaction that gives up, or for one that
+    does, but for those that end without."""
+    watcher = await asyncpg.connect(url)
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    transaction = other.transaction()
+    await transaction.start()
+    await hold()
+    tasks: list[asyncio.Future[Any]] = []
+    for call in calls:
+        tasks.append(asyncio.ensure_future(call(store)))
+
+        async def settled() -> bool:
+            return bool(await watcher.fetchval(asked) + sum(task.done() for task in tasks) >= len(tasks))
+
+        await until(settled)
+    await transaction.rollback()
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*tasks)
+    await watcher.close()
+    return list(answers)
+
+
+async def test_those_who_add_the_same_keys(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    await store.add_runs([a_run(30)])  # so that the queue is known
+    keyed = [a_run(number, unique_key=f"key-{number}") for number in range(3)]
+    same = [a_run(10 - number, unique_key=f"key-{number}") for number in range(3)]
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: store.add_runs_in(other, [a_run(20, unique_key="key-1")]),
+        [lambda store: store.add_runs(keyed), lambda store: store.add_runs(same[::-1])],
+    )  # fmt: skip
+    assert rolled_back == []
+    assert answers == [[True] * 3, [False] * 3]
+
+
+async def test_those_who_add_the_same_ids(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    await store.add_runs([a_run(30)])
+    runs = [a_run(number) for number in range(3)]
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: store.add_runs_in(other, [runs[1]]),
+        [lambda store: store.add_runs(runs), lambda store: store.add_runs(runs[::-1])],
+    )  # fmt: skip
+    assert rolled_back == []
+    assert answers == [[True] * 3, [False] * 3]
+
+
+async def test_a_callers_own_transaction_adds_in_the_same_order(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    await store.add_runs([a_run(30)])
+    keyed = [a_run(number, unique_key=f"key-{number}") for number in range(3)]
+    own = await asyncpg.connect(fresh_postgres_url)
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: store.add_runs_in(other, [a_run(20, unique_key="key-1")]),
+        [lambda store: store.add_runs(keyed), lambda store: store.add_runs_in(own, keyed[::-1])],
+    )  # fmt: skip
+    await own.close()
+    assert rolled_back == []
+    assert answers == [[True] * 3, [False] * 3]
+
+
+async def test_those_who_add_jobs_of_the_same_names(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    def jobs(tag: str) -> list[Job]:
+        return [replace(a_job(f"{tag}-{name}"), name=name) for name in "abc"]
+
+    def add_in(connection: asyncpg.Connection) -> Awaitable[Any]:
+        session = Session(connection, store._namespace_id, Memory())
+        return add_jobs(session, [jobs("held")[1]], {})
+
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: add_in(other),
+        [lambda store: store.add_jobs(jobs("one")), lambda store: store.add_jobs(jobs("two")[::-1])],
+    )  # fmt: skip
+    assert rolled_back == []
+    assert answers == [[True] * 3, [False] * 3]
+
+
+async def test_plans_of_the_same_jobs_that_change_runs(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    jobs = [a_job(name) for name in "abc"]
+    await store.add_jobs(jobs)
+    runs = [[a_run(10 * place + number, of=job) for number, job in enumerate(jobs)] for place in range(2)]
+    await store.add_runs([run for of_jobs in runs for run in of_jobs])
+    plans = [
+        [Plan(job=job, changes=(a_change(run, start_by=NOW + 10),)) for job, run in zip(jobs, of_jobs, strict=True)]
+        for of_jobs in runs
+    ]
+    middle = sorted(job.id for job in jobs)[1]
+    given = sorted(range(3), key=lambda place: jobs[place].id)
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: other.execute("SELECT FROM horarium.jobs WHERE id = $1 FOR UPDATE", middle),
+        [
+            lambda store: store.commit_plans([plans[0][place] for place in given], NOW),
+            lambda store: store.commit_plans([plans[1][place] for place in given[::-1]], NOW),
+        ],
+    )  # fmt: skip
+    assert rolled_back == []
+    assert answers == [[True] * 3, [False] * 3]
+
+
+async def test_what_is_amended_and_trimmed(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str, rolled_back: list[BaseException]
+) -> None:
+    """The places of what is trimmed are in another order than the ids. What is being amended goes the next time."""
+    job = a_job()
+    await store.add_jobs([job])
+    low, middle, high = (a_finished_run(number, of=job) for number in range(3))
+    for run in (high, middle, low):
+        await store.add_runs([run])
+    answers = await circle(
+        store, other, fresh_postgres_url,
+        lambda: other.execute("SELECT FROM horarium.finished WHERE id = $1 FOR UPDATE", encode_id(middle.id)),
+        [
+            lambda store: store.settle_runs([a_change(run, error="late") for run in (low, middle, high)], NOW),
+            lambda store: store.trim_runs(job.id, 0, 9),
+        ],
+    )  # fmt: skip
+    assert rolled_back == []
+    assert answers[1] + await store.trim_runs(job.id, 0, 9) == 3
+    assert await store.get_runs(ids([low, middle, high])) == [None] * 3
+
+
 @pytest.mark.proof
 async def test_many_of_all_kinds_at_once(
     store: PostgresStore, fresh_postgres_url: str, rolled_back: list[BaseException]
@@ -159,3 +298,13 @@ async def test_many_of_all_kinds_at_once(
     for node in stores:
         await node.close()
     assert rolled_back == []
+
+
+async def test_of_two_that_can_not_both_be_the_first_one_given_is_added(store: PostgresStore) -> None:
+    """Though what is added together is inserted in another order than it is given in."""
+    job = a_job()
+    keyed = replace(a_run(1, of=job), id=a_run(9).id, unique_key="z")
+    assert await store.add_runs([keyed, a_run(1, of=job)]) == [True, False]
+    later = [replace(a_run(2, of=job), id=a_run(20 + n).id, unique_key=f"key-{9 - n}") for n in range(2)]
+    assert await store.add_runs([*later, a_run(3, unique_key="key-9")]) == [True, False, False]
+    assert await store.add_jobs([replace(a_job("b"), name="same"), replace(a_job("a"), name="same")]) == [True, False]

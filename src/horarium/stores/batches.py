@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
+from horarium.model import Job, Run
 from horarium.model.records import RecordChange
 
 T = TypeVar("T")
@@ -22,6 +23,35 @@ def parts(items: Sequence[T], key: Callable[[T], str], alone: Callable[[T], bool
         keys.add(key(item))
     if part:
         yield part
+
+
+def unlike(items: Sequence[T], identities: Callable[[T], Sequence[Hashable]]) -> Iterator[list[T]]:
+    """Neighbours that share no identity, so that of two that do the first one is kept."""
+    part: list[T] = []
+    seen: set[Hashable] = set()
+    for item in items:
+        own = identities(item)
+        if not seen.isdisjoint(own):
+            yield part
+            part, seen = [], set()
+        part.append(item)
+        seen.update(own)
+    if part:
+        yield part
+
+
+def run_identities(run: Run) -> list[Hashable]:
+    """What no other run may have."""
+    found: list[Hashable] = [run.id]
+    if run.unique_key is not None:
+        found.append(("key", run.unique_key))
+    if run.job_id is not None:
+        found.append((run.job_id, run.fire_at))
+    return found
+
+
+def job_identities(job: Job) -> list[Hashable]:
+    return [job.id, ("name", job.name)]
 
 
 def record_parts(changes: Sequence[RecordChange]) -> Iterator[list[RecordChange]]:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from horarium.model import UNFINISHED, Job, Run
+from horarium.stores.batches import job_identities, run_identities, unlike
 from horarium.stores.encoding import label_text
 from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Session
 from horarium.stores.queries import Queries, load_queries
-
-T = TypeVar("T")
 
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset(
@@ -35,6 +34,7 @@ NOT_INHERITED = frozenset(
         "fold_job_counts",
         "finish_alike",
         "is_in_less",
+        "lock_jobs",
         "lock_runs",
         "prune_runs_by_minute",
         "list_finished_runs_of_queue_by_time",
@@ -99,7 +99,7 @@ class CockroachSession(Session):
         """In a transaction."""
         numbers = await self._owner_numbers([job.id for job in jobs], [job.name for job in jobs])
         added: set[str] = set()
-        for part in _unlike(jobs, lambda job: [job.id, ("name", job.name)]):
+        for part in unlike(jobs, job_identities):
             columns = job_columns(part, [0] * len(part), self.labels)
             nums, ids, names = [numbers[job.id] for job in part], [job.id for job in part], [job.name for job in part]
             rows = await self.rows("add_jobs", self.namespace_id, nums, ids, names, *columns)
@@ -112,7 +112,7 @@ class CockroachSession(Session):
         queues = await self._queue_numbers(queue_names)
         owners = await self._owner_numbers(job_ids, job_names) if job_ids else {}
         added: set[bytes] = set()
-        for part in _unlike(runs, _identities):
+        for part in unlike(runs, run_identities):
             columns = run_columns(self.namespace_id, part)[4:]
             columns[1] = [queues[run.queue] for run in part]
             columns[6] = [None if run.job_id is None else owners[run.job_id] for run in part]
@@ -123,6 +123,9 @@ class CockroachSession(Session):
 
     async def lock_runs(self, ids: Iterable[str]) -> None:
         """Here transactions that meet are repeated anyway."""
+
+    async def lock_jobs(self, ids: Iterable[str]) -> None:
+        """Nor here."""
 
     async def fold_job_counts(self) -> None:
         """Jobs are counted when their number is asked for."""
@@ -159,27 +162,3 @@ def _whole_columns(text: str, values: Sequence[Any]) -> Sequence[Any]:
         return values
     count = max(len(value) for value in values if isinstance(value, (list, tuple)))
     return [[None] * count if value is None else value for value in values]
-
-
-def _identities(run: Run) -> list[Hashable]:
-    found: list[Hashable] = [run.id]
-    if run.unique_key is not None:
-        found.append(("key", run.unique_key))
-    if run.job_id is not None:
-        found.append((run.job_id, run.fire_at))
-    return found
-
-
-def _unlike(items: Sequence[T], identities: Any) -> Iterator[list[T]]:
-    """Neighbours that share no identity, so that of two that do the first one is kept."""
-    part: list[T] = []
-    seen: set[Hashable] = set()
-    for item in items:
-        own = identities(item)
-        if not seen.isdisjoint(own):
-            yield part
-            part, seen = [], set()
-        part.append(item)
-        seen.update(own)
-    if part:
-        yield part

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
@@ -163,9 +164,12 @@ async def claimed(session: Session, rows: Sequence[Any], next_due_at: Instant | 
         for run, row in zip(runs, rows, strict=True)
         if run.job_id is not None and row["job_version"] is not None
     }
-    runs.sort(key=_claim_order)
+    runs.sort(key=_due_at_and_id if len(set(map(_priority, runs))) == 1 else _claim_order)
     jobs = await session.jobs_at(versions) if versions else {}
     return Claimed(tuple(runs), jobs, next_due_at)
+
+
+_due_at_and_id, _priority = attrgetter("due_at", "id"), attrgetter("priority")
 
 
 def _claim_order(run: Run) -> tuple[int, Instant, str]:
@@ -184,19 +188,21 @@ class _Walk:
     async def choose(self, levels: Sequence[Level]) -> list[Candidate]:
         """The runs to take, from levels that are sorted by rank."""
         chosen: list[Candidate] = []
+        if self._limit <= 0:
+            return chosen
         for _, group in groupby(levels, key=lambda level: level[0]):
             lanes = [
                 self._gated(queue_id, -rank, first) if is_gated else self._ready(queue_id, -rank)
                 for rank, is_gated, queue_id, first in group
             ]
             async for candidate in _merged(lanes):
-                if len(chosen) >= self._limit:
-                    return chosen
                 if len(candidate) > 3 and not self._admits(candidate):
                     continue
                 if candidate[2] is not None:
                     self._owners.add(candidate[2])
                 chosen.append(candidate)
+                if len(chosen) >= self._limit:
+                    return chosen  # before the next is looked for, which may cost another statement
         return chosen
 
     async def _ready(self, queue_id: int, priority: int) -> AsyncIterator[Candidate]:

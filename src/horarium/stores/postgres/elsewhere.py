@@ -16,6 +16,7 @@ from horarium.model import Run, State
 from horarium.ports import NOTHING_ALONG, Along, Placeholders, queue_topic
 from horarium.stores.encoding import encode_id, encode_json, label_bytes
 from horarium.stores.postgres.rows import run_columns
+from horarium.stores.postgres.runs import in_order, parts_to_add
 from horarium.stores.postgres.session import QUERIES
 from horarium.stores.postgres.signal import topic_id
 
@@ -30,7 +31,8 @@ def add_statement(
     if placeholders not in ("$1", "%s"):
         raise InvalidRequest(f"placeholders: {placeholders!r} is neither '$1' nor '%s'", field="placeholders")
     topics = sorted({topic_id(namespace, queue_topic(run.queue)) for run in runs if run.state is State.PENDING})
-    columns = [list(column) if isinstance(column, tuple) else column for column in run_columns(0, runs)[1:]]
+    ordered = in_order(runs) if len(parts_to_add(runs)) == 1 else runs
+    columns = [list(column) if isinstance(column, tuple) else column for column in run_columns(0, ordered)[1:]]
     text, values = QUERIES["add_runs_elsewhere"], (namespace, *columns, topics)
     if along:
         text, values = QUERIES["add_runs_elsewhere_along"], (*values, *_record_columns(along))

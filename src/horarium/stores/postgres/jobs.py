@@ -7,12 +7,13 @@ adds) it is cut into parts that don't, which follow one another in the same tran
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
-from horarium.stores.batches import parts
+from horarium.stores.batches import job_identities, parts, unlike
 from horarium.stores.encoding import decode_id, encode_id, label_text
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.postgres.records import add_along, add_records
@@ -28,8 +29,9 @@ BEFORE_ALL: Instant = INSTANT_MIN - 1
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
     answers: list[bool] = []
-    for part in parts(jobs, lambda job: job.id, lambda job: False):
-        added = await session.insert_jobs(part)
+    for part in unlike(jobs, job_identities):
+        # By name, so that two who add the same ones do not wait for each other in a circle.
+        added = await session.insert_jobs(sorted(part, key=attrgetter("name")))
         answers.extend(job.id in added for job in part)
     await add_along(session, jobs, answers, along)
     return answers
@@ -102,9 +104,12 @@ async def due_jobs(
 
 async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
     touched = [run.id for plan in plans for run in (*(change.run for change in plan.changes), *plan.withdrawals)]
+    cut = list(parts(plans, lambda plan: plan.job.id, lambda plan: bool(plan.changes or plan.withdrawals)))
     await session.lock_runs(touched)
+    if len(cut) > 1:
+        await session.lock_jobs(plan.job.id for plan in plans)
     answers: list[bool] = []
-    for part in parts(plans, lambda plan: plan.job.id, lambda plan: bool(plan.changes or plan.withdrawals)):
+    for part in cut:
         answers.extend(await _commit_part(session, part, now))
     return answers
 

@@ -630,7 +630,8 @@ SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + 
 FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
--- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back.
+-- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
     FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
@@ -650,7 +651,8 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
             WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
         )
         AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = given.owner_id AND claimed.state > 0
+            SELECT 1 FROM horarium.runs AS claimed
+            WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
         )
     )
 FROM given;
@@ -736,7 +738,8 @@ looked_at AS (
                 WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
             )
             AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+                SELECT 1 FROM horarium.runs AS claimed
+                WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
             )
         )) AS is_free
     FROM (
@@ -816,7 +819,8 @@ WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND thi
     AND (NOT this.serial OR this.owner_id IS NULL OR (
         this.owner_id <> ALL ($10::int4[])
         AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state > 0
+            SELECT 1 FROM horarium.runs AS claimed
+            WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
         )
     ));
 
@@ -855,6 +859,15 @@ SELECT 1 FROM (
 JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given.id
 WHERE given.number + 0 = given.number
 FOR UPDATE OF runs;
+
+-- name: lock_jobs
+SELECT 1 FROM (
+    SELECT $1::int4 AS namespace_id, given.*
+    FROM unnest($2::text[]) WITH ORDINALITY AS given (id, number) OFFSET 0
+) AS given
+JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id
+WHERE given.number + 0 = given.number
+FOR UPDATE OF jobs;
 
 -- name: settle_runs
 -- Changes that leave a run unfinished. What is due earlier than it was, and before a front, is late (see `fronts_clear`).
@@ -1082,13 +1095,14 @@ forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.n
 DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 
 -- name: trim_runs
--- The newest of those to go is found by its place; the oldest go first.
+-- The newest of those to go is found by its place; the oldest go first. What is being amended goes the next time: it is
+-- not waited for, since the order of places is not that of ids.
 DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     SELECT finished.ctid FROM horarium.owners CROSS JOIN LATERAL (
         SELECT ctid FROM horarium.finished WHERE owner_id = owners.num AND fire_at <= (
             SELECT fire_at FROM horarium.finished WHERE owner_id = owners.num ORDER BY fire_at DESC LIMIT 1 OFFSET $3
         )
-        ORDER BY fire_at LIMIT $4
+        ORDER BY fire_at LIMIT $4 FOR UPDATE SKIP LOCKED
     ) AS finished
     WHERE owners.namespace_id = $1 AND owners.job_id = $2
 ));

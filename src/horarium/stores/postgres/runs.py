@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, RunChange, State
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
+from horarium.stores.batches import run_identities, unlike
 from horarium.stores.encoding import are_alike, comes_alone, decode_id, encode_id, encode_text
 from horarium.stores.postgres.records import add_along, add_records
 from horarium.stores.postgres.rows import (
@@ -43,14 +44,33 @@ async def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING
 
 
 async def _add_runs(session: Session, runs: Sequence[Run]) -> list[bool]:
-    ids = [run.id for run in runs]
-    if len(set(ids)) < len(ids):
-        return [answer for run in runs for answer in await _add_runs(session, [run])]
-    added = await session.insert_runs(runs)
-    if len(added) == len(ids):
-        return [True] * len(ids)
-    known = set(map(decode_id, added))
-    return [run_id in known for run_id in ids]
+    answers: list[bool] = []
+    for part in parts_to_add(runs):
+        added = await session.insert_runs(in_order(part))
+        if len(added) == len(part):
+            answers.extend([True] * len(part))
+        else:
+            known = set(map(decode_id, added))
+            answers.extend(run.id in known for run in part)
+    return answers
+
+
+def parts_to_add(runs: Sequence[Run]) -> Sequence[Sequence[Run]]:
+    """Cut so that within a part no two are in each other's way: the order in which a part is inserted then decides
+    nothing, and of two runs that can't both be, the first one given wins."""
+    if len({run.id for run in runs}) == len(runs) and not any(run.unique_key is not None for run in runs):
+        return [runs]
+    return list(unlike(runs, run_identities))
+
+
+def in_order(runs: Sequence[Run]) -> Sequence[Run]:
+    """As they are inserted: two who add the same do not wait for each other in a circle. Runs of jobs without keys are
+    left as they are; those who plan the same ones wait for the job."""
+    if len(runs) == 1:
+        return runs
+    if any(run.unique_key is not None for run in runs):
+        return sorted(runs, key=_key_and_id)
+    return sorted(runs, key=_id) if runs[0].job_id is None and all(run.job_id is None for run in runs) else runs
 
 
 async def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
@@ -76,11 +96,22 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
 # ---- changes ----------------------------------------------------------------------------------------------------
 
 
-def is_simple(changes: Sequence[RunChange]) -> bool:
-    """Whether these are one statement, which needs no transaction around it."""
-    if not all(map(comes_alone, changes)):
-        return False
-    return len(set(_statements(changes).values())) == 1 and len({c.run.id for c in changes}) == len(changes)
+def simply(changes: Sequence[RunChange]) -> str | None:
+    """The statement that makes all of these, if it is one, which needs no transaction around it."""
+    if any(map(_follow_ups, changes)) or any(map(_records, changes)):
+        return None
+    names = set(_statements(changes).values())
+    return names.pop() if len(names) == 1 and len(set(map(_run_id, changes))) == len(changes) else None
+
+
+async def settle_simply(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    """As `settle_runs`, by this statement."""
+    ordered = sorted(changes, key=_run_id)
+    written = await _write_part(session, name, ordered, now)
+    if all(written):
+        return [True] * len(changes)
+    known = {change.run.id for change, did in zip(ordered, written, strict=True) if did}
+    return [change.run.id in known for change in changes]
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -144,6 +175,12 @@ async def _write_part(session: Session, name: str, changes: Sequence[RunChange],
 
 
 _states = attrgetter("state", "run.state")
+_run_id, _follow_ups, _records = attrgetter("run.id"), attrgetter("follow_ups"), attrgetter("records")
+_id = attrgetter("id")
+
+
+def _key_and_id(run: Run) -> tuple[str, str]:
+    return run.unique_key or "", run.id
 
 
 def _statements(changes: Sequence[RunChange]) -> dict[tuple[State, State], str]:

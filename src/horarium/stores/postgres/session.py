@@ -105,6 +105,12 @@ class Session:
         if len(blobs) > 1:
             await self.rows("lock_runs", self.namespace_id, blobs)
 
+    async def lock_jobs(self, ids: Iterable[str]) -> None:
+        """The same, before jobs are written by several statements."""
+        given = sorted(set(ids))
+        if len(given) > 1:
+            await self.rows("lock_jobs", self.namespace_id, given)
+
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
         known = self.memory.queues
         if unknown := {number for number in numbers if number not in known}:

@@ -156,8 +156,8 @@ class PostgresStore:
     async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         if not runs_:
             return []
-        # Alone, a statement is a transaction; but a batch with an id twice is several.
-        several = bool(along) or len({run.id for run in runs_}) < len(runs_)
+        # Alone, a statement is a transaction; but a batch whose runs touch each other is several.
+        several = bool(along) or len(runs.parts_to_add(runs_)) > 1
         return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
@@ -220,10 +220,9 @@ class PostgresStore:
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         if not changes:
             return []
-        several = not runs.is_simple(changes)
-        return await self._call(
-            lambda session: runs.settle_runs(session, changes, now), transaction=several, kind=SETTLE
-        )
+        if (name := runs.simply(changes)) is not None:
+            return await self._call(lambda session: runs.settle_simply(session, name, changes, now), kind=SETTLE)
+        return await self._call(lambda session: runs.settle_runs(session, changes, now), transaction=True, kind=SETTLE)
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         if not beats:

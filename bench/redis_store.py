@@ -180,7 +180,7 @@ def completed(run: Run) -> RunChange:
         disposition=Disposition.RAN,
         prune_at=NOW + 86_400_000_000,
     )
-    return RunChange(done, run.token, State.RUNNING, held=True)
+    return RunChange(done, run.token, State.RUNNING, held=True, as_claimed=True)
 
 
 async def add(store: RedisStore, runs: list[Run]) -> None:

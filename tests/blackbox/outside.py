@@ -182,14 +182,15 @@ class Server(Api):
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self._ended()
+        self.ended()
 
     def stop(self) -> int:
         """SIGTERM; its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self._ended()
+        return self.ended()
 
-    def _ended(self) -> int:
+    def ended(self) -> int:
+        """Its exit status, once it has ended."""
         status = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         assert self.process.stderr is not None

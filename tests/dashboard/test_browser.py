@@ -6,6 +6,7 @@ import re
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,8 @@ async def test_all_that_match_are_retried_once_their_number_was_said(page: Page,
 
 
 async def test_dates_are_written_in_the_browsers_language(browser: Browser, server: LiveServer) -> None:
-    add_job(server, "dated")
+    away = datetime.now(UTC) + timedelta(days=3)  # of what comes today, only the time is written
+    add_job(server, "dated", trigger={"type": "once", "at": away.isoformat()})
     context = await browser.new_context(base_url=server.url, locale="de-DE", timezone_id="Europe/Berlin")
     page = await context.new_page()
     await page.goto("/jobs/dated")

@@ -58,7 +58,7 @@ def test_a_stop_sends_every_waiter_home_at_once(store: str, name: str) -> None:
             return Counter(status for status, _ in answers), home
 
         statuses, home = play(scenario())
-        assert server.stop() == 0
+        assert server.ended() == 0
         assert statuses == {503: WAITING}
         assert home < 55, "they would have waited for 60"
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from horarium.clock import SECOND
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import Assignment, Beat, Claimed, Control
+from horarium.services.believed import STANDS_SECONDS
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.leases import GRACE_SECONDS
-from horarium.services.pruner import STEP_STANDS_SECONDS, Pruner
+from horarium.services.pruner import Pruner
 from tests.services.conftest import Setting, a_rescuer
 from tests.services.node import Node, Work, answer
 from tests.waiting import until
@@ -70,7 +71,7 @@ async def test_a_step_that_stands_for_an_hour_counts(setting: Setting) -> None:
     await pruner.step(setting.now)
     setting.clock.step(8 * DAY_SECONDS)
     await pruner.step(setting.now)
-    setting.clock.advance(STEP_STANDS_SECONDS - 1)
+    setting.clock.advance(STANDS_SECONDS - 1)
     await pruner.step(setting.now)
     assert await kept(setting)
     setting.clock.advance(1)

@@ -8,6 +8,7 @@ from horarium.model.records import RecordFilter
 from horarium.operations.settling import Settlement
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter
+from horarium.services.believed import NOTED, BelievedClock
 from horarium.services.finisher import Finisher
 from horarium.services.planner import Planner
 from tests.services.conftest import START, Setting
@@ -23,7 +24,8 @@ class World:
         self.planner = Planner(
             setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry
         )
-        self.finisher = Finisher(setting.store, setting.clock)
+        self.believed = BelievedClock(setting.store, setting.clock)
+        self.finisher = Finisher(setting.store, setting.clock, self.believed)
 
     async def advance(self, seconds: float) -> None:
         """Pass the time, and let each have its turn."""
@@ -32,6 +34,8 @@ class World:
 
     async def work(self) -> None:
         await self.planner.step(self.setting.now)
+        self.believed.look(self.setting.now)
+        await self.believed.compare(self.setting.now)
         for _ in range(3):
             await self.finisher.step(self.setting.now)
         await self.store.prune_runs(self.setting.now, 100)
@@ -90,7 +94,7 @@ async def test_a_finished_job_is_forgotten_with_its_last_run(setting: Setting) -
     assert await world.store.get_runs([by_hand.id]) == [None]
     assert await world.state() is None
     left = await world.store.list_records(RecordFilter(), None, 10)
-    assert [record.name for record in left.items] == ["looked-through"]
+    assert [record.name for record in left.items] == [NOTED, "looked-through"]
 
 
 async def test_a_job_that_is_kept_for_good_is_never_forgotten(setting: Setting) -> None:

@@ -11,13 +11,17 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
-from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
+from horarium.model import UNFINISHED, Cause, Job, Plan, Run, RunChange, State
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
+from horarium.operations.following import Following
+from horarium.policies import Overlap
 from horarium.ports import APPLY, Page, RunFilter, Store
 from horarium.rules.applying import HELD, PREFIX
 from horarium.services.applier import LOOK_EVERY, Applier
+from horarium.services.planner import Planner
+from horarium.services.telemetry import Telemetry
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
@@ -166,3 +170,78 @@ async def test_a_node_that_was_away_for_long_leaves_the_work_to_the_other(world:
     assert world.one.counting.written == before
     await world.other.step(6)
     assert not (await world.store.list_runs(RunFilter(states=UNFINISHED - {State.CANCELLING}), None, 1)).items
+
+
+# ---- under a policy that ends others
+
+
+async def end_others(world: World, overlap: Overlap, times: int) -> Job:
+    """A job under this policy, where many wait that another one let wait, `times` steps after a run by hand."""
+    job = await world.fill(WAITING)
+    await world.one.operations.jobs.patch_job("busy", {"overlap": overlap.value})
+    before = world.one.counting.read
+    world.clock.advance(1)
+    await world.one.operations.jobs.trigger_job("busy")
+    assert world.one.counting.read - before <= LOOKED_AT
+    assert world.one.counting.written <= LOOKED_AT + 2
+    assert await world.owed() == 1
+    await world.one.step(times)
+    return job
+
+
+@pytest.mark.parametrize("overlap", [Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER])
+async def test_a_run_that_ends_very_many_ends_some_and_the_rest_later(world: World, overlap: Overlap) -> None:
+    job = await end_others(world, overlap, 1)
+    states = await world.states(job)
+    assert states[State.PENDING, job.queue] == WAITING - LOOKED_AT + 1
+    assert (State.RUNNING, job.queue) not in states  # what is performed is asked first
+    await world.one.step(5)
+    claimed = {} if overlap is Overlap.TERMINATE_OTHER else {(State.CANCELLING, job.queue): 1}
+    assert await world.states(job) == {(State.PENDING, job.queue): 1, **claimed}
+    newest = max((await world.store.unfinished_runs([job.id]))[job.id], key=lambda run: run.fire_at)
+    assert (newest.state, newest.cause) == (State.PENDING, Cause.MANUAL)
+    assert await world.owed() == 0
+
+
+async def test_another_node_ends_the_rest_even_if_the_newest_is_over_and_the_policy_another(world: World) -> None:
+    job = await end_others(world, Overlap.CANCEL_OTHER, 2)  # and never again
+    newest = (await world.store.list_runs(RunFilter(job="busy"), None, 1)).items[0]
+    await world.other.operations.runs.cancel_run(newest.id)
+    await world.other.operations.jobs.patch_job("busy", {"overlap": "allow"})
+    world.clock.advance(max(HELD, LOOK_EVERY) / SECOND)
+    await world.other.operations.jobs.trigger_job("busy")
+    await world.other.step(8)
+    assert await world.states(job) == {(State.PENDING, job.queue): 1, (State.CANCELLING, job.queue): 1}
+    assert await world.owed() == 0
+
+
+async def test_of_very_many_that_should_have_ended_only_the_newest_is_left(world: World) -> None:
+    job = await world.fill(WAITING)  # made within the instant of the change, so under the new policy
+    changes = {"overlap": "cancel_other", "target": {"type": "queue", "queue": "elsewhere"}}
+    await world.one.operations.jobs.patch_job("busy", changes)
+    await world.one.step(8)
+    assert await world.states(job) == {(State.CANCELLING, job.queue): 1, (State.PENDING, "pull/elsewhere"): 1}
+
+
+async def test_a_fire_time_that_ends_very_many_ends_some_and_the_rest_later(world: World) -> None:
+    job = await world.fill(WAITING)
+    operations = world.one.operations
+    await operations.jobs.patch_job("busy", {"overlap": "cancel_other"})
+    world.clock.advance(2 * 3600)
+    store = cast(Store, world.one.counting)
+    following = Following(store)
+    planner = Planner(store, world.one.signal, operations.reconciler, following, Telemetry())
+    await planner.step(world.clock.now())
+    assert world.one.counting.written <= LOOKED_AT + 2
+    assert await world.owed() == 1
+    await world.one.step(8)
+    assert await world.states(job) == {(State.PENDING, job.queue): 1, (State.CANCELLING, job.queue): 1}
+
+
+async def test_what_moves_is_not_taken_for_what_ends_others(world: World) -> None:
+    job = await world.fill(WAITING)
+    world.clock.advance(1)
+    changes = {"overlap": "cancel_other", "target": {"type": "queue", "queue": "elsewhere"}}
+    await world.one.operations.jobs.patch_job("busy", changes)
+    await world.one.step(7)
+    assert await world.states(job) == {(State.RUNNING, job.queue): 1, (State.PENDING, "pull/elsewhere"): WAITING}

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
+from horarium.model import Plan
 from horarium.stores.encoding import CAUSES, DISPOSITIONS, STATES, decode_id_digits, encode_id
 from horarium.stores.migrations import FINAL, Migration, known_migrations
 from horarium.stores.queries import Queries
@@ -365,4 +367,19 @@ async def test_every_size_of_batch_is_written(tmp_path: Path, count: int) -> Non
     assert await store.add_runs(runs) == [False] * count
     claimed = await store.claim_runs([runs[0].queue], count + 1, "w", NOW, NOW)
     assert len(claimed.runs) == count
+    await store.close()
+
+
+async def test_a_job_that_is_read_again_is_the_same_value_until_it_changes(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "horarium.db")
+    job = a_job()
+    assert await store.add_jobs([job]) == [True]
+    (first,) = await store.get_jobs([job.name])
+    assert first == job
+    assert (await store.get_jobs([job.name]))[0] is first
+    assert await store.commit_plans([Plan(replace(job, title="another"))], NOW) == [True]
+    (changed,) = await store.get_jobs([job.name])
+    assert changed is not None
+    assert (changed.title, changed.version) == ("another", job.version + 1)
+    assert (await store.get_jobs([job.name]))[0] is changed
     await store.close()

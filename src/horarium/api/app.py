@@ -25,7 +25,7 @@ from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, Note, options, route
 from horarium.api.explaining import Explanations
-from horarium.api.guards import Keys, KnownHosts, add_security_headers, refuse_cross_site
+from horarium.api.guards import Keys, KnownHosts, add_security_headers, names_no_site, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
@@ -138,10 +138,10 @@ def create_app(
     check = Reach(operations).check
     api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard])
     others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
-    known = KnownHosts(hosts, telemetry.refused)
+    known, same_site = KnownHosts(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)
     return Application(
         [api, Own("/", route_handlers=others)],
-        guards=[known.guard, refuse_cross_site(telemetry.refused)],
+        guards=[known.guard, same_site],
         before_send=[add_security_headers],
         exception_handlers=exception_handlers(operations.clock),
         openapi_config=None,
@@ -150,7 +150,7 @@ def create_app(
         debug=False,
         event_emitter_backend=NoEvents,
         on_shutdown=[claims.close, heard.close],
-    ).open_short_way(known)
+    ).open_short_way(known, {keys.guard: keys.lets_pass, same_site: names_no_site})
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

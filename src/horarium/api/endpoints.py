@@ -156,8 +156,9 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
+        scope = request.scope
         try:
-            caller: Principal | None = request.scope.get("user")
+            caller: Principal | None = scope.get("user")
             if caller is not None and caller.queues is not None:
                 await check(endpoint, request)
             query = None if endpoint.query is None else read_query(request, endpoint.query)
@@ -166,13 +167,13 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
                 text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
-            trace = header(request.scope, b"traceparent")
+            trace = header(scope, b"traceparent")
             if trace is not None:
                 with acting(call.origin if changes else None), asked_under(trace):
                     return await endpoint.handle(call)
             if not changes:
                 return await endpoint.handle(call)
-            with acting(call.origin):
+            with acting(origin_of(scope, scope["user"])):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
             refused(request, refusal, None)

@@ -23,7 +23,7 @@ from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.reading import header
+from horarium.api.reading import first_headers, header
 from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -78,6 +78,13 @@ class Keys:
     @property
     def _needed(self) -> bool:
         return bool(self._known) or self._callers.ask
+
+    def lets_pass(self, scope: Any) -> bool:
+        """Whether the guard has nothing to ask of this request, which is then anyone's: no key is needed nor sent."""
+        if self._needed or b"authorization" in first_headers(scope):
+            return False
+        scope["user"] = LOCAL
+        return True
 
     async def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
         """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
@@ -251,6 +258,12 @@ def refuse_cross_site(count: Count) -> Guard:
             raise CrossSite("this request comes from a page of another site; open the page from this server itself")
 
     return guard
+
+
+def names_no_site(scope: Any) -> bool:
+    """Whether a request says nothing of the page that it comes from: that guard lets it pass."""
+    headers = first_headers(scope)
+    return b"sec-fetch-site" not in headers and b"origin" not in headers
 
 
 def _is_foreign(connection: Connection) -> bool:

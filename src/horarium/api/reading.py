@@ -80,21 +80,23 @@ def header(scope: Any, name: bytes) -> str | None:
 async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], bytes_max: int) -> bytes:
     """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
     name one where they send nothing. One whose length says that it is too large is not read."""
-    coding = header(request.scope, b"content-encoding")
-    if coding and coding.strip().lower() != "identity":
+    scope = request.scope
+    headers = first_headers(scope)
+    coding = headers.get(b"content-encoding")
+    if coding and coding.strip().lower() != b"identity":
         raise UnsupportedMediaType("the body is compressed; send it as it is", field="content-encoding")
-    kind, length = header(request.scope, b"content-type") or "", header(request.scope, b"content-length")
+    kind, length = headers.get(b"content-type", b"").decode("latin-1"), headers.get(b"content-length")
     fits = kind in types or kind.partition(";")[0].strip().lower() in types
-    if not fits and length not in (None, "0"):
+    if not fits and length not in (None, b"0"):
         raise _unsupported(kind, types)
     try:
         announced = 0 if length is None else int(length)
     except ValueError:
-        raise ClientException(f"Invalid content-length: {length!r}") from None
+        raise ClientException(f"Invalid content-length: {(length or b'').decode('latin-1')!r}") from None
     if announced > bytes_max:
         raise RequestEntityTooLarge
-    whole = whole_of(request.scope)
-    body = None if whole is None else whole.take_body(request.scope)
+    whole = whole_of(scope)
+    body = None if whole is None else whole.take_body(scope)
     if body is None:
         body = await _all_of(request, bytes_max)
     elif len(body) > bytes_max:
@@ -157,16 +159,15 @@ def check_text(body: bytes, *, nul: bool) -> None:
     """Refuses an empty body, one that nests too deeply, and (unless `nul`) one with a NUL in a text."""
     if not body:
         raise MalformedBody("the body is empty; send a JSON object")
-    if _nests_deeper(body, JSON_DEPTH_MAX):
+    if body.count(b"[") + body.count(b"{") > JSON_DEPTH_MAX and _nests_deeper(body, JSON_DEPTH_MAX):
         raise MalformedBody(f"the body nests deeper than {JSON_DEPTH_MAX} levels")
     if not nul and rb"\u0000" in body and _NUL.search(body):
         raise InvalidContent([Fault("", "a text holds a NUL character (\\u0000), which can't be kept; leave it out")])
 
 
 def _nests_deeper(body: bytes, depth: int) -> bool:
-    """Whether brackets (outside of texts) nest deeper. Each round takes away the innermost pairs."""
-    if body.count(b"[") + body.count(b"{") <= depth:
-        return False
+    """Whether brackets (outside of texts) nest deeper; asked where there are more of them than that. Each round takes
+    away the innermost pairs."""
     brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
     for _ in range(depth):
         shorter = brackets.replace(b"{}", b"").replace(b"[]", b"")

@@ -11,7 +11,7 @@ answered before. All else goes through the framework, untouched: other paths and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from litestar import Litestar, Request
@@ -30,11 +30,17 @@ ANY = ""
 """What stands for a parameter in a path: no segment is empty."""
 
 
+LetsPass = Callable[[Any], bool]
+"""Whether a guard need not be asked about the request of this ASGI scope, as it would let it pass."""
+
+
 class Way(Struct, frozen=True):
-    """A route, its guards but for that of the host, and the names of its parameters in the order of the path."""
+    """A route, its guards but for that of the host, each with its `LetsPass`, the handler, and the names of its
+    parameters in the order of the path."""
 
     route: Route
-    guards: Sequence[Guard]
+    guards: Sequence[tuple[Guard, LetsPass]]
+    handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
 
 
@@ -56,13 +62,13 @@ class Ways:
     """Which route is at a path. Chosen as the framework does: a path without parameters first, then segment by
     segment, a word before a parameter."""
 
-    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts) -> None:
+    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> None:
         self._plain: dict[str, Methods] = {}
         self._root = Node()
         for route in routes:
             names = tuple(each.name for each in route.path_components if not isinstance(each, str))
             methods: dict[Any, Way | None] = {
-                method: _way(handler, hosts, names)
+                method: _way(handler, hosts, lets_pass, names)
                 for handler in route.route_handlers
                 for method in handler.http_methods
             }
@@ -98,11 +104,17 @@ class Ways:
         return None if way is None else (way, dict(zip(way.names, values, strict=True)))
 
 
-def _way(handler: HTTPRouteHandler, hosts: KnownHosts, names: tuple[str, ...]) -> Way | None:
+def _way(
+    handler: HTTPRouteHandler, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass], names: tuple[str, ...]
+) -> Way | None:
     if not isinstance(handler, Route) or not handler.plain:
         return None
-    guards: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
-    return Way(handler, guards, names)
+    asked: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
+    return Way(handler, [(guard, lets_pass.get(guard, _always_ask)) for guard in asked], handler.fn, names)
+
+
+def _always_ask(scope: Any) -> bool:
+    return False
 
 
 class PlainRequest(Request[Any, Any, Any]):
@@ -134,10 +146,11 @@ class Application(Litestar):
             return Litestar._get_default_plugins(plugins)
         return [*plugins, MsgspecDIPlugin()]
 
-    def open_short_way(self, hosts: KnownHosts) -> Application:
-        """From now on, plain requests to hosts that are known here go the short way. Itself."""
+    def open_short_way(self, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> Application:
+        """From now on, plain requests to hosts that are known here go the short way. `lets_pass`: of guards that are
+        not asked about each request. Itself."""
         self._hosts = hosts
-        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts)
+        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, lets_pass)
         return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -161,9 +174,10 @@ class Application(Litestar):
         scope["route_handler"] = route
         request = PlainRequest(scope, receive, send)
         try:
-            for guard in way.guards:
-                await guard(request, route)
-            answer = await route.fn(request)
+            for guard, lets_pass in way.guards:
+                if not lets_pass(scope):
+                    await guard(request, route)
+            answer = await way.handle(request)
         except Exception as error:
             answer = self._refusal(request, route, error)
         whole = whole_of(scope)

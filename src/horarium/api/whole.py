@@ -8,7 +8,7 @@ client does not read, the connection is to be closed, ...): then ASGI's own mess
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 EXTENSION = "horarium.whole"
 
@@ -26,4 +26,5 @@ class Whole(Protocol):
 def whole_of(scope: Any) -> Whole | None:
     """What the server of this ASGI scope offers."""
     offered = scope.get("extensions")
-    return cast("Whole | None", offered.get(EXTENSION)) if offered else None
+    whole: Whole | None = offered.get(EXTENSION) if offered else None
+    return whole

@@ -173,7 +173,8 @@ class Work:
 
     async def settle(self, call: Call) -> Answer:
         reports: Sequence[Report] = call.body
-        await self._refuse_others(call, [report.id for report in reports])
+        if call.principal.queues is not None:
+            await self._refuse_others(call, [report.id for report in reports])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):

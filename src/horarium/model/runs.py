@@ -132,6 +132,7 @@ def shown_state(run: Run) -> State:
     return State.PENDING if awaits_worker(run) else run.state
 
 
+_RUNNING = State.RUNNING
 _PLANNED = {cause: f"planned ({cause})" for cause in Cause}
 
 
@@ -139,10 +140,11 @@ def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, what was recorded, and its present state."""
     events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, _PLANNED[run.cause])]
     events.extend(run.history)
-    if run.started_at is not None and run.attempt and not _recorded(run, State.RUNNING, run.started_at):
-        claimed = Event(run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}")
-        if shown_state(run) is not State.PENDING:
-            events.append(claimed)
+    started_at = run.started_at
+    claimed = started_at is not None and run.attempt and not _recorded(run, _RUNNING, started_at)
+    if started_at is not None and claimed and shown_state(run) is not State.PENDING:
+        events.append(Event(started_at, _RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}"))
+        if run.history or run.created_at > started_at:
             events.sort(key=lambda event: event.at)
     if run.finished_at is not None and not _recorded(run, run.state, run.finished_at):
         events.append(Event(run.finished_at, run.state, run.error or str(run.disposition or run.state)))
@@ -150,7 +152,7 @@ def timeline(run: Run) -> list[Event]:
 
 
 def _recorded(run: Run, state: State, at: Instant) -> bool:
-    return any(event.state is state and event.at == at for event in run.history)
+    return bool(run.history) and any(event.state is state and event.at == at for event in run.history)
 
 
 def encode_payload(value: Any) -> bytes | None:

@@ -176,8 +176,11 @@ class Assembly:
                 *self._watching(),
             ]
         if "pruner" in options.roles:
-            logs = LogPruner(shared.operations.logs, shared.clock, options.run_log_seconds, options.run_log_bytes_max)
-            services += [shared.pruner, Finisher(shared.store, shared.clock), logs]
+            clock, believed = shared.clock, shared.pruner.believed
+            logs = LogPruner(
+                shared.operations.logs, clock, believed, options.run_log_seconds, options.run_log_bytes_max
+            )
+            services += [shared.pruner, Finisher(shared.store, clock, believed), logs]
         if "api" in options.roles:
             services += [shared.claims, LeaseWatch(shared.leases), JobRecall(shared.store, shared.telemetry)]
         return services

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from horarium.access import audit
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
-from horarium.clock import Instant
+from horarium.clock import Instant, to_datetime
 from horarium.errors import Forbidden
 from horarium.model import Job, Plan, Run
 from horarium.model.records import Record
-from horarium.wire.views import job_text, moment
+from horarium.wire.views import job_text
 
 Records = tuple[Record, ...]
 NOT_SAID: Mapping[str, str] = MappingProxyType({})
@@ -63,7 +63,14 @@ def told_runs(runs: Iterable[Run], now: Instant, asked: Mapping[str, str] = NOT_
     origin = who_acts()
     if origin is None:
         return {}
-    return {run.id: told_asked(origin, asked.get(run.id, f"run.create run/{run.id}"), run, now) for run in runs}
+    entries: dict[str, Records] = {}
+    for run in runs:
+        said = asked.get(run.id) if asked else None
+        if said is None:
+            entries[run.id] = (audit.entry(origin, "run.create", f"run/{run.id}", now, after=summary(run)),)
+        else:
+            entries[run.id] = told_asked(origin, said, run, now)
+    return entries
 
 
 def told_asked(origin: Origin | None, asked: str, run: Run, now: Instant) -> Records:
@@ -87,7 +94,7 @@ def summary(run: Run) -> dict[str, Any]:
         "job": run.job,
         "queue": run.queue,
         "state": run.state,
-        "due_at": moment(run.due_at),
+        "due_at": to_datetime(run.due_at),
         "unique_key": run.unique_key,
     }
 

@@ -25,13 +25,14 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.versions import Versions
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
-from horarium.rules.applying import owed_by
-from horarium.rules.planning import counted_runs, last_run_id, needs_unfinished, plan
-from horarium.rules.reconciling import look_from, reconciled
+from horarium.rules.planning import ENDS_OTHERS, counted_runs, last_run_id, needs_unfinished, plan
+from horarium.rules.reconciling import leaving, reconciled
 from horarium.triggers.budget import PLAN_STEPS_MAX
 
 LOOKED_AT = 200
 """Unfinished runs that a change reads in one go; where there are more, they are left for later."""
+PAGES_OF_SOME = 5
+"""How many pages are looked through for these, where others have been deleted jobs of that name."""
 
 
 class Seen(NamedTuple):
@@ -131,8 +132,8 @@ class Changes:
         planned = group.fit(followed)
         if planned is None:
             return None
-        if more and (since := look_from(job, planned.job, planned)) is not None:
-            planned = replace(planned, records=(*planned.records, owed_by(job, job.version + 1, since)))
+        if more:
+            planned = leaving(job, planned)
         if action is not None:
             planned = await self._versions.kept_with(planned, job, action, now, group.kept)
         return Step(job, replace(planned.job, version=planned.job.version + 1), planned)
@@ -141,12 +142,13 @@ class Changes:
         """The job, with nothing owed by now; None: another one was quicker to plan it."""
         job, now = await job_named(self._store, name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
-            unfinished, _ = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
+            unfinished, more = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
             asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last)
             planned = await evaluate(asked, PLAN_STEPS_MAX)
             if found := await in_the_way(self._store, [job], [planned], now):
                 planned = await evaluate(partial(asked, ran=found[job.id]), PLAN_STEPS_MAX)
+            planned = leaving(job, planned) if more else planned
             owed = await self._following.plan(planned, now)
             if not (await self._store.commit_plans([owed], now))[0]:
                 return None, now
@@ -162,6 +164,8 @@ class Changes:
                 return [], False
             case Reach.COUNTED if (numbers := counted_runs(job)) is not None:
                 return await self._counted(job, *numbers), False
+            case Reach.ALL | Reach.COUNTED if job.overlap in ENDS_OTHERS:
+                return await self._some(job)
             case Reach.ALL | Reach.COUNTED:
                 return (await self._store.unfinished_runs([job.id]))[job.id], False
         where = RunFilter(job=job.name, states=UNFINISHED, since=now + 1 if reach is Reach.AHEAD else None)
@@ -176,6 +180,18 @@ class Changes:
                 return found, False
             if enough:
                 return [run for run in found if run.fire_at > now], True
+
+    async def _some(self, job: Job) -> tuple[list[Run], bool]:
+        """Those with the latest fire times, and whether there may be more than these."""
+        where, found = RunFilter(job=job.name, states=UNFINISHED), list[Run]()
+        after: str | None = None
+        for _ in range(PAGES_OF_SOME):
+            page = await self._store.list_runs(where, after, self.looked_at - len(found))
+            found += (run for run in page.items if run.job_id == job.id)
+            after = page.next_after
+            if after is None or len(found) >= self.looked_at:
+                break
+        return sorted(found, key=lambda run: (run.fire_at, run.id)), after is not None
 
     async def _counted(self, job: Job, unfinished: int, pending: int) -> list[Run]:
         """That many of each, as far as there are any."""

@@ -23,8 +23,8 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import RecordChange
 from horarium.operations.following import Following
 from horarium.operations.signalling import announce
-from horarium.ports import APPLY, RunFilter, Signal, Store
-from horarium.rules.applying import PREFIX, owed_by
+from horarium.ports import APPLY, BATCH_MAX, RunFilter, Signal, Store
+from horarium.rules.applying import PREFIX, Newest, owed_by
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
 
@@ -135,18 +135,26 @@ class Reconciler:
         self._signal.publish(APPLY)
 
     async def look_at_page(
-        self, job: Job, since: Instant, after: str | None, states: frozenset[State] = UNFINISHED
+        self,
+        job: Job,
+        since: Instant,
+        after: str | None,
+        states: frozenset[State] = UNFINISHED,
+        newest: Newest | None = None,
     ) -> str | None:
-        """Look at one page of them. Where the next page begins; None: that was the last."""
+        """Look at one page of them, and with the last one at all that is left where the policy ends others. Where the
+        next page begins; None: that was the last. `newest`: what is older ends."""
         where = RunFilter(job=job.name, states=states, since=None if since == INSTANT_MIN else since)
         page = await self._store.list_runs(where, after, BATCH)
-        await self._look([run for run in page.items if run.job_id == job.id])
+        apart = newest is not None or page.next_after is not None
+        await self._look([run for run in page.items if run.job_id == job.id], newest, apart=apart)
         return page.next_after
 
-    async def _look(self, runs: Sequence[Run]) -> None:
-        """Write what these runs need, until they need no more."""
+    async def _look(self, runs: Sequence[Run], newest: Newest | None = None, *, apart: bool = False) -> None:
+        """Write what these runs need, until they need no more. `apart`: at no other run, also where the policy ends
+        others."""
         for _ in range(ROUNDS_MAX):
-            plans = await self._plans(runs)
+            plans = await self._plans(runs, newest, apart=apart)
             if not plans:
                 return
             now = self._clock.now()
@@ -182,15 +190,24 @@ class Reconciler:
         gone = {run_id for run_id, run in zip(moved, stored, strict=True) if run is None}
         return [replace(each, runs=tuple(run for run in each.runs if run.id not in gone)) for each in plans]
 
-    async def _plans(self, runs: Sequence[Run]) -> list[Plan]:
+    async def _plans(self, runs: Sequence[Run], newest: Newest | None, *, apart: bool) -> list[Plan]:
         if not runs:
             return []
         groups: dict[str, list[Run]] = {}
         for run in runs:
             groups.setdefault(run.job_id or "", []).append(run)
         jobs = [job for job in await self._store.get_jobs_by_id(list(groups)) if job is not None]
-        whole = [job.id for job in jobs if job.overlap in ENDS_OTHERS and job.deleted_at is None]
+        whole = [job.id for job in jobs if job.overlap in ENDS_OTHERS and job.deleted_at is None and not apart]
         if whole:
-            groups |= await self._store.unfinished_runs(whole)
+            for job_id, unfinished in (await self._store.unfinished_runs(whole)).items():
+                groups[job_id] = (
+                    unfinished if len(unfinished) <= BATCH_MAX else _with_newest(groups[job_id], unfinished)
+                )
         now = self._clock.now()
-        return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now)) is not None]
+        return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now, newest)) is not None]
+
+
+def _with_newest(runs: Sequence[Run], unfinished: Sequence[Run]) -> list[Run]:
+    """These runs, and of very many others the one with the latest fire time."""
+    there = {run.id for run in runs}
+    return [*runs, *(run for run in unfinished[-1:] if run.id not in there)]

@@ -27,7 +27,7 @@ from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_
 from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
 from horarium.operations.settling import Settling, lease_lost
-from horarium.operations.signalling import announce_runs
+from horarium.operations.signalling import announce_run, announce_runs
 from horarium.operations.wrong_future import list_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
 from horarium.rules.settling import cancel, ends_overdue, retention_of
@@ -67,6 +67,10 @@ class RunOperations:
         """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
         the audit says of them, by id; left out: that they were made."""
         require_reach(*runs)
+        if len(runs) == 1:
+            added_one = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
+            announce_run(self._signal, runs[0])
+            return added_one
         if len(runs) <= BATCH_MAX:
             return await self._add_batch(runs, asked)
         added: list[bool] = []

@@ -7,26 +7,50 @@ must not be handed out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Struct
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Job
+from horarium.model import Job, Run, State
 from horarium.model.records import Record
+from horarium.policies import Overlap
 
 PREFIX = "apply/"
 HELD = 10 * SECOND
 """How long one node keeps the others from the same work, unless it says again that it goes on."""
 
 
+class Newest(Struct, frozen=True, array_like=True):
+    """The run that took the place of all that were made before it, under the overlap policy of then."""
+
+    created_at: Instant
+    fire_at: Instant
+    id: str
+    overlap: Overlap
+
+    def ends(self, run: Run) -> bool:
+        """Whether this run has to end."""
+        return (run.created_at, run.fire_at, run.id) < (self.created_at, self.fire_at, self.id)
+
+
+def newest_of(job: Job, runs: Sequence[Run]) -> Newest | None:
+    """The one of these new runs that is to go on in place of all other runs of this job."""
+    going_on = [run for run in runs if run.job_id == job.id and run.state is State.PENDING]
+    run = max(going_on, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
+    return None if run is None else Newest(run.created_at, run.fire_at, run.id, job.overlap)
+
+
 class Owed(Struct, frozen=True, omit_defaults=True):
     """Look at the unfinished runs of this job from the fire time `since` on. `holder`: the node that does so, until
-    `until`."""
+    `until`. `newest`: what is older than that run ends, also if the job's policy is another one by then."""
 
     job_id: str
     since: Instant
     holder: str = ""
     until: Instant = 0
+    newest: Newest | None = None
 
     def held(self, by_others_than: str, now: Instant) -> bool:
         """Whether another node is at it. (A time further ahead than any node writes is that of a wrong clock.)"""
@@ -36,9 +60,10 @@ class Owed(Struct, frozen=True, omit_defaults=True):
 _decode = msgspec.json.Decoder(Owed).decode
 
 
-def owed_by(job: Job, version: int, since: Instant) -> Record:
+def owed_by(job: Job, version: int, since: Instant, newest: Newest | None = None) -> Record:
     """What a change owes that leaves the job under this version."""
-    return Record(name=f"{PREFIX}{job.id}/{version:012d}/{since}", body=msgspec.json.encode(Owed(job.id, since)))
+    owed = Owed(job.id, since, newest=newest)
+    return Record(name=f"{PREFIX}{job.id}/{version:012d}/{since}", body=msgspec.json.encode(owed))
 
 
 def owed_of(record: Record) -> Owed:

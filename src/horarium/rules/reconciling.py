@@ -20,21 +20,29 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
+from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run
+from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
 
+ENDED_AT_ONCE = 200
+"""How many runs a plan ends that makes one in their place: the rest are ended later."""
 
-def reconcile(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan | None:
+
+def reconcile(job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest | None = None) -> Plan | None:
     """What has to be written so that these unfinished runs of the job are as they must be; None: they are. Each run is
-    judged for itself, except under a policy that ends others: there `unfinished` has to be all of them."""
+    judged for itself, except under a policy that ends others: there `unfinished` should be all of them. (Of some of
+    them, all but the newest of those end: none that the newest of all would leave.) `newest`: a run that ends what is
+    older, whether it is among these or not."""
     changes: list[RunChange] = []
     withdrawals: list[Run] = []
     moved: list[Run] = []
     superseded = _superseded(job, unfinished, now)
     for run in unfinished:
         if job.deleted_at is not None or run.id in superseded:
-            changes += _ended(run, job, now)
+            changes += _ended(run, job, now, job.overlap)
+        elif newest is not None and newest.ends(run):
+            changes += _ended(run, job, now, newest.overlap)
         elif _outlives_pause(run, job):
             if run.token == 0 and run.fire_at > job.planned_until:
                 withdrawals.append(run)
@@ -76,6 +84,34 @@ def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
         return after.paused_at
     ends = planned is not None and planned.changes and after.overlap in ENDS_OTHERS
     return INSTANT_MIN if ends else None
+
+
+def plan_bounded(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    ahead: int,
+    *,
+    steps: int,
+    last: Run | None = None,
+    ran: Sequence[Instant] = (),
+) -> Plan:
+    """As `planning.plan`, but that no more than `ENDED_AT_ONCE` of the unfinished runs, which come by fire time, are
+    ended with it. The plan says what it owes to the others."""
+    if job.overlap not in ENDS_OTHERS or len(unfinished) <= ENDED_AT_ONCE:
+        return plan(job, unfinished, now, ahead, steps=steps, last=last, ran=ran)
+    return leaving(job, plan(job, unfinished[-ENDED_AT_ONCE:], now, ahead, steps=steps, last=last, ran=ran))
+
+
+def leaving(job: Job, planned: Plan) -> Plan:
+    """The plan of a change that did not look at all unfinished runs of the job, with what it owes to the others."""
+    moved = {run.id for run in planned.withdrawals}
+    made = [run for run in planned.runs if run.id not in moved]
+    newest = newest_of(planned.job, made) if planned.job.overlap in ENDS_OTHERS else None
+    since = INSTANT_MIN if newest is not None else look_from(job, planned.job, planned)
+    if since is None:
+        return planned
+    return replace(planned, records=(*planned.records, owed_by(job, job.version + planned.versions, since, newest)))
 
 
 def asks_to_stop(planned: Plan) -> bool:
@@ -125,13 +161,13 @@ def _superseded(job: Job, unfinished: Sequence[Run], now: Instant) -> Set[str]:
     return {run.id for run in unfinished if run is not newest}
 
 
-def _ended(run: Run, job: Job, now: Instant) -> list[RunChange]:
+def _ended(run: Run, job: Job, now: Instant, overlap: Overlap) -> list[RunChange]:
     """The change that ends a run of a deleted job, or one that a newer run ends."""
     if job.deleted_at is not None:
         reason = "the job was deleted"
     else:
-        reason = f"overlap: {job.overlap}; the next fire time came"
-        if job.overlap is Overlap.TERMINATE_OTHER:
+        reason = f"overlap: {overlap}; the next fire time came"
+        if overlap is Overlap.TERMINATE_OTHER:
             return [_change(run, terminate(run, retention_of_job(job), now, reason))]
     if run.state is State.CANCELLING:
         return []

@@ -13,10 +13,12 @@ class WholeExchange:
     several steps: for the request that was read last. One for each connection: made for each request, it would be part
     of a ring of objects that only the garbage collector finds. `write`: sends bytes at once."""
 
-    __slots__ = ("_connection", "_write")
+    __slots__ = ("_connection", "_usual", "_usual_lines", "_write")
 
     def __init__(self, connection: HttpToolsProtocol, write: Callable[[bytes], None]) -> None:
         self._connection, self._write = connection, write
+        self._usual: list[tuple[bytes, bytes]] = []
+        self._usual_lines = b""
 
     def _cycle(self, scope: Any) -> RequestResponseCycle | None:
         """None: others were read after this one, or its client has gone."""
@@ -41,8 +43,10 @@ class WholeExchange:
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        usual = b"".join([b"%s: %s\r\n" % each for each in cycle.default_headers])
-        self._write(b"%s%s%s\r\n%s" % (STATUS_LINE[status], usual, head, body))
+        if cycle.default_headers is not self._usual:  # made anew once a second, with the date
+            self._usual = cycle.default_headers
+            self._usual_lines = b"".join([b"%s: %s\r\n" % each for each in self._usual])
+        self._write(b"%s%s%s\r\n%s" % (STATUS_LINE[status], self._usual_lines, head, body))
         cycle.message_event.set()
         cycle.on_response()
         return True

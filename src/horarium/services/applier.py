@@ -93,7 +93,8 @@ class Applier(Service):
         owed = owed_of(work.record)
         (job,) = await self._store.get_jobs_by_id([owed.job_id])
         if job is not None:
-            work.after = await self._reconciler.look_at_page(job, owed.since, work.after, work.states)
+            page = job, owed.since, work.after, work.states, owed.newest
+            work.after = await self._reconciler.look_at_page(*page)
             if work.after is not None:
                 return
         if job is not None and work.states == CLAIMED:

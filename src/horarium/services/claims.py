@@ -151,7 +151,8 @@ class Claims(Service):
         """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
         taking = asyncio.ensure_future(self._take(queues, limit, worker))
         try:
-            return await asyncio.shield(taking)
+            await asyncio.sleep(0)  # it begins; a store in memory has answered then, and nothing is left to be shielded
+            return taking.result() if taking.done() else await asyncio.shield(taking)
         except asyncio.CancelledError:
             if not taking.done():
                 taking.add_done_callback(self._left.keep_answer)

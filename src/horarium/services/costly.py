@@ -20,7 +20,8 @@ from horarium.operations.changes import last_runs
 from horarium.operations.evaluating import Evaluator
 from horarium.operations.passed import in_the_way
 from horarium.ports import Store, Topic
-from horarium.rules.planning import needs_unfinished, plan
+from horarium.rules.planning import needs_unfinished
+from horarium.rules.reconciling import plan_bounded
 from horarium.services.service import Service, Wake
 from horarium.triggers.budget import PLAN_STEPS, PLAN_STEPS_MAX, limited
 
@@ -131,4 +132,5 @@ class CostlyJobs(Service):
     ) -> tuple[Plan, int]:
         """The plan, and what it cost."""
         with limited(PLAN_STEPS_MAX) as budget:
-            return plan(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last, ran=ran), budget.spent
+            planned = plan_bounded(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last, ran=ran)
+            return planned, budget.spent

@@ -18,6 +18,7 @@ from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
 from horarium.rules.editing import delete
 from horarium.rules.finished import is_finished
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
+from horarium.services.believed import STANDS_SECONDS, BelievedClock
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
 
@@ -25,8 +26,6 @@ IDLE = 2 * SECOND
 """How often it is asked for the notes that are there."""
 PAUSE = SECOND // 20
 LOOKS_MAX = 100
-STEP_STANDS_SECONDS = 3600.0
-"""After a step forward of the wall clock no job is forgotten for this long: the new time may be wrong."""
 
 
 class Finisher(Service):
@@ -35,10 +34,11 @@ class Finisher(Service):
     name = "finisher"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, believed: BelievedClock) -> None:
         self.wake = Wake()
         self._store = store
         self._versions = Versions(store)
+        self._believed = believed
         self._watch = ClockWatch(clock)
         self._looking_through = True
         self._after: str | None = None
@@ -97,8 +97,9 @@ class Finisher(Service):
         at = forgotten_at(job)
         if at is None:
             await self._drop(record)
-        elif at > now or not self._watch.stood_for(STEP_STANDS_SECONDS):
-            await self._put_off(record, Look(job.id, max(at, now + 60 * SECOND), note.since))
+        elif at > now or not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
+            wait = 60 * SECOND if self._believed.is_known else IDLE
+            await self._put_off(record, Look(job.id, max(at, now + wait), note.since))
         elif (newest := await self._newest(job, frozenset())) is not None:
             await self._put_off(record, while_kept(note, newest, now))
         else:

@@ -15,6 +15,9 @@ from horarium.clock import SECOND, SystemClock
 def classes(edges: Sequence[int], ascending: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Of values in ascending order: each class that has any (the number of its upper edge, which belongs to it), and
     how many."""
+    if len(ascending) == 1:
+        yield bisect_left(edges, ascending[0]), 1
+        return
     start = 0
     while start < len(ascending):
         place = bisect_left(edges, ascending[start])

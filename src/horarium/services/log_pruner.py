@@ -5,8 +5,8 @@ from __future__ import annotations
 from horarium.clock import SECOND, Clock, Instant
 from horarium.operations.logs import Logs
 from horarium.ports import BATCH_MAX, Topic
+from horarium.services.believed import STANDS_SECONDS, BelievedClock
 from horarium.services.clock_watch import ClockWatch
-from horarium.services.pruner import STEP_STANDS_SECONDS
 from horarium.services.service import Service, Wake
 
 LOOK = 60 * SECOND
@@ -19,9 +19,10 @@ class LogPruner(Service):
     name = "log-pruner"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, logs: Logs, clock: Clock, keep_seconds: float, bytes_max: int) -> None:
+    def __init__(self, logs: Logs, clock: Clock, believed: BelievedClock, keep_seconds: float, bytes_max: int) -> None:
         self.wake = Wake()
         self._logs = logs
+        self._believed = believed
         self._watch = ClockWatch(clock)
         self._keep_seconds = keep_seconds
         self._bytes_max = bytes_max
@@ -34,8 +35,8 @@ class LogPruner(Service):
         self._watch.look(now)
         if self._look_at - LOOK <= now < self._look_at:
             return self._look_at
-        if not self._watch.stood_for(STEP_STANDS_SECONDS):
-            return now + LOOK
+        if not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
+            return now + (LOOK if self._believed.is_known else SECOND)
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

@@ -24,7 +24,8 @@ from horarium.operations.reconciling import Reconciler
 from horarium.operations.signalling import announce
 from horarium.operations.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
-from horarium.rules.planning import MISFIRE_GRACE, needs_unfinished, plan, plans_when_due
+from horarium.rules.planning import MISFIRE_GRACE, needs_unfinished, plans_when_due
+from horarium.rules.reconciling import plan_bounded
 from horarium.services.clock_steps import ClockSteps
 from horarium.services.costly import CostlyJobs
 from horarium.services.pacing import Pacing
@@ -168,7 +169,7 @@ class Planner(Service):
         if self.costly.holds(job, now):
             return None
         try:
-            return plan(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran)
+            return plan_bounded(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:

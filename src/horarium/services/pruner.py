@@ -8,7 +8,7 @@ from horarium.model import Job
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.compiled import retention_of_job
-from horarium.services.clock_watch import ClockWatch
+from horarium.services.believed import BelievedClock
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
@@ -26,8 +26,6 @@ BEHIND_SECONDS = 600.0
 IDLE = 30 * SECOND
 AUDIT_AGAIN = 3_600 * SECOND
 """How often the audit is looked at for what is too old."""
-STEP_STANDS_SECONDS = 3600.0
-"""After a step forward of the wall clock no run is deleted for this long: the new time may be wrong."""
 CALM_SECONDS = 60.0
 """After a step back nothing is deleted for this long: what was written ahead is brought back first."""
 TRIMMED_JOBS_MAX = 10_000
@@ -74,7 +72,8 @@ class Pruner(Service):
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
-        self._watch = ClockWatch(clock)
+        self.believed = BelievedClock(store, clock)
+        """Of this node: what else deletes by age asks it."""
         self._calm_at = 0.0
         self._pace = Pace()
         self._trim: dict[str, int] = {}
@@ -99,10 +98,11 @@ class Pruner(Service):
         return bool(self._trim) or self._held_back
 
     async def step(self, now: Instant) -> Instant | None:
-        if self._watch.look(now) < 0:
+        if self.believed.look(now) < 0:
             self._calm_at = self._clock.monotonic() + CALM_SECONDS
+        await self.believed.compare(now)
         calm = self._clock.monotonic() >= self._calm_at
-        self._held_back = not calm or not self._watch.stood_for(STEP_STANDS_SECONDS)
+        self._held_back = not calm or not self.believed.stands()
         if self._held_back:
             return None
         await self._prune_audit(now)

@@ -116,7 +116,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
     _check_sizes(job)
     _check_window(job)
     _check_follows(job)
-    first = next_fire(replace(job, enabled=True), now)
+    first = next_fire(job if job.enabled else replace(job, enabled=True), now)
     if first is None:
         raise InvalidTrigger(_never(job), field="trigger")
     return replace(job, next_fire_at=first if job.enabled else None)

@@ -36,6 +36,7 @@ from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets
 
 DELAY_SECONDS_MAX = 10 * 366 * 86_400
+_NO_TIMEOUTS = Timeouts()
 
 UniqueKey = Annotated[
     str,
@@ -112,7 +113,7 @@ def one_off_run(
     concurrency: Concurrency | None = None,
 ) -> Run:
     """A pending run that belongs to no job."""
-    timeouts = Timeouts() if policy is None else policy.timeouts
+    timeouts = _NO_TIMEOUTS if policy is None else policy.timeouts
     return Run(
         id=id,
         queue=queue,
@@ -159,7 +160,7 @@ def _due_at(definition: RunDefinition, now: Instant) -> Instant:
         raise InvalidRequest("delay_seconds: give `at` or `delay_seconds`, not both", field="delay_seconds")
     if definition.at is not None:
         return _instant(definition.at)
-    return min(now + to_micros(definition.delay_seconds or 0), INSTANT_MAX)
+    return min(now + (to_micros(definition.delay_seconds) if definition.delay_seconds else 0), INSTANT_MAX)
 
 
 def _instant(moment: datetime) -> Instant:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from operator import attrgetter
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -77,6 +78,9 @@ class JobView(Struct, kw_only=True):
     updated_at: datetime
     finished_at: datetime | None
     ping_url: str | UnsetType = UNSET
+
+
+_PENDING = State.PENDING
 
 
 class EventView(Struct):
@@ -161,18 +165,35 @@ def job_view(job: Job) -> JobView:
     return in_full(view)
 
 
-_last_shown: tuple[Job | None, bytes] = (None, b"")
+_shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
+_shown_bytes = 0
+_showing = Lock()
+"""Schedulers of several threads share what is kept."""
+SHOWN_BYTES_MAX = 2 * 1024 * 1024
+"""What is kept of jobs as they were shown, and of their texts."""
 
 
 def job_text(job: Job) -> msgspec.Raw:
-    """A job as it is shown, as JSON. That of the last one is kept: what a change is told as in the audit is also its
-    answer."""
-    global _last_shown
-    last, text = _last_shown
-    if last is not job:
-        text = msgspec.json.encode(job_view(job))
-        _last_shown = (job, text)
-    return msgspec.Raw(text)
+    """A job as it is shown, as JSON. That of the last ones is kept, for as long as this very value is shown: what a
+    change is told as in the audit is also its answer, and jobs are read more often than they are changed."""
+    kept = _shown.get(job.id)
+    if kept is not None and kept[0] is job:
+        return kept[1]
+    text = msgspec.Raw(msgspec.json.encode(job_view(job)))
+    with _showing:
+        _keep_shown(job, text)
+    return text
+
+
+def _keep_shown(job: Job, text: msgspec.Raw) -> None:
+    global _shown_bytes
+    weight = 2 * len(text)  # the job itself takes about as much
+    _shown_bytes -= _shown.pop(job.id, (job, text, 0))[2]
+    while _shown and _shown_bytes + weight > SHOWN_BYTES_MAX:
+        _shown_bytes -= _shown.pop(next(iter(_shown)))[2]
+    if weight <= SHOWN_BYTES_MAX:
+        _shown[job.id] = (job, text, weight)
+        _shown_bytes += weight
 
 
 _JOB_SHARED = (
@@ -219,28 +240,31 @@ def _spelt(value: S) -> S:
 
 def run_view(run: Run) -> RunView:
     """A run as it is shown."""
-    waits = awaits_worker(run)
+    pending = run.state is _PENDING
+    waits = not pending and awaits_worker(run)
+    started_at, payload = None if waits else run.started_at, run.payload
+    created_at = to_datetime(run.created_at)
     return RunView(
         id=run.id,
         job=run.job,
         queue=run.queue,
         fire_at=to_datetime(run.fire_at),
         due_at=to_datetime(run.due_at),
-        state=State.PENDING if waits else run.state,
+        state=_PENDING if waits else run.state,
         attempt=run.attempt,
         priority=run.priority,
         cause=run.cause,
         disposition=run.disposition,
         fires=run.fires,
-        last_fire_at=moment(run.last_fire_at),
-        created_at=to_datetime(run.created_at),
-        started_at=None if waits else moment(run.started_at),
-        finished_at=moment(run.finished_at),
+        last_fire_at=None if run.last_fire_at is None else to_datetime(run.last_fire_at),
+        created_at=created_at,
+        started_at=None if started_at is None else to_datetime(started_at),
+        finished_at=None if run.finished_at is None else to_datetime(run.finished_at),
         worker=None if waits else run.worker,
         error=run.error,
-        result=_json(run.result),
-        progress=_json(run.progress),
-        payload=_json(shown_json(run.payload)),
+        result=None if run.result is None else _json(run.result),
+        progress=None if run.progress is None else _json(run.progress),
+        payload=None if payload is None else _json(shown_json(payload)),
         idempotency_key=run.id,
         history=[event_view(event) for event in timeline(run)],
     )

@@ -41,8 +41,11 @@ class Ordered(Generic[T]):
         index = len(self._chunks) - 1
         if item < self._lasts[index]:
             index = bisect_left(self._lasts, item)
-        chunk = self._chunks[index]
-        insort(chunk, item)
+            chunk = self._chunks[index]
+            insort(chunk, item)
+        else:
+            chunk = self._chunks[index]
+            chunk.append(item)
         if len(chunk) > CHUNK_MAX:
             half = len(chunk) // 2
             self._chunks[index : index + 1] = [chunk[:half], chunk[half:]]

@@ -7,7 +7,6 @@ hard thing is the claim: it walks the lanes in claim order, counts what it takes
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice, takewhile
@@ -311,7 +310,7 @@ class _Claim:
         self._queues = queues
         self._now = now
         self._end = _end_of(until)
-        self._keys: Counter[str] = Counter()
+        self._keys: dict[str, int] = {}
         self._jobs: set[str] = set()
 
     def takes(self) -> Iterator[Run]:
@@ -320,7 +319,7 @@ class _Claim:
             if self._held_back(run):
                 continue
             if run.concurrency_key is not None:
-                self._keys[run.concurrency_key] += 1
+                self._keys[run.concurrency_key] = self._keys.get(run.concurrency_key, 0) + 1
             if run.job_id is not None:
                 self._jobs.add(run.job_id)
             yield run
@@ -344,7 +343,9 @@ class _Claim:
 
     def _without_slot(self, run: Run) -> bool:
         key = run.concurrency_key
-        return key is not None and self._space.found_runs.claimed.under[key] + self._keys[key] >= run.concurrency_max
+        if key is None:
+            return False
+        return self._space.found_runs.claimed.under[key] + self._keys.get(key, 0) >= run.concurrency_max
 
     def _out_of_turn(self, run: Run) -> bool:
         if not run.serial or run.job_id is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -67,6 +66,7 @@ from horarium.stores.redis.rows import (
     run_change,
 )
 from horarium.stores.redis.server import Server
+from horarium.stores.redis.unfinished import unfinished_runs
 
 log = logging.getLogger("horarium.redis")
 
@@ -78,12 +78,16 @@ LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
-LOOKS_MAX = 2 * SCAN_STRETCH
+RUN_STRETCH = 500
+"""How many runs a list looks at in one call, after the first one."""
+LOOKS_MAX = 2_000
 """How many runs a list looks at for a page, and a stretch more."""
+PRUNED_AT_ONCE = 125
+"""How many runs one call forgets: each is in some ten indexes."""
 QUEUES_AT_ONCE = 200
 """Of how many queues the runs are counted in one call."""
-JOBS_OF_RUNS = 100
-"""Of how many jobs the unfinished runs are read in one call."""
+NAMES_AT_ONCE = 100
+"""Of how many jobs the newest runs are read in one call."""
 
 _encode_node = msgspec.json.Encoder().encode
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -225,13 +229,7 @@ class RedisStore:
         return None if run_id is None else found_runs([run_id], loaded)[0]
 
     async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-        found: dict[str, list[Run]] = {}
-        for part in parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
-            counts, ids, loaded = await self._read("unfinished_runs", *part)
-            runs = iter(found_runs(ids, loaded))
-            for job_id, count in zip(part, counts, strict=True):
-                found[job_id] = sorted(islice(runs, count), key=lambda run: (run.fire_at, run.id))
-        return found
+        return await unfinished_runs(self._read, job_ids)
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         states = {str(STATE_NUMBERS[state]): True for state in where.states or State}
@@ -246,7 +244,7 @@ class RedisStore:
             found += found_runs(ids, loaded)
             if not frontier:
                 break
-            looked_at, below, stretch = looked_at + stretch, f"({frontier.decode()}", SCAN_STRETCH
+            looked_at, below, stretch = looked_at + stretch, f"({frontier.decode()}", RUN_STRETCH
         if len(found) > limit > 0:
             return Page(tuple(found[:limit]), found[limit - 1].id)
         return Page(tuple(found[:limit]), frontier.decode() or None if limit > 0 else None)
@@ -254,7 +252,7 @@ class RedisStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         lowest, below = id_bounds(RunFilter(since=since, until=until), None)
         found: list[Run] = []
-        for part in parts(list(dict.fromkeys(jobs)), JOBS_OF_RUNS):
+        for part in parts(list(dict.fromkeys(jobs)), NAMES_AT_ONCE):
             ids, loaded = await self._read("last_runs", pack((f"({below}", f"[{lowest}", limit)), *part)
             found += found_runs(ids, loaded)
         return newest_of(jobs, found, limit)
@@ -300,10 +298,19 @@ class RedisStore:
         return found_runs(ids, loaded), None if ahead is None else int(ahead)
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
-        return int(await self._write("prune_runs", now, min(limit, BATCH_MAX)))
+        return await self._in_steps(min(limit, BATCH_MAX), "prune_runs", now)
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        return int(await self._write("trim_runs", job_id, keep, min(limit, BATCH_MAX)))
+        return await self._in_steps(min(limit, BATCH_MAX), "trim_runs", job_id, keep)
+
+    async def _in_steps(self, limit: int, name: str, *arguments: Any) -> int:
+        """How many runs this script forgot in all, asked again until it finds no more, or `limit` are gone."""
+        forgotten = step = found = 0
+        while forgotten < limit and found == step:
+            step = min(PRUNED_AT_ONCE, limit - forgotten)
+            found = int(await self._write(name, *arguments, step))
+            forgotten += found
+        return forgotten
 
     # -- records
 

@@ -53,6 +53,9 @@ def add_records(session: Session, records: Iterable[Record]) -> None:
     given: dict[str, Record] = {}
     for record in records:
         given.setdefault(record.name, record)
+    if len(given) == 1:
+        _insert(session, list(given.values()))
+        return
     taken = _versions(session, list(given)) if given else {}
     _insert(session, [record for name, record in given.items() if name not in taken])
 
@@ -77,8 +80,10 @@ def _versions(session: Session, names: Sequence[str]) -> dict[str, int]:
 
 
 def _insert(session: Session, records: Sequence[Record]) -> None:
+    """Insert these, of which one alone may be there already."""
     rows = [(record.name.encode(), record.version, encode_json(record.labels), record.body) for record in records]
-    session.change_rows("add_records", rows, session.namespace_id)
+    if not session.change_rows("add_records", rows, session.namespace_id):
+        return
     labels = [(record.name.encode(), label) for record in records for label in label_bytes(record.labels)]
     session.change_rows("add_record_labels", labels, session.namespace_id)
 

@@ -30,6 +30,9 @@ SIZES = (1, 4, 20, ROWS_MAX)
 
 JOBS_KEPT = 20_000
 """How many jobs, and how many owners, a session remembers."""
+TEXTS_KEPT = 1_000
+TEXT_KEPT_MAX = 2_000
+"""How many jobs that were read by name, and how long the text of each may be."""
 NAMES_KEPT = 100_000
 """How many queues, and how many workers."""
 
@@ -58,14 +61,11 @@ class Session:
         self._worker_names: dict[int, str] = {}
         self._owners: dict[int, tuple[str, str]] = {}
         self._jobs: dict[str, Job] = {}
+        self._read: dict[str, list[Job]] = {}
 
-    def close(self) -> None:
-        """Close the connection; the last one to close a file copies its log into it."""
-        self.connection.close()
-
-    def abandon(self) -> None:
-        """Close a connection that no longer works."""
-        self.connection.close(force=True)
+    def close(self, force: bool = False) -> None:
+        """Close the connection; the last one to close a file copies its log into it. `force`: it no longer works."""
+        self.connection.close(force=force)
 
     # -- statements
 
@@ -85,6 +85,17 @@ class Session:
     def jobs(self, query: str, *values: Any) -> list[Job]:
         """The jobs whose definitions the query returns."""
         return _decode_jobs(self.connection.execute(QUERIES[query], values).get)
+
+    def same_jobs(self, query: str, *values: Any) -> list[Job]:
+        """The same, and the very same values as long as nothing else is stored: what was made of them holds on."""
+        text: str = self.connection.execute(QUERIES[query], values).get
+        found = self._read.get(text)
+        if found is None:
+            found = _decode_jobs(text)
+            if len(text) <= TEXT_KEPT_MAX:
+                _bound(TEXTS_KEPT, self._read)
+                self._read[text] = found
+        return found
 
     def change(self, query: str, *values: Any) -> int:
         """Write. The number of rows changed."""
@@ -162,9 +173,10 @@ class Session:
 
     def owner_numbers(self, jobs: dict[str, str]) -> dict[str, int]:
         """The owner numbers for jobs, given as ids and names; new ones where need be."""
-        self.change_rows(
-            "intern_owners", [(encode_id(job_id), name) for job_id, name in jobs.items()], self.namespace_id
-        )
+        owners = [(encode_id(job_id), name) for job_id, name in jobs.items()]
+        new = self.change_rows("intern_owners", owners, self.namespace_id)
+        if new == len(jobs) == 1:
+            return dict.fromkeys(jobs, self.connection.last_insert_rowid())
         return self.known_owners(jobs)
 
     def known_owners(self, job_ids: Iterable[str]) -> dict[str, int]:

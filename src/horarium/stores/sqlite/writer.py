@@ -179,7 +179,7 @@ def _recovered(session: Session | None, error: BaseException) -> Session | None:
             return session
         session.close()
     except apsw.Error:
-        session.abandon()
+        session.close(force=True)
     return None
 
 

@@ -7,7 +7,7 @@ at in the end. What follows from a change (runs that are withdrawn with a pause,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -97,6 +97,9 @@ class AuditWitness:
         if change[0] != "run" or key is None or change in self.changes or key not in self.keys:
             self.entries[change] = f"{entry.action} {entry.object}"
 
+    def record_forgotten(self, name: str) -> None:
+        """A record is gone: what it said was said."""
+
     def check(self, fail: Callable[[str], None]) -> None:
         """At the end, and at any instant between two writes."""
         grouped = {("job", job_id, version) for (_, job_id, _), each in self.together.items() for version in each}
@@ -124,13 +127,27 @@ def _change(entry: Entry) -> Change | None:
     return None
 
 
-class WatchedBeside(Beside):
-    """The records of a namespace, with the witness."""
+class RecordWitness(Protocol):
+    """What hears of records."""
 
-    def __init__(self, witness: AuditWitness) -> None:
+    def record_put(self, record: Record) -> None: ...
+
+    def record_forgotten(self, name: str) -> None: ...
+
+
+class WatchedBeside(Beside):
+    """The records of a namespace, with its witnesses."""
+
+    def __init__(self, *witnesses: RecordWitness) -> None:
         super().__init__()
-        self._witness = witness
+        self._witnesses = witnesses
 
     def put(self, record: Record) -> None:
         super().put(record)
-        self._witness.record_put(record)
+        for witness in self._witnesses:
+            witness.record_put(record)
+
+    def forget(self, name: str) -> None:
+        super().forget(name)
+        for witness in self._witnesses:
+            witness.record_forgotten(name)

@@ -18,7 +18,7 @@ from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
 from horarium.testing.simulate.trace import Trace
-from horarium.testing.simulate.workload import HANDLERS, Behaviour
+from horarium.testing.simulate.workload import HANDLERS, SHARES, Behaviour
 
 NODES_MAX = 3
 HELD_UP = 15 * SECOND
@@ -108,6 +108,9 @@ class Cluster:
 
     async def strike(self) -> None:
         """Something goes wrong, or a node comes."""
+        if SHARES["ahead"] and self._chance.random() < SHARES["ahead"]:
+            await self._start_ahead()
+            return
         kind = self._chance.randrange(6)
         names = sorted(self.nodes)
         if kind <= 1 and len(names) < NODES_MAX:
@@ -139,6 +142,17 @@ class Cluster:
         self._trace.note(f"start {name}")
         self._trace.started_at = self._time.elapsed
         await node.call(node.start())
+
+    async def _start_ahead(self) -> None:
+        """A node that starts while the clock is ten years ahead; it goes back with the next occasion. All may start
+        again so."""
+        if self._time.wall > self._time.start + DAY:
+            self._steps_by(-3_650 * DAY)
+            return
+        for name in sorted(self.nodes) if self._chance.random() < 0.5 else sorted(self.nodes)[:1]:
+            self.kill(name)
+        self._steps_by(3_650 * DAY)
+        await self.start()
 
     def kill(self, name: str) -> None:
         """This node is gone at once."""
@@ -187,8 +201,10 @@ class Cluster:
         now, start = self._time.wall, self._time.start
         if self._chance.random() < 0.2:
             step = 3_650 * DAY if now < start + DAY else -3_650 * DAY
-        if now + step < start - DAY:
-            return
+        if now + step >= start - DAY:
+            self._steps_by(step)
+
+    def _steps_by(self, step: int) -> None:
         self._trace.clock_stepped, self._trace.stepped_at = True, self._time.elapsed
         self._trace.clock_went_back |= step < 0
         if step < 0:

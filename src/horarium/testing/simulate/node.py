@@ -22,6 +22,7 @@ from horarium.ports import CANCEL, Bus, Claimed, Store, Topic
 from horarium.services.performing import Pace
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.hands import Hands
+from horarium.testing.simulate.keeping import AUDIT_SECONDS
 from horarium.testing.simulate.loop import NodeClock
 
 T = TypeVar("T")
@@ -190,6 +191,7 @@ class SimulatedNode:
             execution_window_seconds=options["execution_window_seconds"],
             handler_concurrency=int(options["handler_concurrency"]),
             grace_seconds=2.0,
+            audit_retention_seconds=AUDIT_SECONDS,
         )
         self.runtime = Runtime(
             store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)

@@ -38,8 +38,13 @@ class Trace:
 
     @property
     def wall(self) -> Instant:
-        """What a right clock shows."""
+        """What the wall clock shows."""
         return self._time.wall
+
+    @property
+    def true(self) -> Instant:
+        """The time that it is in this world, even if its wall clock shows another."""
+        return self._time.start + self._time.elapsed
 
     @property
     def was_held_up(self) -> bool:

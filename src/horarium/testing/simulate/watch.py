@@ -32,6 +32,7 @@ from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.jobbooks import JobBooks
+from horarium.testing.simulate.keeping import Keeping
 from horarium.testing.simulate.overlaps import Overlaps
 from horarium.testing.simulate.said import Said, kept_lines
 from horarium.testing.simulate.trace import Trace
@@ -239,7 +240,8 @@ class WatchedSpace(Space):
         super().__init__()
         self.books = books
         self.witness = AuditWitness()
-        self.beside = WatchedBeside(self.witness)
+        self.keeping = Keeping(books.trace, self.witness)
+        self.beside = WatchedBeside(self.witness, self.keeping)
         self.follow_ups = FollowUps(books.trace, lambda job_id: books.jobs.versions[job_id])
 
     def put_job(self, job: Job) -> None:
@@ -248,6 +250,7 @@ class WatchedSpace(Space):
         self.books.jobs.written(old, job)
         self.books.overlaps.job_written(old, job)
         self.witness.job_written(old, job)
+        self.keeping.job_written(old, job)
 
     def add_run(self, run: Run) -> bool:
         added = super().add_run(run)
@@ -255,6 +258,7 @@ class WatchedSpace(Space):
             self.books.added(run)
             self.books.overlaps.added(run)
             self.witness.run_added(run)
+            self.keeping.run_written(run)
             self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
         return added
 
@@ -273,6 +277,7 @@ class WatchedSpace(Space):
         if (seen := SEEN.get()) is not None:
             seen.append((old, run))
         self.witness.run_changed(old, run)
+        self.keeping.run_written(run)
         self.follow_ups.changed(old, run, self.jobs.get(run.job_id or ""))
         if run.state is State.COMPLETED and self.books.is_well(old):
             self.books.said.completed(run, kept_lines(run, self.beside))
@@ -281,6 +286,7 @@ class WatchedSpace(Space):
         super().forget_run(run)
         self.books.forgotten(run)
         self.follow_ups.forgotten(run)
+        self.keeping.run_forgotten(run)
 
 
 def _had_begun(run: Run) -> bool:

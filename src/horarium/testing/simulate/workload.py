@@ -39,10 +39,11 @@ come in at every wait; and how many handlers there return at once, or within a s
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and heard of by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0}
+SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "ahead": 0.0}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
-attempts say something; how many triggers come as many at once, and how many jobs end the runs before. Raised in worlds
-of their own, so that the worlds of all other seeds stay as they are."""
+attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often, where
+something goes wrong, a node starts while the clock is ahead. Raised in worlds of their own, so that the worlds of all
+other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         "timeouts": {"heartbeat_seconds": heartbeat, **_limits(chance)},
         "jitter_seconds": chance.choice((0, 0, 0, 1.5)),
         "priority": chance.choice((0, 0, 5)),
-        "retention": {"finished_seconds": chance.choice((None, None, 5))},
+        "retention": {"finished_seconds": chance.choice((None, 3_600, 5))},
         "on": ON.get(name, {}),
     }
     if fields["target"]["type"] == "external":

@@ -132,6 +132,7 @@ class World:
             if self.trace.violation is None:
                 fires = check_fires(self.books, self.time.wall, self.cluster.exact, self.trace.fail)
                 self._space.witness.check(self.trace.fail)
+                self._space.keeping.check()
                 self._space.follow_ups.check(self.cluster.exact)
                 self.books.overlaps.check()
                 node = self.cluster.some_node()

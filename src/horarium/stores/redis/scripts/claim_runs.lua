@@ -1,16 +1,25 @@
 -- uses: shared_runs
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
--- ARGV: now, until, limit, after how many bytes of payloads and the like it ends too, worker, then the queues (each
--- once). Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
+-- ARGV: now, until, limit, after how many bytes of payloads, jobs and the like it ends too, worker, then the queues (each
+-- once). It also ends after what costs as much as a thousand runs that nothing holds back. Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
 -- jobs.
 local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local queues = {unpack(ARGV, 6)}
 local ids, rows, taken = {}, {}, 0
 local taken_under, taken_of_job = {}, {}
+local cost, COST_MAX, COST_OF_KEY = 0, 1000, 8
 local char = string.char
 
 -- ---- taking
+
+-- The claim brings this job along.
+local function bring_job(job_id)
+  if not taken_of_job[job_id] then
+    taken_of_job[job_id] = true
+    bytes = bytes - call('HSTRLEN', P .. 'jobs', job_id)
+  end
+end
 
 -- Chosen: `ports.lease_end` from when it starts. The row is built here, the indexes follow in `flush`.
 local function take(id, run)
@@ -24,14 +33,15 @@ local function take(id, run)
   enter_claimed(id, run, run)
   wait_in_job(id, RUNNING, run[JOB_ID], run[FIRE_AT])
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
-  if job_id then taken_of_job[job_id] = true end
+  if job_id then bring_job(job_id) end
   local row = write_row(run)
   set_field(RUNS, id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
   if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
-  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) end
-  if bytes <= 0 then limit = taken end
+  if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) - call('HSTRLEN', PROGRESS, id) end
+  cost = cost + (key and COST_OF_KEY or 1)
+  if bytes <= 0 or cost >= COST_MAX then limit = taken end
 end
 
 -- Held back, as the indexes do not show: by the time, or by what this claim took.
@@ -54,7 +64,7 @@ end
 -- only the bytes that change are written: state, token and attempt, a byte each, and what follows the nine of the due
 -- time. Answers whether it is one of them.
 local LONG, DUE_BEGINS, DUE_ENDS = 207, 7, 15
-local function take_plain(lane, id, row)
+local function take_plain(id, row)
   if row:byte(DUE_BEGINS) ~= LONG then return false end
   local fixed, _, token, attempt, due_at, _, _, start_by, _, finished_at, disposition, prune_at =
     unpack_limit(row, CHANGING, HEADER)
@@ -64,38 +74,47 @@ local function take_plain(lane, id, row)
   if limited_to and limited_to < lasts then lasts = limited_to end
   local tail, lease_ends = ending(lasts)
   row = ROW_BEGINS .. char(RUNNING, token + 1, 1) .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)
-  remove(lane, id)
   if add(claimed_key(queue), lease_ends, id) then
     enter_queue(queue)
     add(P .. 'claimed_in', 0, queue)
   end
   if job_id then
     wait_in_job(id, RUNNING, job_id, fire_at)
-    taken_of_job[job_id] = true
+    bring_job(job_id)
   end
   set_field(RUNS, id, row)
   taken = taken + 1
   ids[taken], rows[taken] = id, row
+  cost = cost + 1
+  if bytes <= 0 or cost >= COST_MAX then limit = taken end
   return true
 end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
+-- What is taken from the beginning on without a gap leaves the lane by its ranks: no place has to be looked for, and nothing
+-- but the number of them is written to the log.
 local function take_from_lane(lane)
-  local offset = 0
-  while taken < limit do
+  local offset, first, gap = 0, 0, false
+  repeat
     local wanted = limit - taken
     local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
     for place, row in ipairs(many('HMGET', RUNS, part)) do
-      if not take_plain(lane, part[place], row) then
+      local id = part[place]
+      if not take_plain(id, row) then
+        gap = true
         local run = read_run(row)
-        if may_be_taken(run) then take(part[place], run) end
+        if may_be_taken(run) then take(id, run) end
+      elseif gap then
+        remove(lane, id)
+      else
+        first = first + 1
       end
-      if taken == limit then return end
+      if taken == limit then break end
     end
-    if #part < wanted then return end
     offset = offset + wanted
-  end
+  until taken == limit or #part < wanted
+  if first > 0 then call('ZREMRANGEBYRANK', lane, 0, first - 1) end
 end
 
 -- ---- any other level: its lanes, its heads, and the gates behind heads that were taken, merged in claim order
@@ -176,7 +195,8 @@ local function take_from_level(level)
   while heap[1] and taken < limit do
     local walk = heap[1]
     local id, row, of_gate = walk.id, walk.rows[walk.place], walk.gate
-    if take_plain(walk.key, id, row) then
+    if take_plain(id, row) then
+      remove(walk.key, id)
       go_on(heap)
     else
       local run = read_run(row)

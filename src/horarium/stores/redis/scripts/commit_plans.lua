@@ -7,7 +7,7 @@
 local now, job_ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[4]
 local answers, at = {}, 0
 fetch_jobs(job_ids)
-fetch({cmsgpack.unpack(ARGV[3])})
+fetch(values_of(ARGV[3]))
 
 local function withdraw(id, token)
   local run = find(id)

@@ -11,7 +11,7 @@ local FEW = 2000
 -- Under one name are the runs of jobs that were deleted, too: up to this many of their sets are looked through for each.
 local OWNERS_FEW = 4
 
--- The keys of all that waits or is claimed, or nothing if those themselves are many.
+-- The keys of all that waits or is claimed, or nothing if those themselves are many; and up to which score.
 local function keys_of_unfinished()
   local keys, queues = {}, {queue}
   if job then
@@ -19,7 +19,7 @@ local function keys_of_unfinished()
       if owner:sub(1, 1) == '=' then return nil end
       keys[#keys + 1] = P .. 'waiting:' .. owner
     end
-    return keys
+    return keys, states['0'] and '+inf' or -FAR_BELOW / 2
   end
   if not queue then
     if call('ZCARD', QUEUES) > FEW then return nil end
@@ -37,12 +37,13 @@ end
 
 -- The ids of the unfinished runs that may be asked for, or nothing if they are many.
 local function few_unfinished()
-  local keys = keys_of_unfinished()
+  local keys, upto = keys_of_unfinished()
   if not keys then return nil end
+  upto = upto or '+inf'
   local found = {}
   for _, key in ipairs(keys) do
-    if #found + call('ZCARD', key) > FEW then return nil end
-    for _, id in ipairs(call('ZRANGE', key, 0, -1)) do found[#found + 1] = id end
+    if #found + call('ZCOUNT', key, '-inf', upto) > FEW then return nil end
+    for _, id in ipairs(call('ZRANGEBYSCORE', key, '-inf', upto)) do found[#found + 1] = id end
   end
   return found
 end

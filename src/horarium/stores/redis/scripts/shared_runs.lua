@@ -71,6 +71,17 @@ end
 
 -- ---- reading
 
+-- All values of a text, however many: more at once than Lua's stack holds is an error.
+local function values_of(text)
+  local values, at = {}, 0
+  while at >= 0 and at < #text do
+    local part = {unpack_limit(text, ARGUMENTS_MAX, at)}
+    at = part[1]
+    for place = 2, #part do values[#values + 1] = part[place] end
+  end
+  return values
+end
+
 local function many(command, key, arguments)
   if #arguments == 0 then return {} end
   if #arguments <= ARGUMENTS_MAX then return call(command, key, unpack(arguments)) end

@@ -1,0 +1,59 @@
+"""The unfinished runs of jobs, some at a time: no call brings more runs than one call may."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice, takewhile
+from operator import attrgetter
+from typing import Any
+
+from horarium.model import Run, State
+from horarium.stores.redis.parts import parts
+from horarium.stores.redis.rows import found_runs
+
+Read = Callable[..., Awaitable[Any]]
+"""Calls a script by its name, with its arguments."""
+
+JOBS_OF_RUNS = 100
+"""Of how many jobs the unfinished runs are asked for in one call."""
+RUNS_AT_ONCE = 500
+"""How many unfinished runs one call brings: some two milliseconds of the server, and as long here."""
+
+_in_order = attrgetter("fire_at", "id")
+
+
+async def unfinished_runs(read: Read, job_ids: Sequence[str]) -> dict[str, list[Run]]:
+    """See `ports.Store`. Jobs of more than `RUNS_AT_ONCE` runs are read page by page: of such a job a run may be left
+    out that was claimed and put back in between."""
+    found: dict[str, list[Run]] = {}
+    for part in parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
+        while part:
+            counts, ids, loaded = await read("unfinished_runs", RUNS_AT_ONCE, *part)
+            runs = iter(found_runs(ids, loaded))
+            many: list[str] = []
+            for job_id, count in zip(part, counts, strict=False):
+                found[job_id] = sorted(islice(runs, max(count, 0)), key=_in_order)
+                many += [job_id] if count < 0 else []
+            for job_id in many:
+                found[job_id] = await _page_by_page(read, job_id)
+            part = part[len(counts) :]
+    return found
+
+
+async def _page_by_page(read: Read, job_id: str) -> list[Run]:
+    """All of one job. Claimed ones come last: one that is claimed meanwhile comes twice, and counts as claimed. (So
+    many are not sorted: that would hold up the event loop.)"""
+    found: dict[str, Run] = {}
+    bound = "+inf"
+    while bound:
+        ids, loaded, beyond = await read("unfinished_page", job_id, bound, RUNS_AT_ONCE)
+        found.update((run.id, run) for run in found_runs(ids, loaded))
+        bound = beyond.decode()
+    runs = list(found.values())
+    runs.reverse()
+    claimed = list(takewhile(lambda run: run.state is not State.PENDING, runs))
+    del runs[: len(claimed)]
+    for run in claimed:
+        insort(runs, run, key=_in_order)
+    return runs

@@ -1,0 +1,92 @@
+"""Nodes that start while the clock is ten years ahead: nothing is forgotten that the true time keeps. What goes by the
+plain clock is found, by what it forgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from horarium.clock import Instant
+from horarium.services.believed import BelievedClock
+from horarium.services.log_pruner import LogPruner
+from horarium.services.pruner import Pruner
+from horarium.testing.simulate import Violation, simulate
+from horarium.testing.simulate.workload import SHARES
+
+pytestmark = pytest.mark.slow
+
+SEEDS = range(6)
+SEEDS_MAX = 40
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(autouse=True)
+def starting_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "ahead": 0.3, "says": 0.7})
+    monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", {**SHARES, "ahead": 0.3, "says": 0.7})
+
+
+def believes_where_it_starts(patch: pytest.MonkeyPatch) -> None:
+    async def never(self: BelievedClock, now: Instant) -> float:
+        return 0.0
+
+    patch.setattr(BelievedClock, "_doubted_seconds", never)
+
+
+def believes_what_it_sees(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BelievedClock, "stands", lambda self: True)
+
+
+def keeps_the_audit(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Pruner, now: Instant) -> None:
+        return None
+
+    believes_where_it_starts(patch)
+    patch.setattr(Pruner, "_prune_audit", nothing)
+
+
+def prunes_logs_by_the_plain_clock(patch: pytest.MonkeyPatch) -> None:
+    honest = LogPruner.step
+
+    class Plain:
+        is_known = True
+
+        def stands(self) -> bool:
+            return True
+
+    async def step(self: LogPruner, now: Instant) -> Instant | None:
+        self._believed = Plain()  # type: ignore[assignment]
+        return await honest(self, now)
+
+    patch.setattr(LogPruner, "step", step)
+
+
+MUTANTS: dict[str, tuple[Patch, str]] = {
+    "a clock is believed at the start": (believes_where_it_starts, "record audit/.* was forgotten .* before its time"),
+    "a clock is always believed": (believes_what_it_sees, "record audit/.* was forgotten .* before its time"),
+    "runs go by the plain clock": (keeps_the_audit, "run .* was forgotten .* before its time"),
+    "logs go by the plain clock": (prunes_logs_by_the_plain_clock, "record log/.* was forgotten .* before its time"),
+}
+"""How each breaks the rule, and what is said of it."""
+
+
+def test_nodes_that_start_while_the_clock_is_ahead_forget_nothing() -> None:
+    for seed in SEEDS:
+        simulate(seed)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_plain_clock_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    breaks, said = MUTANTS[name]
+    breaks(monkeypatch)
+    assert any(said_of(seed, said) for seed in range(SEEDS_MAX))
+
+
+def said_of(seed: int, said: str) -> bool:
+    try:
+        simulate(seed)
+    except Violation as violation:
+        return re.search(said, str(violation).split("\n")[0]) is not None
+    return False

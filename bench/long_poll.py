@@ -76,6 +76,7 @@ class Workers:
             self._some.set()
 
     async def settle(self) -> None:
+        await self._some.wait()  # a connection that asks nothing is closed
         connection = await Connection.open(self._url)
         while True:
             await self._some.wait()

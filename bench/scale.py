@@ -398,8 +398,7 @@ async def snapshot(url: str, name: str, scale: float) -> None:
 async def size_of_a_run(url: str, name: str, scale: float) -> None:
     if name == "mongo":
         return
-    store = await opened(url)
-    number = round(200_000 * scale)
+    store, number = await opened(url), round(200_000 * scale)
     jobs_ = [a_job(f"job-{n}") for n in range(200)]
     ended = {"attempt": 1, "token": 1, "finished_at": NOW, "prune_at": NOW + DAY}
     await store.add_jobs(jobs_)

@@ -2,7 +2,8 @@
 the same bytes. Called as `python -m bench.api --single`.
 
 Both servers are processes of their own, asked in turns over connections that are kept. Told are the server's CPU for a
-request and the rate, both as ratios to the bare one's.
+request and the rate, both as ratios to the bare one's. With a SQLite file, a third one, bare as well, commits one row
+before it answers what changes something: that is the least that an answer costs which is durable.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bench.http_client import Connection, served
+from horarium.stores.sqlite.connect import connect, parse_url
+from horarium.stores.sqlite.session import Session
+from horarium.stores.sqlite.writer import GROUP_MAX, Lane
 
 API = "/api/v1"
 BAR = 2.0
@@ -94,8 +98,21 @@ def cpu_seconds(pid: int) -> float:
 # ---- the bare server
 
 
-def serve_bare(answers: Path) -> None:
-    """Serve these answers, the keys of which are `METHOD PATH`, on a free port that is printed."""
+def one_row(file: Path) -> Lane:
+    """What commits a row, by the thread and the settings of our store."""
+    location = parse_url(f"sqlite:///{file}")
+
+    def begin() -> Session:
+        session = Session(connect(location), "")
+        session.connection.execute("CREATE TABLE IF NOT EXISTS given (number INTEGER PRIMARY KEY, body BLOB)")
+        return session
+
+    return Lane("bench-one-row", location.path, "BEGIN IMMEDIATE", GROUP_MAX, begin)
+
+
+def serve_bare(answers: Path, commit: bool) -> None:
+    """Serve these answers, the keys of which are `METHOD PATH`, on a free port that is printed. `commit`: keep what
+    came with a POST before it is answered."""
     import socket
 
     from horarium.server.http import make_server
@@ -113,6 +130,8 @@ def serve_bare(answers: Path) -> None:
         for key, (status, headers, body) in json.loads(answers.read_text()).items()
     }
 
+    lane = one_row(answers.with_name("one-row.db")) if commit else None
+
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await receive()
@@ -121,13 +140,19 @@ def serve_bare(answers: Path) -> None:
             await send({"type": "lifespan.shutdown.complete"})
             return
         if scope["method"] == "POST":
-            while (await receive())["more_body"]:
-                pass
+            given = b""
+            while (message := await receive())["more_body"]:
+                given += message["body"]
+            if lane is not None:
+                row = (given + message["body"],)
+                await lane.call(lambda session: session.connection.execute("INSERT INTO given (body) VALUES (?)", row))
         start, body = kept[f"{scope['method']} {scope['path'].rstrip(DIGITS)}"]
         await send(start)
         await send(body)
 
     async def serve() -> None:
+        if lane is not None:
+            await lane.start()
         listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         await make_server(app, lambda reason: None).serve([listener])
@@ -138,11 +163,11 @@ def serve_bare(answers: Path) -> None:
 
 
 @contextmanager
-def bare(answers: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, int]]:
+def bare(answers: Mapping[str, Any], folder: Path, commit: bool = False) -> Iterator[tuple[str, int]]:
     """Its URL and its process."""
     file = folder / "answers.json"
     file.write_text(json.dumps(answers))
-    command = [sys.executable, "-m", "bench.single", "--bare", str(file)]
+    command = [sys.executable, "-m", "bench.single", "--bare", str(file), *(["--commit"] if commit else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -296,14 +321,19 @@ def compare(store: str, cases: Sequence[str], requests: int, rounds: int, connec
         asyncio.run(fill(ours.url, 1))
         if "settle" in cases:
             asyncio.run(hold(ours.url, 1))
-        with bare(asyncio.run(record(ours.url, cases)), folder) as (bare_url, bare_pid):
+        answers = asyncio.run(record(ours.url, cases))
+        durable = store.startswith("sqlite")
+        with bare(answers, folder) as (bare_url, bare_pid), bare(answers, folder, durable) as (row_url, row_pid):
             for case in cases:
-                found: dict[str, list[Measured]] = {"bare": [], "ours": []}
+                found: dict[str, list[Measured]] = {"bare": [], "ours": [], "one row": []}
                 for _ in range(rounds + 1):
                     if case == "claim":
                         asyncio.run(fill(ours.url, requests))
                     one = asyncio.run(ask(bare_url, bare_pid, CASES[case], requests, connections))
                     found["bare"].append(one)
+                    if durable and CASES[case].method == "POST":
+                        row = asyncio.run(ask(row_url, row_pid, CASES[case], requests, connections))
+                        found["one row"].append(row)
                     if case == "settle":
                         asyncio.run(hold(ours.url, requests))
                     found["ours"].append(asyncio.run(ask(ours.url, pid, CASES[case], requests, connections)))
@@ -322,6 +352,11 @@ def say(store: str, case: str, connections: int, found: Mapping[str, Sequence[Me
         f"{least / floor:5.2f} times (median of rounds {middle:.2f}); rate {rate:.2f} of bare",
         flush=True,
     )
+    if rows := [one.cpu for one in found["one row"][1:]]:
+        print(
+            f"{'':<18} with one row that is committed, bare {min(rows):4.0f} us: {least / min(rows):5.2f} times",
+            flush=True,
+        )
     return least / floor
 
 
@@ -340,4 +375,6 @@ def single(stores: Sequence[str], cases: Sequence[str], requests: int, rounds: i
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bare", type=Path, required=True)
-    serve_bare(parser.parse_args().bare)
+    parser.add_argument("--commit", action="store_true")
+    asked = parser.parse_args()
+    serve_bare(asked.bare, asked.commit)

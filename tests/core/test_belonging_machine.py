@@ -22,7 +22,7 @@ def test_runs_follow_their_jobs_in_any_order_of_things() -> None:
     run_belonging_machine(opened, 40, 25)
 
 
-async def ignored(reconciler: Any, runs: Sequence[Run]) -> None:
+async def ignored(reconciler: Any, runs: Sequence[Run], *more: Any, **how: Any) -> None:
     """Nobody looks at what was put back."""
 
 

@@ -25,10 +25,17 @@ SELDOM_USED = (
     "lzma",  # by shutil, for archives
     "pdb",  # by litestar, to stop at an exception
     "prometheus_client",  # all but its metrics: servers, gateways
+    "psutil",  # by the telemetry that the client of Redis brings
+    "redis",  # all but what a client of one server needs: clusters, sentinels, notifications
+    "redis.asyncio",
     "uvicorn",  # all but its server: a command line, supervisors
     "yaml",  # by litestar, for a document that we serve ourselves
 )
-IN_A_PART = {"uvicorn.Config": "uvicorn.config"}
+IN_A_PART = {
+    "redis.asyncio.BlockingConnectionPool": "redis.asyncio.connection",
+    "redis.asyncio.Redis": "redis.asyncio.client",
+    "uvicorn.Config": "uvicorn.config",
+}
 """Names of a package that are found without loading the rest of it."""
 _OF_A_MODULE = ("__all__", "__version__")
 """Names with underscores that are looked for in the module; others the interpreter asks of any module."""
@@ -70,7 +77,9 @@ class Later(ModuleType):
 def postpone(*names: str) -> None:
     """Load these modules when they are first used; those that are loaded, or missing, stay as they are."""
     for name in names:
-        spec = None if name in sys.modules else find_spec(name)
+        parent = name.rpartition(".")[0]
+        missing = parent and parent not in sys.modules and find_spec(parent) is None
+        spec = None if missing or name in sys.modules else find_spec(name)
         if spec is None or spec.loader is None:
             continue
         module = Later(name)
@@ -80,9 +89,8 @@ def postpone(*names: str) -> None:
         if spec.submodule_search_locations is not None:
             module.__path__ = spec.submodule_search_locations
         sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
         if parent:
-            setattr(sys.modules[parent], child, module)
+            setattr(sys.modules[parent], name.rpartition(".")[2], module)
 
 
 def forget(*names: str) -> None:

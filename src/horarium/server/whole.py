@@ -43,7 +43,7 @@ class WholeExchange:
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        if cycle.default_headers is not self._usual:  # made anew once a second, with the date
+        if cycle.default_headers is not self._usual:  # another list once a second, with the date
             self._usual = cycle.default_headers
             self._usual_lines = b"".join([b"%s: %s\r\n" % each for each in self._usual])
         self._write(b"%s%s%s\r\n%s" % (STATUS_LINE[status], self._usual_lines, head, body))

@@ -67,7 +67,7 @@ def _insert(session: Session, jobs: Sequence[Job]) -> int:
 
 
 def get_jobs(session: Session, names: Sequence[str]) -> list[Job | None]:
-    found = session.same_jobs("get_jobs", session.namespace_id, apsw.carray(tuple(names)))
+    found = session.jobs("get_jobs", session.namespace_id, apsw.carray(tuple(names)))
     by_name = {job.name: job for job in found}
     return [by_name.get(name) for name in names]
 

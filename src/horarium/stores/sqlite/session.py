@@ -83,18 +83,15 @@ class Session:
         return self.connection.execute(QUERIES[query], values).fetchall()
 
     def jobs(self, query: str, *values: Any) -> list[Job]:
-        """The jobs whose definitions the query returns."""
-        return _decode_jobs(self.connection.execute(QUERIES[query], values).get)
-
-    def same_jobs(self, query: str, *values: Any) -> list[Job]:
-        """The same, and the very same values as long as nothing else is stored: what was made of them holds on."""
+        """The jobs whose definitions the query returns. What was read by name is the very same value as long as
+        nothing else is stored: what was made of it holds on."""
         text: str = self.connection.execute(QUERIES[query], values).get
+        if query != "get_jobs" or len(text) > TEXT_KEPT_MAX:
+            return _decode_jobs(text)
         found = self._read.get(text)
         if found is None:
-            found = _decode_jobs(text)
-            if len(text) <= TEXT_KEPT_MAX:
-                _bound(TEXTS_KEPT, self._read)
-                self._read[text] = found
+            _bound(TEXTS_KEPT, self._read)
+            found = self._read[text] = _decode_jobs(text)
         return found
 
     def change(self, query: str, *values: Any) -> int:

@@ -43,7 +43,7 @@ class Keeping:
             return
         finished_at = run.finished_at or 0
         if run.id not in self._ended or self._ended[run.id][2] > finished_at:
-            # One that ended in a wrong future is brought back: it ends a second time, and is kept as its job now says.
+            # One that ended in a wrong future is brought back: it ends again, and is kept as its job now says.
             kept = None if run.prune_at is None else run.prune_at - finished_at
             self._ended[run.id] = self._trace.elapsed, kept, finished_at
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from horarium.clock import DAY, SECOND
 from horarium.model import BUS_QUEUES, CLAIMED, EXTERNAL, UNFINISHED, Cause, Disposition, Job, Run, State, awaits_worker
 from horarium.policies import Overlap
+from horarium.testing.simulate.owed_ends import OwedEnds
 from horarium.testing.simulate.trace import Trace
 
 WRITING = 4 * SECOND
@@ -47,7 +48,7 @@ class Overlaps:
         self._edited_at: dict[str, int] = {}
         self._policies: dict[str, Overlap] = {}
         self._order: dict[str, int] = {}
-        self._newest: dict[str, int] = {}
+        self.owed = OwedEnds(trace)
         self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
         self._moved_at: dict[str, int] = {}
         self._made_way: dict[str, None] = {}
@@ -80,7 +81,6 @@ class Overlaps:
         if run.state is State.SKIPPED:
             self._skipped.append((self._trace.elapsed, run, job))
             return
-        self._newest[job.id] = self._trace.writes
         self._policies.pop(run.id, None)
         self._came_over.pop(run.id, None)
         if run.state is State.CANCELLED:
@@ -148,11 +148,16 @@ class Overlaps:
     def check(self) -> None:
         """At the end: what was ended for a newer run has one. Where the clock went back, which one is newer is not
         sure."""
+        self.owed.check()
         if self._trace.clock_went_back:
             return
+        newest: dict[str, int] = defaultdict(int)
+        for each in self._runs.values():
+            if each.job_id is not None and each.state is not State.SKIPPED:
+                newest[each.job_id] = max(newest[each.job_id], self._order.get(each.id, 0))
         for run_id in self._made_way:
             run = self._runs.get(run_id)
-            if run is not None and self._newest.get(run.job_id or "", 0) <= self._order[run_id]:
+            if run is not None and newest[run.job_id or ""] <= self._order[run_id]:
                 self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
 
     # ---- each rule
@@ -164,7 +169,8 @@ class Overlaps:
         return run.cause in PLANNED or settled
 
     def _check_all_skipped(self) -> None:
-        """Once a plan is written: what it skips is written before what it makes."""
+        """Once a plan is written: what it skips is written before what it makes, and what it owes comes last."""
+        self.owed.check()
         for at, run, job in self._skipped:
             self._check_skipped(at, run, job)
         self._skipped.clear()
@@ -215,7 +221,8 @@ class Overlaps:
             told = other.state is State.CANCELLING and job.overlap is Overlap.CANCEL_OTHER
             just_moved = self._moved_at.get(other.id, back) > back or self._trace.was_held_up
             if other.id != run.id and not told and not just_moved:
-                self._trace.fail(f"run {run.id} was made under {job.overlap} while {other.id} goes on: {other.state}")
+                said = f"run {run.id} was made under {job.overlap} while {other.id} goes on: {other.state}"
+                self.owed.doubt(job.id, said)
 
     def _check_claim(self, run: Run) -> None:
         """What waits for its turn is claimed when no other run of its job is, and none that was there before waits. The
@@ -225,6 +232,7 @@ class Overlaps:
             return
         # What was made for work elsewhere, under any policy, has ended no other.
         ends_others = policy in ENDING and run.id not in self._came_over and not self._trace.clock_stepped
+        ends_others = ends_others and not self.owed.of(run.job_id or "")
         for other in self._unfinished.get(run.job_id or "", {}).values():
             if other.id == run.id:
                 continue

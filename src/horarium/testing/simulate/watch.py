@@ -241,7 +241,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.keeping = Keeping(books.trace, self.witness)
-        self.beside = WatchedBeside(self.witness, self.keeping)
+        self.beside = WatchedBeside(self.witness, self.keeping, books.overlaps.owed)
         self.follow_ups = FollowUps(books.trace, lambda job_id: books.jobs.versions[job_id])
 
     def put_job(self, job: Job) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND
 from horarium.model import Disposition, Plan, Run, State, Succeeded
 from horarium.operations.settling import Settlement
-from horarium.ports import RunFilter
+from horarium.ports import Page, RunFilter
 from horarium.rules.planning import dropped_run
 from horarium.rules.windows import Dropped
 from horarium.services.clock_steps import ClockSteps
@@ -163,6 +164,37 @@ async def test_what_was_skipped_in_a_wrong_future_is_gone_though_more_is_to_be_f
     assert await setting.store.commit_plans([Plan(planned)], setting.now) == [True]
     await ClockSteps(setting.store, 0).step(setting.now)
     assert await setting.store.get_runs([missed.id]) == [None]
+
+
+async def test_a_new_row_is_not_taken_for_one_of_the_wrong_future_that_another_node_forgot(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await setting.add_job(every=10)
+    ahead, store = setting.now + 30 * SECOND, setting.store
+    wrong, right = (
+        dropped_run(job, Dropped(ahead, ahead, fires, Disposition.MISSED, "catch_up: none"), setting.now)
+        for fires in (9, 1)
+    )
+    planned = replace(job, planned_until=setting.now + WEEK, next_fire_at=setting.now + WEEK)
+    assert await store.commit_plans([Plan(planned, (wrong,))], setting.now) == [True]
+    one, other, listed = ClockSteps(store, 0), ClockSteps(store, 0), store.list_runs
+
+    async def overtaken(where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        page = await listed(where, after, limit)
+        if where.states == {State.SKIPPED}:
+            monkeypatch.setattr(store, "list_runs", listed)
+            await other.step(setting.now)
+            assert await store.add_runs([right]) == [True]
+        return page
+
+    monkeypatch.setattr(store, "list_runs", overtaken)
+    await one.step(setting.now)
+    assert await store.get_runs([right.id]) == [right]
+    assert await one.step(setting.now) is None, "the job is looked at once more, and is right"
+    (brought_back,) = await store.get_jobs([job.name])
+    assert brought_back is not None
+    assert brought_back.planned_until == setting.now
+    assert await store.get_runs([right.id]) == [right]
 
 
 async def test_a_list_leaves_out_what_was_taken_back_with_a_wrong_future(setting: Setting) -> None:

@@ -14,7 +14,7 @@ import logging
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Job, RunChange, State
+from horarium.model import Job, Plan, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
 from horarium.rules.planning import CURSOR_AHEAD, PLANNED_CAUSES
@@ -57,10 +57,10 @@ class ClockSteps:
 
     async def _look_at_jobs(self, now: Instant) -> None:
         page = await self._store.jobs_ahead(now + self._ahead + CURSOR_AHEAD, self._after, PAGE_MAX)
-        for job in page.items:
-            await self._bring_back(job, now)
         self._after = page.next_after
         self._looking = page.next_after is not None
+        for job in page.items:
+            await self._bring_back(job, now)
 
     def _notice(self, now: Instant) -> None:
         if self._last is not None and now < self._last - STEP_BACK:
@@ -87,7 +87,8 @@ class ClockSteps:
 
     async def _bring_back(self, job: Job, now: Instant) -> None:
         """First the skipped rows where runs are due now, then the job: if this is interrupted in between, the job is
-        still found."""
+        still found. Each write goes under the version that was read: another node that brings back the same job may
+        have planned it since, and have a new row in the place of one that was read here."""
         log.warning("job %s was planned by a clock that was ahead; it goes on from now", job.name)
         where = RunFilter(job=job.name, states=frozenset({State.SKIPPED}), since=now + 1)
         after: str | None = None
@@ -96,12 +97,22 @@ class ClockSteps:
             # What was asked for by hand and skipped was so by any clock, and its asker has the answer.
             rows = [row for row in page.items if row.job_id == job.id and row.cause in PLANNED_CAUSES]
             if rows:
-                changes = [RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows]
-                await self._store.settle_runs(changes, now)
+                changes = (RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows)
+                forgetting = Plan(job, changes=tuple(changes))
+                if not await self._commit(forgetting, now):
+                    return
+                job = replace(job, version=job.version + forgetting.versions)
                 # Others may be as free to go, and are taken first.
                 while await self._store.prune_runs(0, PAGE_MAX) == PAGE_MAX:
                     pass
             if (after := page.next_after) is None:
                 break
         unfinished = await self._store.unfinished_runs([job.id])
-        await self._store.commit_plans([reanchor(job, unfinished[job.id], now)], now)
+        await self._commit(reanchor(job, unfinished[job.id], now), now)
+
+    async def _commit(self, planned: Plan, now: Instant) -> bool:
+        """Write; where another one was quicker, all is looked at once more, as the job may still be ahead."""
+        written = (await self._store.commit_plans([planned], now))[0]
+        if not written:
+            self._begin()
+        return written

@@ -189,6 +189,18 @@ class PlanningContract(StoreUnderTest):
         assert await run_of(store, pending) == claimed
         assert await run_of(store, a_run(1, of=job)) == a_run(1, of=job)
 
+    async def test_a_plan_may_have_a_row_forgotten_that_was_skipped(self, store: Store) -> None:
+        job = a_job()
+        await store.add_jobs([job])
+        skipped = a_run(1, of=job, state=State.SKIPPED, finished_at=NOW, fires=9, last_fire_at=NOW, prune_at=NOW + DAY)
+        await store.add_runs([skipped])
+        going = a_change(skipped, prune_at=0)
+        lost = Plan(replace(job, version=9), changes=(going,))
+        assert await store.commit_plans([lost, Plan(job, changes=(going,))], NOW) == [False, True]
+        assert await run_of(store, skipped) == going.run
+        assert await store.prune_runs(0, 9) == 1
+        assert await store.get_runs([skipped.id]) == [None]
+
     async def test_a_change_in_a_plan_looks_at_the_lease_at_its_now(self, store: Store) -> None:
         job = a_job()
         await store.add_jobs([job])

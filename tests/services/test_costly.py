@@ -88,7 +88,7 @@ async def test_a_costly_job_stays_with_the_thread(setting: Setting, monkeypatch:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("evaluated on the event loop")
 
-    monkeypatch.setattr("horarium.services.planner.plan", never)
+    monkeypatch.setattr("horarium.services.planner.plan_bounded", never)
     setting.clock.advance(600)
     await planner.step(setting.now)
     await planner.costly.step(setting.now)

@@ -169,7 +169,7 @@ _shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
 _shown_bytes = 0
 _showing = Lock()
 """Schedulers of several threads share what is kept."""
-SHOWN_BYTES_MAX = 2 * 1024 * 1024
+SHOWN_BYTES_MAX = 512 * 1024
 """What is kept of jobs as they were shown, and of their texts."""
 
 

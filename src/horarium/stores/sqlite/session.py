@@ -30,7 +30,7 @@ SIZES = (1, 4, 20, ROWS_MAX)
 
 JOBS_KEPT = 20_000
 """How many jobs, and how many owners, a session remembers."""
-TEXTS_KEPT = 1_000
+TEXTS_KEPT = 250
 TEXT_KEPT_MAX = 2_000
 """How many jobs that were read by name, and how long the text of each may be."""
 NAMES_KEPT = 100_000

@@ -3,7 +3,6 @@ plain clock is found, by what it forgets."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -12,8 +11,9 @@ from horarium.clock import Instant
 from horarium.services.believed import BelievedClock
 from horarium.services.log_pruner import LogPruner
 from horarium.services.pruner import Pruner
-from horarium.testing.simulate import Violation, simulate
+from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
+from tests.simulation.naming import said_of
 
 pytestmark = pytest.mark.slow
 
@@ -82,11 +82,3 @@ def test_a_plain_clock_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> N
     breaks, said = MUTANTS[name]
     breaks(monkeypatch)
     assert any(said_of(seed, said) for seed in range(SEEDS_MAX))
-
-
-def said_of(seed: int, said: str) -> bool:
-    try:
-        simulate(seed)
-    except Violation as violation:
-        return re.search(said, str(violation).split("\n")[0]) is not None
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +15,8 @@ from horarium.operations.grouping import Group, Reach
 from horarium.policies import Overlap
 from horarium.rules import planning, reconciling
 from horarium.stores.memory.store import _Claim
-from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.workload import SHARES
+from tests.simulation.naming import said_of
 
 pytestmark = pytest.mark.slow
 
@@ -113,11 +112,3 @@ def test_a_broken_rule_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> N
     breaks, first, said = MUTANTS[name]
     breaks(monkeypatch)
     assert any(said_of(seed, said) for seed in range(first, SEEDS_MAX))
-
-
-def said_of(seed: int, said: str) -> bool:
-    try:
-        simulate(seed)
-    except Violation as violation:
-        return re.search(said, str(violation).split("\n")[0]) is not None
-    return False

@@ -99,7 +99,7 @@ class Dispatcher(Service):
         """Claim for one line. When its next run falls due; None: when a place becomes free, if it has to wait for
         that."""
         limit = min(self._performing.free, room, BATCH_MAX)
-        if limit <= 0 or not self._accepting:
+        if limit <= 0 or not self._accepting or self._performing.has_plenty(limit):
             return None
         now = self._clock.now()
         claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)

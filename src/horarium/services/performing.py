@@ -118,9 +118,9 @@ class Performing:
         taken = len(self.attempts) + len(self.waiting) + len(self.unstoppable.work)
         return self.places + self.pace.ahead - taken - self._collector.excess
 
-    def has_plenty(self, limit: int) -> bool:
+    def has_plenty(self, free: int) -> bool:
         """Whether a claim of so few can wait until more are free, which is soon: `room` is set then."""
-        return len(self.waiting.line) > self.pace.ahead // 2 and 2 * limit < min(self.pace.ahead, BATCH_MAX)
+        return len(self.waiting.line) > self.pace.ahead // 2 and 2 * free < min(self.pace.ahead, BATCH_MAX)
 
     def taken(self) -> Counter[str]:
         """How many runs of each queue are in our hands."""

@@ -94,6 +94,8 @@ async def claim_exactly(
     await session.enter_gates()
     levels = await levels_after(session, queues, -1) if found is None else found.levels
     rows, wanted = await take(session, levels, limit, worker, now, until)
+    if session.knows_fronts:
+        session.memory.orders.claimed(rows)
     if len(rows) >= limit or len(rows) < wanted:
         return await claimed(session, rows, until)
     return await claimed(

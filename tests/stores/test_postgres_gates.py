@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def gate(key: str) -> int:
-    (number,) = gates_of((0, b"", None, False, encode_text(key), 1))
+    (number,) = gates_of((0, b"", None, False, encode_text(key), 1, None))
     return number
 
 

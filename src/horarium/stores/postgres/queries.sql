@@ -652,11 +652,12 @@ FROM unnest($2::int4[]) AS given (gate);
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
 -- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier fires
--- no earlier than where its job is clear, or is late.)
+-- no earlier than where its job is clear, which was seen before and stays so, or is late: of all jobs few are, mostly none.)
 WITH given AS MATERIALIZED (
-    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max,
-        (SELECT clear_at FROM horarium.order_fronts WHERE this.serial AND order_fronts.owner_id = this.owner_id) AS clear_at
-    FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
+    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
+    FROM (
+        SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, clear_at) OFFSET 0
+    ) AS wanted
     JOIN horarium.runs AS this ON this.namespace_id = wanted.namespace_id AND this.id = wanted.id
     WHERE this.state = 0
 ),
@@ -673,11 +674,11 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
             WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
                 AND earlier.fire_at >= coalesce(given.clear_at, -9223372036854775808)
         )
-        AND NOT EXISTS (
+        AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
             SELECT 1 FROM horarium.runs AS other
             WHERE other.owner_id = given.owner_id AND other.late AND (other.fire_at, other.id) < (given.fire_at, given.id)
                 AND other.fire_at < given.clear_at
-        )
+        ))
         AND NOT EXISTS (
             SELECT 1 FROM horarium.runs AS claimed
             WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
@@ -751,7 +752,7 @@ looked_at AS (
     SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
         coalesce(this.concurrency_max, 0)
             - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-        this.place,
+        this.clear_at, this.place,
         (this.start_by IS NULL OR this.start_by > $4::int8)
         AND (
             this.concurrency_key IS NULL
@@ -766,11 +767,11 @@ looked_at AS (
                 WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
                     AND earlier.fire_at >= coalesce(this.clear_at, -9223372036854775808)
             )
-            AND NOT EXISTS (
+            AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS other
                 WHERE other.owner_id = this.owner_id AND other.late AND (other.fire_at, other.id) < (this.fire_at, this.id)
                     AND other.fire_at < this.clear_at
-            )
+            ))
             AND NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS claimed
                 WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
@@ -785,7 +786,8 @@ looked_at AS (
         ORDER BY due_at, id LIMIT $12::int8
     ) AS this OFFSET 0
 )
-SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place FROM looked_at
+SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, clear_at, place
+FROM looked_at
 WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_gates
@@ -831,7 +833,7 @@ firsts AS (
 )
 SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
     coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-    firsts.gate
+    firsts.clear_at, firsts.gate
 FROM firsts CROSS JOIN LATERAL (
     (
         SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id

@@ -51,6 +51,7 @@ from horarium.stores.redis.parts import (
 )
 from horarium.stores.redis.rows import (
     Arguments,
+    claimed_runs,
     come_along,
     decode_job,
     decode_record,
@@ -261,27 +262,31 @@ class RedisStore:
         if not queues:
             return Claimed()
         asked = (now, until, min(limit, BATCH_MAX), CALL_BYTES_MAX, worker, *sorted(set(queues)))
-        next_due_at, ids, loaded, job_ids, rows = await self._write("claim_runs", *asked)
+        next_due_at, count, texts, loaded, job_ids, rows = await self._write("claim_runs", *asked)
         jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
-        return Claimed(tuple(found_runs(ids, loaded)), jobs, int(next_due_at) if next_due_at else None)
+        return Claimed(tuple(claimed_runs(count, texts, loaded)), jobs, int(next_due_at) if next_due_at else None)
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):
             if kinds := _kinds(part):
-                answers += await self._settle("settle_kinds", part, kinds, now, kind_of_end)
+                written = [True] * len(part)
+                for place in await self._settle("settle_kinds", part, kinds, now, kind_of_end):
+                    written[place] = False
+                answers += written
                 continue
             for some in weighed_parts(part, weight_of_change):
-                answers += await self._settle("settle_runs", some, some, now, run_change)
+                answers += map(bool, await self._settle("settle_runs", some, some, now, run_change))
         return answers
 
     async def _settle(
         self, name: str, changes: Sequence[RunChange], told: Sequence[T], now: Instant, to_values: ToValues[T]
-    ) -> Iterator[bool]:
+    ) -> list[int]:
         arguments = Arguments(before=3)
         batch = [value for each in told for value in to_values(each, arguments)]
         ids = pack_all([change.run.id for change in changes])
-        return map(bool, await self._write(name, now, ids, pack_all(batch), *arguments.values))
+        answer: list[int] = await self._write(name, now, ids, pack_all(batch), *arguments.values)
+        return answer
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
@@ -369,8 +374,11 @@ class RedisStore:
 
 
 def _kinds(changes: Sequence[RunChange]) -> list[list[RunChange]]:
-    """These changes by kind; none if it takes one call for each change to say them, or several for what they write."""
+    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or if
+    one run comes twice."""
     if not (all(map(comes_alone, changes)) and are_alike(changes)):
+        return []
+    if len({change.run.id for change in changes}) < len(changes):
         return []
     kinds = kinds_of_end(changes)
     return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []

@@ -10,8 +10,9 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -71,10 +72,6 @@ from horarium.stores.redis.unfinished import unfinished_runs
 
 log = logging.getLogger("horarium.redis")
 
-T = TypeVar("T")
-ToValues = Callable[[T, Arguments], Iterable[Any]]
-"""What a script is given for one item."""
-
 LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
@@ -90,6 +87,7 @@ QUEUES_AT_ONCE = 200
 NAMES_AT_ONCE = 100
 """Of how many jobs the newest runs are read in one call."""
 
+_id_of_change = attrgetter("run.id")
 _encode_node = msgspec.json.Encoder().encode
 _decode_node = msgspec.json.Decoder(Node).decode
 
@@ -270,23 +268,24 @@ class RedisStore:
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):
             if kinds := _kinds(part):
-                written = [True] * len(part)
-                for place in await self._settle("settle_kinds", part, kinds, now, kind_of_end):
-                    written[place] = False
-                answers += written
+                answers += await self._settle_kinds(part, kinds, now)
                 continue
             for some in weighed_parts(part, weight_of_change):
-                answers += map(bool, await self._settle("settle_runs", some, some, now, run_change))
+                arguments = Arguments(before=3)
+                batch = [value for change in some for value in run_change(change, arguments)]
+                ids = pack_all([change.run.id for change in some])
+                answers += map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values))
         return answers
 
-    async def _settle(
-        self, name: str, changes: Sequence[RunChange], told: Sequence[T], now: Instant, to_values: ToValues[T]
-    ) -> list[int]:
+    async def _settle_kinds(
+        self, changes: Sequence[RunChange], kinds: Sequence[Sequence[RunChange]], now: Instant
+    ) -> list[bool]:
         arguments = Arguments(before=3)
-        batch = [value for each in told for value in to_values(each, arguments)]
-        ids = pack_all([change.run.id for change in changes])
-        answer: list[int] = await self._write(name, now, ids, pack_all(batch), *arguments.values)
-        return answer
+        ids = [run_id for kind in kinds for run_id in sorted(map(_id_of_change, kind))]
+        batch = [value for kind in kinds for value in kind_of_end(kind, arguments)]
+        asked = (now, pack_all(ids), pack_all(batch), *arguments.values)
+        refused = {ids[place] for place in await self._write("settle_kinds", *asked)}
+        return [change.run.id not in refused for change in changes]
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
@@ -374,11 +373,11 @@ class RedisStore:
 
 
 def _kinds(changes: Sequence[RunChange]) -> list[list[RunChange]]:
-    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or if
-    one run comes twice."""
+    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or
+    if a run comes twice."""
     if not (all(map(comes_alone, changes)) and are_alike(changes)):
         return []
-    if len({change.run.id for change in changes}) < len(changes):
+    if len(set(map(_id_of_change, changes))) < len(changes):
         return []
     kinds = kinds_of_end(changes)
     return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []

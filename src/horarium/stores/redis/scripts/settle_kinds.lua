@@ -1,8 +1,8 @@
 -- uses: shared_runs
 -- Settles runs that end alike, kind by kind. ARGV: now; the ids, each once; the kinds, both in MessagePack; then what they
--- give places of. A kind is: how many of the ids it has, one after the other; token, state and whether the lease must be held;
--- the places in ARGV of outcome and progress; then all that may change, but for the due time, which stays as the row has it.
--- Answers the places, from 0, of those that were not written.
+-- give places of. A kind is: how many of the ids it has, one after the other and ascending; token, state and whether the
+-- lease must be held; the places in ARGV of outcome and progress; then all that may change, but for the due time, which
+-- stays as the row has it. Answers the places, from 0, of those that were not written.
 local now, ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[3]
 local refused, find_in = {}, string.find
 -- Where a row has its state, token and attempt if each is one byte, and then the nine of its due time.
@@ -72,11 +72,23 @@ local function settle_kind(at, first)
     return true, false
   end
 
+  -- They have one lease, so they lie in the order of their ids. If nothing else lies between them they go by their ranks: no
+  -- place has to be looked for.
+  local function leave_lease(count)
+    local claimed = claimed_key(queue)
+    local lowest, highest = call('ZRANK', claimed, members[1]), call('ZRANK', claimed, members[count])
+    if lowest and highest and highest - lowest == count - 1 then
+      call('ZREMRANGEBYRANK', claimed, lowest, highest)
+    else
+      call('ZREM', claimed, unpack(members, 1, count))
+    end
+  end
+
   -- Runs that were found like another: their rows are in `fields`.
   local function write_alike(count)
     if count == 0 then return end
     call('HSET', RUNS, unpack(fields, 1, 2 * count))
-    call('ZREM', claimed_key(queue), unpack(members, 1, count))
+    leave_lease(count)
     if job_id then
       call('ZREM', P .. 'waiting:' .. job_id, unpack(members, 1, count))
       jobs_touched[job_id] = true

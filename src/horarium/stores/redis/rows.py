@@ -261,27 +261,34 @@ Loaded = Sequence[Sequence[bytes | None]]
 
 def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
     """The runs of these ids, in this order; None for one that does not exist."""
-    decoded = [None if row is None else _decode_row(row) for row in loaded[0]]
     return [
-        None if row is None else _with_rare(_run(run_id, row), *rare)
-        for run_id, row, rare in zip(ids, decoded, _rare_of(len(ids), loaded), strict=True)
+        None if row is None else _whole(_run(run_id, _decode_row(row)), *rare)
+        for run_id, row, rare in zip(ids, loaded[0], _rare_of(len(ids), loaded), strict=True)
     ]
 
 
 def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     """The runs that a script found."""
     rows = cast("Sequence[bytes]", loaded[0])
-    return _runs([run_id.decode() for run_id in ids], [_decode_row(row) for row in rows], loaded)
+    pairs = ((run_id.decode(), _decode_row(row)) for run_id, row in zip(ids, rows, strict=True))
+    return _with_rare(_runs(pairs), loaded)
+
+
+CLAIMED_TOGETHER = 100
+"""How many runs a claim answers in one text: so many rows at a time are values."""
 
 
 def claimed_runs(count: int, texts: Sequence[bytes], loaded: Loaded) -> list[Run]:
-    """So many runs that a claim took: each id with its row behind it, and what there is besides rows."""
-    values = _decode_row(b"".join((_LONG_ARRAY, (2 * count).to_bytes(4, "big"), *texts)))
-    return _runs(values[::2], values[1::2], loaded)
+    """So many runs that a claim took: in each text ids and rows in turn, and what there is besides rows."""
+    return _with_rare(_runs(_pairs(count, texts)), loaded)
 
 
-_LONG_ARRAY = b"\xdd"
-"""How an array in MessagePack begins; the number of its values follows."""
+def _pairs(count: int, texts: Sequence[bytes]) -> Iterable[tuple[str, list[Any]]]:
+    for text in texts:
+        together = min(count, CLAIMED_TOGETHER)
+        values = _decode_row(b"\xdc%b%b" % ((2 * together).to_bytes(2, "big"), text))
+        yield from zip(values[::2], values[1::2], strict=True)
+        count -= together
 
 
 def _rare_of(count: int, loaded: Loaded) -> Iterable[tuple[bytes | None, ...]]:
@@ -290,17 +297,17 @@ def _rare_of(count: int, loaded: Loaded) -> Iterable[tuple[bytes | None, ...]]:
     return zip(*(column or nothing for column in loaded[1:]), strict=True)
 
 
-def _runs(ids: Sequence[str], rows: Sequence[list[Any]], loaded: Loaded) -> list[Run]:
-    runs = _alike(ids, rows)
+def _with_rare(runs: list[Run], loaded: Loaded) -> list[Run]:
     if any(map(any, loaded[1:])):
-        return [_with_rare(run, *rare) for run, rare in zip(runs, _rare_of(len(ids), loaded), strict=True)]
+        return [_whole(run, *rare) for run, rare in zip(runs, _rare_of(len(runs), loaded), strict=True)]
     return runs
 
 
-def _alike(ids: Sequence[str], rows: Sequence[list[Any]]) -> list[Run]:
+def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
+    """The runs of these ids and rows."""
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
-    for run_id, row in zip(ids, rows, strict=True):
+    for run_id, row in pairs:
         if row[_RARE]:
             runs.append(_run(run_id, row))
         elif (like := alike.get(kind := _kind(row))) is None:
@@ -327,7 +334,7 @@ _kind = itemgetter(0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
 
-def _with_rare(run: Run, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
+def _whole(run: Run, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
     if outcome is None and progress is None and payload is None:
         return run
     error, result, history = (None, None, ()) if outcome is None else _outcome_parts(_decode_outcome(outcome))

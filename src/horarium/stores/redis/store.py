@@ -284,7 +284,10 @@ class RedisStore:
         ids = [run_id for kind in kinds for run_id in sorted(map(_id_of_change, kind))]
         batch = [value for kind in kinds for value in kind_of_end(kind, arguments)]
         asked = (now, pack_all(ids), pack_all(batch), *arguments.values)
-        refused = {ids[place] for place in await self._write("settle_kinds", *asked)}
+        places = await self._write("settle_kinds", *asked)
+        if not places:
+            return [True] * len(ids)
+        refused = {ids[place] for place in places}
         return [change.run.id not in refused for change in changes]
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:

@@ -171,6 +171,8 @@ local function take_stretch(lane, queue, offset, wanted)
       if learns > 0 then
         learns = learns - 1
         before, between, behind, behind_at, job_id, head, tail, lease_ends, rest = likeness(row)
+      else
+        before = nil
       end
     else
       is_plain, gap = false, true

@@ -120,10 +120,12 @@ local function settle_kind(at, first)
       else
         local written, is_usual = settle(id, row)
         if written then write_end_beside(id, outcome, progress) else refused[#refused + 1] = place - 1 end
-        if is_usual and learns > 0 then
+        if is_usual then
           learns = learns - 1
           write_alike(alike)
-          alike = 0
+          alike, before = 0, nil
+        end
+        if is_usual and learns > 0 then
           before, between, behind, behind_at, queue, job_id = likeness(row, fixed)
         end
       end

@@ -235,8 +235,9 @@ ODD: dict[str, dict[str, Any]] = {
 
 def _of_few_kinds(random: Random, number: int, jobs: Sequence[Job | None]) -> Run:
     """Alike but for its times and its payload, as most are; or with something odd about it."""
-    of = jobs[number // 30 % len(jobs)]
-    run = a_run(number, of=of, due_at=NOW - random.choice([0, 5, 5, 9]), payload=b"p" * random.randint(0, 40))
+    group = number // 60
+    payload = b"p" * random.randint(0, 40)
+    run = a_run(number, of=jobs[group % len(jobs)], due_at=NOW - 10 + group // 2, payload=payload)
     if random.random() < 0.85:
         return run
     odd = dict(random.choice(list(ODD.values())))

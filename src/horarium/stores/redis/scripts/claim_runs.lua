@@ -116,7 +116,7 @@ end
 -- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
 local STRETCH = 200
 local fields, leases = {}, {}
--- Runs of ever another job are not like each other: then no more is learned of them.
+-- After so many that were not like the one before, each of another job perhaps, no more is learned of them.
 local LEARNS = 8
 local TO_FIRE_AT, FROM_JOB, LONG_BYTES = 2, 9, 9
 
@@ -165,7 +165,7 @@ local function take_stretch(lane, queue, offset, wanted)
       fields[written - 1], fields[written] = id, row
       leases[written - 1], leases[written] = lease_ends, id
       answer_with(id, row)
-      cost = cost + 1
+      cost, learns = cost + 1, LEARNS
       if cost >= COST_MAX then limit = taken end
     elseif take_plain(id, row) then
       if learns > 0 then

@@ -11,7 +11,7 @@ local BEFORE_DUE, AFTER_DUE, TO_KEY, TO_FIRE_AT, FROM_JOB = 3, 7, 7, 2, 4
 -- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
 local STRETCH = 200
 local fields, members, prunable = {}, {}, {}
--- Runs of ever another job are not like each other: then no more is learned of them.
+-- After so many that were not like the one before, each of another job perhaps, no more is learned of them.
 local LEARNS = 8
 
 -- The bytes of the due time, if they are where they are in nearly every row.
@@ -110,7 +110,7 @@ local function settle_kind(at, first)
         and find_in(row, between, DUE_ENDS + 1, true) == DUE_ENDS + 1
         and find_in(row, behind, behind_at, true) == behind_at
       then
-        alike = alike + 1
+        alike, learns = alike + 1, LEARNS
         members[alike] = id
         local pair = 2 * alike
         fields[pair - 1], fields[pair] = id, head .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)

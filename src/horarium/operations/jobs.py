@@ -92,8 +92,13 @@ class JobOperations:
 
     async def create_job(self, definition: JobDefinition) -> Job:
         """Define a new job. Raises AlreadyExists if the name is taken."""
-        (job,) = await self.create_jobs([definition])
-        if job is None:
+        now = self._clock.now()
+        job = await self.job_from(definition, now)
+        require_reach(job)
+        if job.on:
+            await require_followed(self._store, job)
+        (is_new,) = await self._defining.add([job], along_created([job], now))
+        if not is_new:
             message = f"job {definition.name!r} exists already; use PUT to replace it, or another name"
             raise AlreadyExists(message, field="name")
         return job
@@ -348,9 +353,14 @@ class JobOperations:
 async def say_words(job: Job) -> None:
     """Have the words of a rule of many parts at hand before it is shown, worked out beside the event loop. Where too
     many ask at once, they are worked out as they are shown."""
-    if job.trigger.get("type") in COMPOSED:
+    if has_many_parts(job):
         with suppress(TooExpensive):
             await evaluate(lambda: words_of(job), LIST_STEPS)
+
+
+def has_many_parts(job: Job) -> bool:
+    """Whether its rule takes long to be put into words."""
+    return job.trigger.get("type") in COMPOSED
 
 
 async def _evaluate_job(make: Callable[[], Job]) -> Job:
@@ -359,7 +369,7 @@ async def _evaluate_job(make: Callable[[], Job]) -> Job:
 
     def ask() -> Job:
         job = make()
-        if is_shown and job.trigger.get("type") in COMPOSED:
+        if is_shown and has_many_parts(job):
             words_of(job)
         return job
 

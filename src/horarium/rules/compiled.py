@@ -32,11 +32,21 @@ LETTER_BYTES = 18
 _Key = tuple[bytes, Instant, str]
 
 
-class Compiled(Struct):
+class Compiled(Struct, gc=False):
     """A trigger, and what it says of itself, once that was asked for."""
 
     trigger: Trigger
     words: str = ""
+
+
+class Asked(Struct, frozen=True):
+    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked for
+    several times in a row."""
+
+    spec: dict[str, Any]
+    anchor: Instant
+    seed: str
+    found: Compiled
 
 
 class CompiledTriggers:
@@ -46,6 +56,7 @@ class CompiledTriggers:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[_Key, Compiled] = OrderedDict()
         self._lock = Lock()
+        self._last: Asked | None = None
         self.weight = 0
 
     @staticmethod
@@ -70,17 +81,22 @@ class CompiledTriggers:
         return found.words
 
     def _found(self, spec: dict[str, Any], anchor: Instant, seed: str) -> Compiled:
+        last = self._last
+        if last is not None and last.spec is spec and last.anchor == anchor and last.seed == seed:
+            return last.found
         key = (msgspec.json.encode(spec), anchor, seed)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
-                return kept
-        return self._made(key, read_stored(spec))
+        found = kept or self._made(key, read_stored(spec))
+        self._last = Asked(spec, anchor, seed, found)
+        return found
 
     def know(self, trigger: Trigger, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
         """Keep a trigger that was read already, under the JSON form that it is stored in."""
-        self._made((msgspec.json.encode(spec), anchor, seed), trigger)
+        made = self._made((msgspec.json.encode(spec), anchor, seed), trigger)
+        self._last = Asked(spec, anchor, seed, made)
 
     def forget(self, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
         """This one will hardly be asked for again."""

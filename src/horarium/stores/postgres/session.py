@@ -14,6 +14,7 @@ from horarium.stores.encoding import encode_id
 from horarium.stores.lately import JOBS_BYTES_MAX, NAMES_MAX, OWNERS_MAX, Lately, weight_of_jobs
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.fronts import Fronts
+from horarium.stores.postgres.orders import Orders
 from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
@@ -29,6 +30,7 @@ class Memory:
         self.jobs: Lately[str, tuple[int, Job]] = Lately(JOBS_BYTES_MAX)
         """By id: the number, which tells a job from a later one of the same id, and the job."""
         self.fronts = Fronts()
+        self.orders = Orders()
         self.in_less = False
         """Whether history is known to be kept in less room."""
 
@@ -43,6 +45,8 @@ class Session:
     """How a job's labels are sent."""
     tells_alike = True
     """Whether it has a statement of its own for changes that are alike."""
+    knows_fronts = True
+    """Whether it has the fronts of jobs in order."""
     knows_less = True
     """Whether its schema has a form that keeps history in less room."""
 

@@ -625,7 +625,7 @@ WHERE (
 ) IS NULL;
 
 -- name: offer_order_fronts
--- From here on, what is written and fires before these instants is marked as late.
+-- From here on, what is written with a fire time before these instants is marked as late.
 INSERT INTO horarium.order_fronts (owner_id, fire_at)
 SELECT given.owner_id, given.fire_at FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
 ORDER BY given.owner_id
@@ -651,8 +651,8 @@ FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
--- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier fires
--- no earlier than where its job is clear, which was seen before and stays so, or is late: of all jobs few are, mostly none.)
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier has
+-- none before the one where its job is clear, which was seen before and stays so, or is late: mostly no run of any job is.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
     FROM (

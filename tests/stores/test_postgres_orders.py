@@ -237,8 +237,8 @@ async def test_of_jobs_that_want_no_order_nothing_is_written(store: PostgresStor
 async def test_runs_added_in_any_order_while_fronts_move_are_performed_one_at_a_time_and_in_order(
     store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str
 ) -> None:
-    """Of what was added before a claim began, nothing that fires earlier is unfinished when the claim has a run. What fires
-    later is due earlier here, and looked at first."""
+    """Of what was added before a claim began, nothing that fires earlier is unfinished when the claim has a run. What
+    fires later is due earlier here, and looked at first."""
     await perform(store, [turn(number) for number in range(0, 50, 10)])
     assert await front(other) >= turn(20).fire_at
     nodes = [store, PostgresStore(fresh_postgres_url)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
@@ -19,6 +20,7 @@ from horarium.stores.postgres.session import QUERIES, Session
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.stores.postgres_server import waiting
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -230,3 +232,39 @@ async def test_the_front_of_a_job_that_is_forgotten_is_forgotten(
 async def test_of_jobs_that_want_no_order_nothing_is_written(store: PostgresStore, other: asyncpg.Connection) -> None:
     await perform(store, [a_run(number, of=JOB, concurrency_key="k", concurrency_max=1) for number in range(4)])
     assert await other.fetchval("SELECT count(*) FROM horarium.order_fronts") == 0
+
+
+async def test_runs_added_in_any_order_while_fronts_move_are_performed_one_at_a_time_and_in_order(
+    store: PostgresStore, other: asyncpg.Connection, fresh_postgres_url: str
+) -> None:
+    """Of what was added before a claim began, nothing that fires earlier is unfinished when the claim has a run. What
+    fires later is due earlier here, and looked at first."""
+    await perform(store, [turn(number) for number in range(0, 50, 10)])
+    assert await front(other) >= turn(20).fire_at
+    nodes = [store, PostgresStore(fresh_postgres_url)]
+    await nodes[1].open()
+    numbers = [number for number in range(50) if number % 10]
+    Random(7).shuffle(numbers)
+    added: set[int] = set()
+    ended: set[int] = set()
+    number_of = {turn(number).id: number for number in numbers}
+
+    async def add(node: PostgresStore, part: list[int]) -> None:
+        for start in range(0, len(part), 4):
+            some = part[start : start + 4]
+            assert all(await node.add_runs([turn(number, due_at=NOW - number) for number in some]))
+            added.update(some)
+
+    async def work(node: PostgresStore) -> None:
+        while len(ended) < len(numbers):
+            before = set(added)
+            for run in (await take(node, 3)).runs:
+                number = number_of[run.id]
+                assert [one for one in before - ended if one < number] == []
+                # From here on it may be finished, whatever is heard of it.
+                ended.add(number)
+                assert await node.settle_runs([completed(run)], NOW) == [True]
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(add(node, numbers[place::2]) for place, node in enumerate(nodes)), *map(work, nodes))
+    await nodes[1].close()

@@ -651,8 +651,8 @@ FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
--- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier is due
--- no earlier than where its job is clear, which was seen before and stays so, or is late: of all jobs few are, mostly none.)
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier has
+-- none before the one where its job is clear, which was seen before and stays so, or is late: mostly no run of any job is.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
     FROM (

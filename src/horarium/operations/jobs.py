@@ -33,7 +33,7 @@ from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
-from horarium.rules.compiled import after_end, words_of
+from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -215,7 +215,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan:
             return delete(seen.job, seen.now)
 
-        await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False)
+        forget_trigger(await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed. A paused job stays as it is."""

@@ -1,7 +1,7 @@
 """Triggers that were read from their stored form, kept for the next time; bounded by weight, not by number.
 
-A cron takes about a kilobyte, a tree of 256 triggers a hundred times as much, and so do their JSON forms: the bytes of
-JSON are the weight. Threads may ask at once.
+The weight is what one takes in memory, judged by its JSON form: hardly less than it really is, and up to twice as much
+for most. That of a job that was deleted is forgotten at once. Threads may ask at once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,16 @@ from horarium.model import Job
 from horarium.policies import Retention
 from horarium.triggers import Trigger, read_stored
 
-BYTES_MAX = 1 << 20
-"""Bytes of JSON of all triggers that are kept: some 10,000 crons; about 12 MiB of memory."""
+BYTES_MAX = 12 << 20
+"""Bytes of memory of all triggers that are kept: some 8,000 crons."""
+ENTRY_BYTES = 300
+"""What an entry takes beside the trigger and its JSON form."""
+TRIGGER_BYTES = 400
+"""What each trigger takes, alone or within another: a cron, an interval, an instant."""
+RULE_BYTES = 2_000
+"""How much more one takes that is a rule or a phrase: it keeps what it came to."""
+LETTER_BYTES = 18
+"""What each byte of JSON stands for: itself, the value that was read, and the words for it."""
 
 _Key = tuple[bytes, Instant, str]
 
@@ -50,6 +58,13 @@ class CompiledTriggers:
         self._lock = Lock()
         self._last: Asked | None = None
         self.weight = 0
+
+    @staticmethod
+    def weigh(json: bytes) -> int:
+        """About how many bytes a trigger of this JSON form takes, with what it says of itself and all it keeps."""
+        rules = json.count(b'"type":"rrule"') + json.count(b'"type":"phrase"')
+        own = json.count(b'"type"') * TRIGGER_BYTES + rules * RULE_BYTES
+        return ENTRY_BYTES + own + LETTER_BYTES * len(json)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -83,6 +98,13 @@ class CompiledTriggers:
         made = self._made((msgspec.json.encode(spec), anchor, seed), trigger)
         self._last = Asked(spec, anchor, seed, made)
 
+    def forget(self, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
+        """This one will hardly be asked for again."""
+        key = (msgspec.json.encode(spec), anchor, seed)
+        with self._lock:
+            if self._kept.pop(key, None) is not None:
+                self.weight -= self.weigh(key[0])
+
     def _made(self, key: _Key, trigger: Trigger) -> Compiled:
         _, anchor, seed = key
         made = Compiled(trigger.seeded(seed).anchored(anchor))
@@ -92,10 +114,10 @@ class CompiledTriggers:
 
     def _keep(self, key: _Key, made: Compiled) -> None:
         if self._kept.setdefault(key, made) is made:
-            self.weight += len(key[0])
+            self.weight += self.weigh(key[0])
         while self.weight > self._bytes_max:
             oldest, _ = self._kept.popitem(last=False)
-            self.weight -= len(oldest[0])
+            self.weight -= self.weigh(oldest[0])
 
 
 _triggers = CompiledTriggers()
@@ -113,6 +135,11 @@ def trigger_of(job: Job) -> Trigger:
 def know_trigger(job: Job, trigger: Trigger) -> None:
     """This is the job's trigger, just read: it need not be read again."""
     _triggers.know(trigger, job.trigger, job.anchor_at, job.name)
+
+
+def forget_trigger(job: Job) -> None:
+    """The job was deleted."""
+    _triggers.forget(job.trigger, job.anchor_at, job.name)
 
 
 def words_of(job: Job) -> str:
@@ -142,6 +169,7 @@ __all__ = [
     "BYTES_MAX",
     "CompiledTriggers",
     "after_end",
+    "forget_trigger",
     "know_trigger",
     "retention_of_job",
     "trigger_of",

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from horarium.rules.compiled import BYTES_MAX, CompiledTriggers
+from horarium.triggers.interval import Interval
 
 
 def daily(number: int) -> dict[str, Any]:
@@ -23,6 +24,18 @@ def test_the_same_question_gets_the_same_trigger() -> None:
     assert kept.get(daily(1), 0, "job") is first
     assert kept.get(daily(1), 5, "job") is not first
     assert len(kept) == 2
+
+
+def test_the_same_form_under_another_anchor_or_seed_is_another_trigger() -> None:
+    kept, form = CompiledTriggers(), {"type": "interval", "every_seconds": 60}
+    first = kept.get(form, 0, "job")
+    assert kept.get(form, 0, "job") is first
+    assert kept.get(form, 5, "job").next_fire(0) == 60_000_005
+    assert kept.get(form, 0, "other") is not first
+    assert kept.get(form, 0, "job") is first
+    kept.know(Interval(30_000_000), spread := {"type": "interval", "every_seconds": 30}, 7, "job")
+    assert kept.get(spread, 7, "job").next_fire(0) == 30_000_007
+    assert kept.get(dict(form), 0, "job") is first
 
 
 def test_what_a_trigger_says_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

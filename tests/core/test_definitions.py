@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -11,10 +12,17 @@ from msgspec.structs import replace
 from horarium.clock import DAY, SECOND, to_text
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
-from horarium.wire.definitions import definition_of, job_from, read_definition, with_definition
+from horarium.wire.definitions import (
+    JobDefinition,
+    definition_of,
+    job_from,
+    kept_definition,
+    read_definition,
+    with_definition,
+)
 from horarium.wire.masking import SECRET_SHOWN
 from horarium.wire.patches import merge_patch, patch_definition
-from horarium.wire.views import job_view
+from horarium.wire.views import JobView, job_view
 
 NOW = 1_767_571_200 * SECOND
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -145,3 +153,47 @@ def test_a_patch_to_another_type_leaves_nothing_of_the_old_one() -> None:
 def test_a_patch_within_a_type_keeps_the_rest_of_it() -> None:
     patched = patch_definition(fields(), {"target": {"method": "PUT"}})
     assert patched["target"] == {**fields()["target"], "method": "PUT"}
+
+
+EVERY_FIELD: dict[str, Any] = {
+    "enabled": False,
+    "labels": {"a": "b"},
+    "catch_up": {"policy": "none"},
+    "overlap": "skip",
+    "retry": {"attempts_max": 7},
+    "timeouts": {"execution_seconds": 9.0},
+    "priority": 5,
+    "concurrency": {"key": "k", "max": 2},
+    "jitter_seconds": 1.5,
+    "starts_at": to_text(NOW + DAY),
+    "ends_at": to_text(NOW + 2 * DAY),
+    "fires_max": 11,
+    "retention": {"runs_max": 3},
+    "title": "Nightly",
+    "buffer_max": 4,
+    "on": {"failed": [{"notify": "ops"}]},
+}
+
+
+def test_every_field_that_its_owner_wrote_is_kept_and_shown() -> None:
+    given = fields(**EVERY_FIELD)
+    assert set(given) == set(JobDefinition.__struct_fields__), "a new field belongs here, too"
+    job = a_job(**EVERY_FIELD)
+    kept, shown = (json.loads(msgspec.json.encode(each(job))) for each in (kept_definition, job_view))
+    assert kept == given
+    spelt = {"catch_up", "retry", "timeouts", "retention", "target", "on"}
+    assert {name: shown[name] for name in given if name not in spelt} == {
+        name: value for name, value in given.items() if name not in spelt
+    }
+    assert all(given[name].items() <= shown[name].items() for name in spelt - {"target", "on"})
+    assert set(JobView.__struct_fields__) - set(shown) == {"ping_url"}
+
+
+@pytest.mark.parametrize("name", ["catch_up", "retry", "timeouts", "retention"])
+def test_a_default_policy_is_left_out_of_what_is_kept_whichever_object_it_is(name: str) -> None:
+    job = a_job()
+    again = replace(job, **{name: replace(getattr(job, name))})
+    assert getattr(again, name) is not getattr(job, name)
+    assert msgspec.json.encode(kept_definition(again)) == msgspec.json.encode(kept_definition(job))
+    assert msgspec.json.encode(job_view(again)) == msgspec.json.encode(job_view(job))
+    assert name not in json.loads(msgspec.json.encode(kept_definition(job)))

@@ -28,6 +28,7 @@ EVERY_MAX = 3_653 * DAY
 _UNITS = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": SECOND // 1_000}
 _DURATION = re.compile("".join(rf"(?:(\d{{1,9}}){unit})?" for unit in _UNITS), re.ASCII)
 _DURATION_MAX = 60
+_NUMBER = (int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _checked(interval: Interval) -> Interval:
 
 def _from_seconds(given: object) -> int:
     expected = "expected a number of seconds from 0.05 to 315619200 (3653 days)"
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    if isinstance(given, bool) or not isinstance(given, _NUMBER):
         raise InvalidTrigger(f"every_seconds: {expected}, not {quote(given)}", field="every_seconds")
     if not EVERY_MIN <= given * SECOND <= EVERY_MAX:
         raise InvalidTrigger(f"every_seconds: {quote(given)}: {expected}", field="every_seconds")

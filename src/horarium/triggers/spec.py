@@ -169,4 +169,7 @@ class Spec:
             )
 
     def _unknown(self) -> str | None:
-        return next((str(name) for name in self._fields if name not in self._known), None)
+        for name in self._fields:
+            if name not in self._known:
+                return str(name)
+        return None

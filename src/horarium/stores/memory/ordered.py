@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=Any)
@@ -98,10 +99,11 @@ class Ordered(Generic[T]):
 
     def upto(self, bound: T) -> Iterator[T]:
         """Items less than or equal to `bound`, ascending."""
-        for item in self:
-            if item > bound:
+        for chunk, last in zip(self._chunks, self._lasts, strict=True):
+            if last > bound:
+                yield from islice(chunk, bisect_right(chunk, bound))
                 return
-            yield item
+            yield from chunk
 
     def descending(self, below: T | None = None) -> Iterator[T]:
         """Items less than `below` (None: all), descending."""

@@ -199,7 +199,8 @@ def _meanwhile(random: Random, run: Run, now: int) -> RunChange:
 def _alike(random: Random, claimed: Sequence[Run], now: int, *, twice: bool) -> list[RunChange]:
     """All of them come to the same end; those that were claimed as often are of one kind. One may come twice."""
     state = random.choice([State.COMPLETED, State.COMPLETED, State.FAILED, State.PENDING])
-    ended: dict[str, Any] = {"state": state, "lease_expires_at": None}
+    ended: dict[str, Any] = dict.fromkeys(("lease_expires_at", "start_by", "error", "progress"))
+    ended["state"] = state
     if state is not State.PENDING:
         ended.update(finished_at=now, prune_at=random.choice([None, now]), error=random.choice([None, "no"]))
     ordered = sorted(claimed, key=lambda run: (run.token, run.attempt, run.started_at or 0))

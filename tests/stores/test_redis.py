@@ -221,6 +221,7 @@ ODD: dict[str, dict[str, Any]] = {
     "tried before": {"token": 1, "attempt": 1},
     "given back before": {"token": 3},
     "too late": {"start_by": NOW - 1},
+    "too late by a small number": {"start_by": 77},
     "in time": {"start_by": NOW + 50},
     "in order": {"serial": True},
     "unique": {"unique_key": "u"},

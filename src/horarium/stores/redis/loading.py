@@ -1,0 +1,31 @@
+"""Runs that a script found, all of them: one call brings no more bytes than a call may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from horarium.model import Run
+from horarium.stores.redis.rows import Loaded, decode_runs, found_runs
+
+Read = Callable[..., Awaitable[Any]]
+"""Calls a script by its name, with its arguments."""
+
+
+async def runs_of(read: Read, ids: Sequence[str]) -> list[Run | None]:
+    """The runs of these ids, in this order; None for one that does not exist."""
+    found: list[Run | None] = []
+    while left := ids[len(found) :]:
+        loaded = await read("get_runs", *left)
+        found += decode_runs(left[: len(loaded[0])], loaded)
+    return found
+
+
+async def found_all(read: Read, ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
+    """The runs of the ids that a script answered, and what it loaded of the first of them. Those that were too large to
+    come along are asked for, as they are by then: one may have been forgotten."""
+    brought = len(loaded[0])
+    runs = found_runs(ids[:brought], loaded)
+    if brought < len(ids):
+        runs += [run for run in await runs_of(read, [each.decode() for each in ids[brought:]]) if run is not None]
+    return runs

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY
-from horarium.model import HttpTarget, Plan, Run, RunChange, State
+from horarium.model import HandlerTarget, HttpTarget, Job, Plan, Run, RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.ports import RunFilter
+from horarium.ports import JobFilter, RunFilter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
 from horarium.stores.redis.parts import CALL_BYTES_MAX
@@ -162,6 +162,20 @@ async def test_what_is_large_is_read_some_at_a_time(store: RedisStore, monkeypat
         [run.id for run in (await store.get_runs(ids)) if run and run.lease_expires_at],
         None,
     )
+    target = HandlerTarget("report", {"text": "x" * 200_000})
+    large = [replace(a_job(f"large-{number:02}"), target=target, enabled=number % 2 > 0) for number in range(60)]
+    for each in (store, model):
+        await each.add_jobs(large)
+    asked = [*(each.name for each in large), "unknown"]
+    assert await store.get_jobs(asked) == await model.get_jobs(asked)
+    of_ids = [*(each.id for each in large), "unknown"]
+    assert await store.get_jobs_by_id(of_ids) == await model.get_jobs_by_id(of_ids)
+    assert await store.list_jobs(JobFilter(), None, 50) == await model.list_jobs(JobFilter(), None, 50)
+    disabled, after = list[Job](), None
+    while len(disabled) < 30:
+        page = await store.list_jobs(JobFilter(enabled=False), after, 50)
+        disabled, after = [*disabled, *page.items], page.next_after
+    assert disabled == large[::2]
     for name, answers in calls.answers.items():
         assert max(map(_bytes_of, answers)) < CALL_BYTES_MAX + 20 * len(payload), name
     assert len(calls.answers["get_runs"]) > 3

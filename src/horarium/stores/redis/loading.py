@@ -1,12 +1,13 @@
-"""Runs that a script found, all of them: one call brings no more bytes than a call may."""
+"""All the runs and jobs that were asked for: one call brings no more bytes than a call may."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from horarium.model import Run
-from horarium.stores.redis.rows import Loaded, decode_runs, found_runs
+from horarium.model import Job, Run
+from horarium.ports import BATCH_MAX
+from horarium.stores.redis.rows import Loaded, decode_job, decode_runs, found_runs
 
 Read = Callable[..., Awaitable[Any]]
 """Calls a script by its name, with its arguments."""
@@ -29,3 +30,15 @@ async def found_all(read: Read, ids: Sequence[bytes], loaded: Loaded) -> list[Ru
     if brought < len(ids):
         runs += [run for run in await runs_of(read, [each.decode() for each in ids[brought:]]) if run is not None]
     return runs
+
+
+async def jobs_of(read: Read, name: str, asked: Sequence[str]) -> list[Job | None]:
+    """What this script answers for each of these; None for one that does not exist."""
+    found: list[Job | None] = []
+    while left := asked[len(found) : len(found) + BATCH_MAX]:
+        found += decode_jobs(await read(name, *left))
+    return found
+
+
+def decode_jobs(rows: Sequence[bytes | None]) -> list[Job | None]:
+    return [None if row is None else decode_job(row) for row in rows]

@@ -118,7 +118,7 @@ async def test_a_delete_answers_first_and_ends_the_runs_then(world: World) -> No
     assert (await world.states(job))[State.PENDING, job.queue] == WAITING
     await world.one.step()
     assert (await world.states(job))[State.CANCELLING, job.queue] == 1  # what is performed is asked first
-    await world.one.step(6)
+    await world.one.step(10)
     assert await world.states(job) == {(State.CANCELLING, job.queue): 1}
     assert (world.one.counting.written, await world.owed()) == (WAITING + 1, 0)
 
@@ -141,7 +141,7 @@ async def test_what_waits_follows_the_job_to_another_queue(world: World) -> None
     job = await world.fill(WAITING)
     await world.one.operations.jobs.patch_job("busy", {"target": {"type": "queue", "queue": "elsewhere"}})
     assert world.one.counting.written == 0
-    await world.one.step(7)
+    await world.one.step(10)
     assert await world.states(job) == {(State.RUNNING, job.queue): 1, (State.PENDING, "pull/elsewhere"): WAITING}
     assert await world.owed() == 0
 
@@ -195,7 +195,7 @@ async def test_a_run_that_ends_very_many_ends_some_and_the_rest_later(world: Wor
     states = await world.states(job)
     assert states[State.PENDING, job.queue] == WAITING - LOOKED_AT + 1
     assert (State.RUNNING, job.queue) not in states  # what is performed is asked first
-    await world.one.step(5)
+    await world.one.step(10)
     claimed = {} if overlap is Overlap.TERMINATE_OTHER else {(State.CANCELLING, job.queue): 1}
     assert await world.states(job) == {(State.PENDING, job.queue): 1, **claimed}
     newest = max((await world.store.unfinished_runs([job.id]))[job.id], key=lambda run: run.fire_at)
@@ -243,5 +243,5 @@ async def test_what_moves_is_not_taken_for_what_ends_others(world: World) -> Non
     world.clock.advance(1)
     changes = {"overlap": "cancel_other", "target": {"type": "queue", "queue": "elsewhere"}}
     await world.one.operations.jobs.patch_job("busy", changes)
-    await world.one.step(7)
+    await world.one.step(10)
     assert await world.states(job) == {(State.RUNNING, job.queue): 1, (State.PENDING, "pull/elsewhere"): WAITING}

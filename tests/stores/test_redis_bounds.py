@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from horarium.model import HttpTarget, Plan, Run, RunChange, State
+from horarium.clock import DAY
+from horarium.model import HandlerTarget, HttpTarget, Job, Plan, Run, RunChange, State
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.ports import JobFilter, RunFilter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
 from horarium.stores.redis.parts import CALL_BYTES_MAX
@@ -118,3 +121,61 @@ async def test_what_is_pruned_goes_some_at_a_time(store: RedisStore, monkeypatch
     assert await store.prune_runs(NOW, PRUNED_AT_ONCE + 20) == PRUNED_AT_ONCE + 20
     assert await store.prune_runs(NOW, 1_000) == PRUNED_AT_ONCE + 10
     assert calls.answers["prune_runs"] == [PRUNED_AT_ONCE, 20, PRUNED_AT_ONCE, 10]
+
+
+def _bytes_of(answer: Any) -> int:
+    if isinstance(answer, list):
+        return sum(map(_bytes_of, answer))
+    return len(answer) if isinstance(answer, bytes) else 0
+
+
+async def test_what_is_large_is_read_some_at_a_time(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large payloads, results and records are, no call answers with much more than it may."""
+    model, job = MemoryStore(), a_job()
+    payload = b'"' + b"x" * 200_000 + b'"'
+    runs = [a_run(number, of=job, payload=payload) for number in range(60)]
+    finished = [a_finished_run(100 + number, of=job, result=payload) for number in range(40)]
+    records = [Record(name=f"large/{number:03}", body=payload) for number in range(60)]
+    for each in (store, model):
+        await each.add_jobs([job])
+        for first in range(0, 60, 20):
+            await each.add_runs([*runs[first : first + 20], *finished[first : first + 20]])
+            await each.put_records([RecordChange(record) for record in records[first : first + 20]])
+    calls = Calls(monkeypatch)
+    ids = [run.id for run in (*runs, *finished)]
+    names = [record.name for record in records]
+    for where in (RunFilter(job=job.name), RunFilter(states=frozenset({State.PENDING}))):
+        assert await store.list_runs(where, None, 80) == await model.list_runs(where, None, 80)
+    assert await store.get_runs([*ids, "unknown"]) == await model.get_runs([*ids, "unknown"])
+    assert await store.unfinished_runs([job.id]) == await model.unfinished_runs([job.id])
+    since, until = NOW - DAY, NOW + DAY
+    last = [await each.last_runs([job.name], since, until, 50) for each in (store, model)]
+    assert last[0] == last[1]
+    assert await store.get_records([*names, "unknown"]) == await model.get_records([*names, "unknown"])
+    for descending in (False, True):
+        within = RecordFilter("large/", descending=descending)
+        assert await store.list_records(within, None, 50) == await model.list_records(within, None, 50)
+    await store.claim_runs([job.queue], 30, "w", NOW, NOW)
+    late = NOW + DAY
+    found, ahead = await store.overdue_runs(late, 100)
+    assert ([run.id for run in found], ahead) == (
+        [run.id for run in (await store.get_runs(ids)) if run and run.lease_expires_at],
+        None,
+    )
+    target = HandlerTarget("report", {"text": "x" * 200_000})
+    large = [replace(a_job(f"large-{number:02}"), target=target, enabled=number % 2 > 0) for number in range(60)]
+    for each in (store, model):
+        await each.add_jobs(large)
+    asked = [*(each.name for each in large), "unknown"]
+    assert await store.get_jobs(asked) == await model.get_jobs(asked)
+    of_ids = [*(each.id for each in large), "unknown"]
+    assert await store.get_jobs_by_id(of_ids) == await model.get_jobs_by_id(of_ids)
+    assert await store.list_jobs(JobFilter(), None, 50) == await model.list_jobs(JobFilter(), None, 50)
+    disabled, after = list[Job](), None
+    while len(disabled) < 30:
+        page = await store.list_jobs(JobFilter(enabled=False), after, 50)
+        disabled, after = [*disabled, *page.items], page.next_after
+    assert disabled == large[::2]
+    for name, answers in calls.answers.items():
+        assert max(map(_bytes_of, answers)) < CALL_BYTES_MAX + 20 * len(payload), name
+    assert len(calls.answers["get_runs"]) > 3

@@ -28,9 +28,9 @@ from horarium.rules.applying import PREFIX, Newest, owed_by
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
 
-BATCH = 200
+BATCH = 100
 """Unfinished runs that are looked at, and written, in one go: a few milliseconds of this process."""
-PAGES_WAITED_FOR = 2
+PAGES_WAITED_FOR = 4
 """Pages of that many runs that a change waits for."""
 ROUNDS_MAX = 50
 """How often one batch is read and written, where claims and changes meet it all the time."""

@@ -39,6 +39,7 @@ from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, are_alike, comes_alone, kinds_of_end, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
+from horarium.stores.redis.loading import decode_jobs, found_all, jobs_of, runs_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import (
     CALL_BYTES_MAX,
@@ -56,7 +57,6 @@ from horarium.stores.redis.rows import (
     come_along,
     decode_job,
     decode_record,
-    decode_runs,
     encode_job,
     encode_record,
     found_runs,
@@ -174,10 +174,10 @@ class RedisStore:
         return answers
 
     async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        return [job for part in parts(names) for job in _jobs(await self._read("get_jobs", *part))]
+        return await jobs_of(self._read, "get_jobs", names)
 
     async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
-        return [job for part in parts(ids) for job in _jobs(await self._read("get_jobs_by_id", *part))]
+        return await jobs_of(self._read, "get_jobs_by_id", ids)
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await list_jobs(self._read, where, after, limit)
@@ -185,13 +185,15 @@ class RedisStore:
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         at, behind = (until + 1, "") if after is None else ahead_cursor(after)
         rows, last_at, last_id = await self._read("jobs_ahead", at, behind, min(limit, PAGE_MAX))
-        jobs = (job for job in _jobs(rows) if job is not None and job.planned_until > until and job.deleted_at is None)
+        jobs = (
+            job for job in decode_jobs(rows) if job is not None and job.planned_until > until and job.deleted_at is None
+        )
         return Page(tuple(jobs), None if last_id is None else ahead_after(int(float(last_at)), last_id.decode()))
 
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         bound = "-" if after is None else f"({after}"
         rows, last = await self._read("jobs_trimmed", bound, min(limit, PAGE_MAX))
-        jobs = (job for job in _jobs(rows) if job is not None and job.retention.runs_max is not None)
+        jobs = (job for job in decode_jobs(rows) if job is not None and job.retention.runs_max is not None)
         return Page(tuple(jobs), None if last is None else last.decode())
 
     async def due_jobs(
@@ -227,7 +229,7 @@ class RedisStore:
         return answers
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
-        return [run for part in parts(ids) for run in decode_runs(part, await self._read("get_runs", *part))]
+        return [run for part in parts(ids) for run in await runs_of(self._read, part)]
 
     async def get_run_by_key(self, unique_key: str) -> Run | None:
         run_id, loaded = await self._read("run_by_key", unique_key)
@@ -259,7 +261,7 @@ class RedisStore:
         found: list[Run] = []
         for part in parts(list(dict.fromkeys(jobs)), NAMES_AT_ONCE):
             ids, loaded = await self._read("last_runs", pack((f"({below}", f"[{lowest}", limit)), *part)
-            found += found_runs(ids, loaded)
+            found += await found_all(self._read, ids, loaded)
         return newest_of(jobs, found, limit)
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
@@ -310,7 +312,7 @@ class RedisStore:
 
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
         ids, loaded, ahead = await self._read("overdue_runs", now, min(limit, BATCH_MAX))
-        return found_runs(ids, loaded), None if ahead is None else int(ahead)
+        return await found_all(self._read, ids, loaded), None if ahead is None else int(ahead)
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._in_steps(min(limit, BATCH_MAX), "prune_runs", now)
@@ -331,9 +333,9 @@ class RedisStore:
 
     async def get_records(self, names: Sequence[str]) -> list[Record | None]:
         found: list[Record | None] = []
-        for part in parts(names):
-            rows = await self._read("get_records", *part)
-            found += (None if row is None else decode_record(name, row) for name, row in zip(part, rows, strict=True))
+        while left := names[len(found) : len(found) + BATCH_MAX]:
+            rows = await self._read("get_records", *left)
+            found += (None if row is None else decode_record(name, row) for name, row in zip(left, rows, strict=False))
         return found
 
     async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
@@ -430,10 +432,6 @@ def _swept_by(job: Job) -> tuple[Instant, bool]:
 def _ids_of(plan: Plan) -> list[str]:
     changed = [change.run.id for change in plan.changes]
     return [*changed, *(run.id for run in plan.withdrawals), *(run.id for run in plan.runs)]
-
-
-def _jobs(rows: Sequence[bytes | None]) -> list[Job | None]:
-    return [None if row is None else decode_job(row) for row in rows]
 
 
 def _queue_stats(queue: bytes, due: int, waiting: int, claimed: int, earliest: bytes | None) -> QueueStats:

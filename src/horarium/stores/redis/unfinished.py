@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice, takewhile
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
 from horarium.model import Run, State
+from horarium.stores.redis.loading import found_all
 from horarium.stores.redis.parts import parts
-from horarium.stores.redis.rows import found_runs
 
 Read = Callable[..., Awaitable[Any]]
 """Calls a script by its name, with its arguments."""
@@ -30,15 +30,22 @@ async def unfinished_runs(read: Read, job_ids: Sequence[str]) -> dict[str, list[
     for part in parts(list(dict.fromkeys(job_ids)), JOBS_OF_RUNS):
         while part:
             counts, ids, loaded = await read("unfinished_runs", RUNS_AT_ONCE, *part)
-            runs = iter(found_runs(ids, loaded))
-            many: list[str] = []
+            runs = _by_job(await found_all(read, ids, loaded))
             for job_id, count in zip(part, counts, strict=False):
-                found[job_id] = sorted(islice(runs, max(count, 0)), key=_in_order)
-                many += [job_id] if count < 0 else []
-            for job_id in many:
-                found[job_id] = await _page_by_page(read, job_id)
+                many = count < 0
+                found[job_id] = (
+                    await _page_by_page(read, job_id) if many else sorted(runs.get(job_id, ()), key=_in_order)
+                )
             part = part[len(counts) :]
     return found
+
+
+def _by_job(runs: Sequence[Run]) -> dict[str | None, list[Run]]:
+    groups: dict[str | None, list[Run]] = {}
+    for run in runs:
+        if not run.finished:  # as one may be that did not come with the others
+            groups.setdefault(run.job_id, []).append(run)
+    return groups
 
 
 async def _page_by_page(read: Read, job_id: str) -> list[Run]:
@@ -48,7 +55,7 @@ async def _page_by_page(read: Read, job_id: str) -> list[Run]:
     bound = "+inf"
     while bound:
         ids, loaded, beyond = await read("unfinished_page", job_id, bound, RUNS_AT_ONCE)
-        found.update((run.id, run) for run in found_runs(ids, loaded))
+        found.update((run.id, run) for run in await found_all(read, ids, loaded) if not run.finished)
         bound = beyond.decode()
     runs = list(found.values())
     runs.reverse()

@@ -15,4 +15,4 @@ if ARGV[5] == '0' or ARGV[6] == '1' then
 end
 local names = call('ZRANGEBYLEX', index, ARGV[1], ARGV[2], 'LIMIT', 0, stretch)
 local found, last = matching(names, wanted, ARGV[5], ARGV[6], sets)
-return {many('HMGET', JOBS, found), last or #names == stretch and names[stretch] or ''}
+return rows_until(found, last or #names == stretch and names[stretch] or '')

@@ -128,4 +128,7 @@ for place, id in ipairs(looked_at) do
     break
   end
 end
-return {found, frontier, load_runs(found)}
+local loaded = load_runs(found)
+local brought = #loaded[1]
+if brought < #found then return {{unpack(found, 1, brought)}, found[brought], loaded} end
+return {found, frontier, loaded}

@@ -4,4 +4,4 @@
 local behind = 4 + tonumber(ARGV[4])
 local sets = sets_of({unpack(ARGV, 5, behind)})
 local found, last = matching({unpack(ARGV, behind + 1)}, tonumber(ARGV[1]), ARGV[2], ARGV[3], sets)
-return {many('HMGET', JOBS, found), last or ''}
+return rows_until(found, last or '')

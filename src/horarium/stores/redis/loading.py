@@ -1,0 +1,44 @@
+"""All the runs and jobs that were asked for: one call brings no more bytes than a call may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from horarium.model import Job, Run
+from horarium.ports import BATCH_MAX
+from horarium.stores.redis.rows import Loaded, decode_job, decode_runs, found_runs
+
+Read = Callable[..., Awaitable[Any]]
+"""Calls a script by its name, with its arguments."""
+
+
+async def runs_of(read: Read, ids: Sequence[str]) -> list[Run | None]:
+    """The runs of these ids, in this order; None for one that does not exist."""
+    found: list[Run | None] = []
+    while left := ids[len(found) :]:
+        loaded = await read("get_runs", *left)
+        found += decode_runs(left[: len(loaded[0])], loaded)
+    return found
+
+
+async def found_all(read: Read, ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
+    """The runs of the ids that a script answered, and what it loaded of the first of them. Those that were too large to
+    come along are asked for, as they are by then: one may have been forgotten."""
+    brought = len(loaded[0])
+    runs = found_runs(ids[:brought], loaded)
+    if brought < len(ids):
+        runs += [run for run in await runs_of(read, [each.decode() for each in ids[brought:]]) if run is not None]
+    return runs
+
+
+async def jobs_of(read: Read, name: str, asked: Sequence[str]) -> list[Job | None]:
+    """What this script answers for each of these; None for one that does not exist."""
+    found: list[Job | None] = []
+    while left := asked[len(found) : len(found) + BATCH_MAX]:
+        found += decode_jobs(await read(name, *left))
+    return found
+
+
+def decode_jobs(rows: Sequence[bytes | None]) -> list[Job | None]:
+    return [None if row is None else decode_job(row) for row in rows]

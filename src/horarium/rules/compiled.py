@@ -40,8 +40,8 @@ class Compiled(Struct, gc=False):
 
 
 class Asked(Struct, frozen=True):
-    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked for
-    several times in a row."""
+    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked
+    for several times in a row."""
 
     spec: dict[str, Any]
     anchor: Instant

@@ -104,6 +104,7 @@ class CompiledTriggers:
         with self._lock:
             if self._kept.pop(key, None) is not None:
                 self.weight -= self.weigh(key[0])
+        self._last = None
 
     def _made(self, key: _Key, trigger: Trigger) -> Compiled:
         _, anchor, seed = key

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
@@ -99,6 +100,12 @@ class Served:
     @property
     def memory_bytes(self) -> int:
         return int(self.statistics.memory_info().rss)
+
+    @property
+    def own_memory_bytes(self) -> int:
+        """Of its memory that which is no page of a file (Linux: RssAnon)."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:"))
 
     def count_lines(self) -> list[int]:
         """Read on what it logs, so that it never waits for us to do so. The answer holds how many lines there were."""

@@ -1,11 +1,11 @@
 """Whether a server that works for a long time stays as it is: memory, descriptors and lateness, minute by minute.
 
-    python -m bench.soak [--minutes 15] [--warm-up 4] [--jobs 300] [--store NAME|URL] [--flags ...]
+    python -m bench.soak [--minutes 15] [--warm-up 4] [--jobs 300] [--churn 1] [--store NAME|URL] [--flags ...]
 
 A `horarium serve` in a process of its own delivers so many jobs each second to an endpoint in this process. Beside them
 three clients list jobs and runs, one reads the metrics, twenty workers wait by long poll and hang up at random moments,
-and one client triggers, patches, makes and deletes a job each second. Finished runs are kept for half a minute, so that
-the store comes to rest too.
+and one client triggers and patches a job each second, and makes and deletes one (`--churn`: so many). Finished runs are
+kept for half a minute, so that the store comes to rest too.
 
 Lateness is the arrival at the endpoint less the fire time. Exit status 1 if, after the warm-up, the memory of the last
 minutes is more than 2 % above that of the first ones, if a descriptor more is open at the quietest moment of the last
@@ -26,6 +26,7 @@ from collections import Counter
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.http_client import Connection, Served, served
 from bench.lateness import quantile
@@ -109,39 +110,45 @@ async def poll(url: str, number: int) -> None:
         connection.close()
 
 
-async def edit(url: str, endpoint: str) -> None:
-    """A client that changes a job, asks for runs, and makes and deletes jobs."""
+async def edit(url: str, endpoint: str, churn: int) -> None:
+    """A client that changes a job, asks for runs, and each second makes and deletes so many jobs."""
     connection = await Connection.open(url)
     await put(connection, "edited", job(endpoint))
-    number = 0
+    body = json.dumps(job(endpoint)).encode()
+    number, due = 0, time.monotonic()
     while True:
         number += 1
-        patch = json.dumps({"priority": number % 100}).encode()
-        for method, path, body in (
-            ("PATCH", "/api/v1/jobs/edited", patch),
-            ("POST", "/api/v1/jobs/edited/trigger", b""),
-            ("PUT", f"/api/v1/jobs/made-{number}", json.dumps(job(endpoint)).encode()),
-            ("DELETE", f"/api/v1/jobs/made-{number}", b""),
-        ):
-            status, answer = await connection.ask(method, path, body)
-            assert status < 300, (method, path, status, answer)
-        await asyncio.sleep(1)
+        asked = [("PATCH", "edited", json.dumps({"priority": number % 100}).encode())] if number % churn == 0 else []
+        asked += [("POST", "edited/trigger", b"")] if number % churn == 0 else []
+        for method, name, given in (*asked, ("PUT", f"made-{number}", body), ("DELETE", f"made-{number}", b"")):
+            status, answer = await connection.ask(method, f"/api/v1/jobs/{name}", given)
+            assert status < 300, (method, name, status, answer)
+        due = max(due + 1 / churn, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())
 
 
 # ---- looking ----------------------------------------------------------------------------------------------------
 
 
+class Memory(NamedTuple):
+    """In bytes. `own`: without the pages of files (the interpreter, libraries, a store's file)."""
+
+    all: int
+    own: int
+
+
 class Minute:
     """What was seen within one minute."""
 
-    def __init__(self, number: int, memory: list[int], files: list[int], late: list[float], cores: float) -> None:
+    def __init__(self, number: int, memory: list[Memory], files: list[int], late: list[float], cores: float) -> None:
         self.number = number
-        self.memory = sum(memory) / len(memory) / 1e6
+        self.memory = sum(each.all for each in memory) / len(memory) / 1e6
+        self.own = sum(each.own for each in memory) / len(memory) / 1e6
         self.files = min(files)
         share = f"p50 {quantile(late, 0.5):.3f} s, p99 {quantile(late, 0.99):.3f} s, max {max(late):.3f} s"
         print(
-            f"minute {number:>3}: RSS {self.memory:6.1f} MB, descriptors {min(files)} to {max(files)}, "
-            f"{len(late):,} deliveries, {share}, {cores:.2f} cores",
+            f"minute {number:>3}: RSS {self.memory:6.2f} MB ({self.own:.2f} without files), "
+            f"descriptors {min(files)} to {max(files)}, {len(late):,} deliveries, {share}, {cores:.2f} cores",
             flush=True,
         )
 
@@ -152,7 +159,7 @@ async def look(server: Served, number: int, late: list[float]) -> Minute:
     memory, files = [], []
     for _ in range(120):
         await asyncio.sleep(0.5)
-        memory.append(server.memory_bytes)
+        memory.append(Memory(server.memory_bytes, server.own_memory_bytes))
         files.append(server.statistics.num_fds())
     return Minute(number, memory, files, late.copy() or [0.0], (server.cpu_seconds - before) / 60)
 
@@ -162,13 +169,18 @@ def verdict(minutes: list[Minute], warm_up: int) -> bool:
     rest = minutes[warm_up:]
     third = max(1, len(rest) // 3)
     first, last = rest[:third], rest[-third:]
-    growth = sum(each.memory for each in last) / sum(each.memory for each in first)
-    files = min(each.files for each in last) - min(each.files for each in first)
-    print(f"after {warm_up} minutes: memory x {growth:.3f} (bar {GROWTH_MAX}), descriptors {files:+d} (bar 0)")
-    return growth <= GROWTH_MAX and files <= 0
+    before, after = (sum(each.memory for each in part) / third for part in (first, last))
+    own = tuple(sum(each.own for each in part) / third for part in (first, last))
+    files = min(each.files for each in first), min(each.files for each in last)
+    print(
+        f"after {warm_up} minutes: RSS {before:.2f} MB, at the end {after:.2f} MB, x {after / before:.3f} (bar "
+        f"{GROWTH_MAX}); without pages of files {own[0]:.2f} to {own[1]:.2f} MB, x {own[1] / own[0]:.3f}; "
+        f"descriptors {files[0]} to {files[1]}, {files[1] - files[0]:+d} (bar 0)"
+    )
+    return after / before <= GROWTH_MAX and files[1] <= files[0]
 
 
-async def soak(store: str, minutes: int, warm_up: int, jobs: int, flags: list[str]) -> bool:
+async def soak(store: str, minutes: int, warm_up: int, jobs: int, churn: int, flags: list[str]) -> bool:
     seen: Counter[tuple[str, int]] = Counter()
     late: list[float] = []
     listener = await asyncio.get_running_loop().create_server(lambda: Endpoint(seen, late), "127.0.0.1", 0)
@@ -183,7 +195,7 @@ async def soak(store: str, minutes: int, warm_up: int, jobs: int, flags: list[st
         clients = [asyncio.create_task(read(server.url, *lists)) for _ in range(LISTERS)]
         clients.append(asyncio.create_task(read(server.url, "/metrics", "/healthz", "/readyz")))
         clients += [asyncio.create_task(poll(server.url, number)) for number in range(POLLERS)]
-        clients.append(asyncio.create_task(edit(server.url, endpoint)))
+        clients.append(asyncio.create_task(edit(server.url, endpoint, churn)))
         begin = int(time.time()) + 2
         looked = [await look(server, number, late) for number in range(1, minutes + 1)]
         end = int(time.time()) - 1
@@ -207,13 +219,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=int, default=15)
     parser.add_argument("--warm-up", type=int, default=4, help="minutes that are not judged")
     parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--churn", type=int, default=1, help="jobs that are made and deleted each second")
     parser.add_argument("--store", default="sqlite", help=f"one of {', '.join(NAMES)}, or a URL")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="for the server")
     options = parser.parse_args()
     if options.minutes <= options.warm_up:
         parser.error("--minutes must be more than --warm-up")
     with tempfile.TemporaryDirectory() as folder, a_store(options.store, Path(folder)) as url:
-        flat = asyncio.run(soak(url, options.minutes, options.warm_up, options.jobs, options.flags))
+        flat = asyncio.run(soak(url, options.minutes, options.warm_up, options.jobs, options.churn, options.flags))
     sys.exit(0 if flat else 1)
 
 

@@ -50,7 +50,7 @@ def to_text(instant: Instant) -> str:
     return f"{_second_text(seconds)}.{micros:06d}Z" if micros else f"{_second_text(seconds)}Z"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _second_text(seconds: int) -> str:
     return to_datetime(seconds * SECOND).isoformat().removesuffix("+00:00")
 

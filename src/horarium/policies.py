@@ -91,3 +91,10 @@ class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
     finished_seconds: Seconds | None = RETENTION_SECONDS_DEFAULT
     runs_max: Annotated[int, Meta(ge=0, le=100_000_000)] | None = None
+
+
+DEFAULT_CATCH_UP = CatchUp()
+DEFAULT_RETRY = Retry()
+DEFAULT_TIMEOUTS = Timeouts()
+DEFAULT_RETENTION = Retention()
+"""What is in force where nothing is said: the same objects everywhere, so that they are recognised at a glance."""

@@ -173,9 +173,10 @@ async def test_an_expired_lease_can_not_settle(api: Api) -> None:
 
 
 async def test_a_batch_settles_each_report_by_itself(api: Api) -> None:
-    leases = [await lease(api, number) for number in range(5)]
+    leases = [await lease(api, number) for number in range(6)]
     outcomes: list[dict[str, Any]] = [
         {"outcome": "completed", "result": 7},
+        {"outcome": "succeeded", "result": 8},
         {"outcome": "failed", "error": "x", "retryable": False},
         {"outcome": "cancelled", "reason": "stopped"},
         {"outcome": "released"},
@@ -184,9 +185,10 @@ async def test_a_batch_settles_each_report_by_itself(api: Api) -> None:
     reports = [{"id": id, "token": token, **outcome} for (id, token), outcome in zip(leases, outcomes, strict=True)]
     reply = await api.post("/runs/settle", reports)
     assert reply.status == 200
-    states = ["completed", "failed", "cancelled", "pending", "pending"]
+    states = ["completed", "completed", "failed", "cancelled", "pending", "pending"]
     assert reply.json == [{"id": id, "state": state} for (id, _), state in zip(leases, states, strict=True)]
-    assert (await api.get(f"/runs/{leases[4][0]}")).json["due_at"] == "2027-01-16T00:00:00Z"
+    assert (await api.get(f"/runs/{leases[1][0]}")).json["result"] == 8
+    assert (await api.get(f"/runs/{leases[5][0]}")).json["due_at"] == "2027-01-16T00:00:00Z"
 
 
 async def test_a_bad_report_does_not_spoil_its_batch(api: Api) -> None:

@@ -197,6 +197,13 @@ def test_a_file_that_is_no_json_is_refused_as_a_whole(tmp_path: Path, text: str)
         read_entries(str(file))
 
 
+def test_an_export_may_be_kept_under_a_name_that_says_json(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text("- name: a\n  trigger: {type: interval, every_seconds: 60}\n  target: {type: queue, queue: q}\n")
+    (entry,) = read_entries(str(file))
+    assert (entry.name, entry.error) == ("a", None)
+
+
 @pytest.mark.slow
 def test_on_a_terminal_a_bar_shows_how_far_it_is(url: str, tmp_path: Path) -> None:
     file = tmp_path / "jobs.json"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from horarium.rules.compiled import BYTES_MAX, CompiledTriggers
@@ -40,27 +43,76 @@ def test_what_a_trigger_says_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_bound_is_one_of_weight_and_the_oldest_goes_first() -> None:
-    kept = CompiledTriggers(500)
+    room = 6 * CompiledTriggers.weigh(msgspec.json.encode(daily(10)))
+    kept = CompiledTriggers(room)
     first = kept.get(daily(0), 0, "job")
     for number in range(1, 20):
         assert kept.get(daily(0), 0, "job") is first, "used last, kept longest"
         kept.get(daily(number), 0, "job")
-    assert kept.weight <= 500
+    assert kept.weight <= room
     assert 3 <= len(kept) <= 8
-    large = {"type": "rrule", "rrule": "FREQ=DAILY;BYHOUR=" + ",".join(["9"] * 300)}
+    large = {"type": "rrule", "rrule": "FREQ=DAILY;BYHOUR=" + ",".join(["9"] * 390)}
     assert kept.get(large, 0, "job").type == "rrule"
-    assert kept.weight <= 500
+    assert kept.weight <= room
     assert len(kept) == 0
 
 
-@pytest.mark.slow
-def test_a_cron_takes_about_a_kilobyte() -> None:
+def test_the_trigger_of_a_deleted_job_is_forgotten() -> None:
     kept = CompiledTriggers()
-    kept.get(daily(0), 0, "job").next_fire(10**15)
+    first = kept.get(daily(1), 0, "job")
+    kept.get(daily(1), 0, "another")
+    weight = kept.weight
+    kept.forget(daily(1), 0, "job")
+    kept.forget(daily(1), 0, "job")
+    assert (len(kept), kept.weight) == (1, weight // 2)
+    assert kept.get(daily(1), 0, "job") is not first
+
+
+def a_tree(number: int, member: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    groups = [[member(number * 240 + group * 60 + place) for place in range(60)] for group in range(4)]
+    return {"type": "any_of", "triggers": [{"type": "any_of", "triggers": group} for group in groups]}
+
+
+def an_interval(number: int) -> dict[str, Any]:
+    return {"type": "interval", "every_seconds": 600 + number}
+
+
+def a_rule(number: int) -> dict[str, Any]:
+    return {"type": "rrule", "rrule": f"FREQ=MONTHLY;BYDAY=MO,TU;BYSETPOS=-1;BYHOUR={number % 24}"}
+
+
+def a_phrase(number: int) -> dict[str, Any]:
+    return {"type": "phrase", "text": f"every weekday at 9:{number % 60:02}"}
+
+
+@pytest.mark.parametrize(
+    ("count", "made"),
+    [
+        (100, daily),
+        (100, an_interval),
+        (20, a_rule),
+        (20, a_phrase),
+        (1, lambda number: a_tree(number, daily)),
+        (1, lambda number: a_tree(number, an_interval)),
+    ],
+    ids=["crons", "intervals", "rules", "phrases", "trees of crons", "trees of intervals"],
+)
+def test_the_weight_is_what_it_takes(count: int, made: Callable[[int], dict[str, Any]]) -> None:
+    kept = CompiledTriggers(1 << 40)
+
+    def keep(number: int) -> None:
+        spec, anchor = made(number), 10**15 + number
+        kept.get(spec, anchor, f"job {number}").list_fires(anchor, anchor + 10**15, 3)
+        kept.words(spec, anchor, f"job {number}")
+
+    keep(10_000)
+    before = kept.weight
+    gc.collect()
     tracemalloc.start()
-    for number in range(1, 501):
-        kept.get(daily(number), number, f"job {number}").next_fire(10**15)
+    for number in range(count):
+        keep(number)
+    gc.collect()
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert used / 500 < 1_500
-    assert BYTES_MAX // (kept.weight // len(kept)) > 8_000
+    assert 0.75 < (kept.weight - before) / used < 4, used / count
+    assert BYTES_MAX // CompiledTriggers.weigh(msgspec.json.encode(daily(1))) > 5_000

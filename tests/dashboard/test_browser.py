@@ -215,7 +215,9 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
 async def test_on_a_narrow_screen_everything_is_reached_and_nothing_sticks_out(
     browser: Browser, server: LiveServer
 ) -> None:
-    add_job(server, "a-job-with-a-name-that-is-rather-long-for-a-telephone-of-390-pixels")
+    name = "a-job-with-a-name-that-is-rather-long-for-a-telephone-of-390-pixels"
+    add_job(server, name)
+    call(server, "POST", f"/jobs/{name}/trigger")
     context = await browser.new_context(base_url=server.url, viewport=NARROW)
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -226,6 +228,10 @@ async def test_on_a_narrow_screen_everything_is_reached_and_nothing_sticks_out(
         await expect(page).to_have_title(re.compile(word))
         wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, word
+        lefts = await page.evaluate(
+            "[...document.querySelectorAll('.cards td')].map(c => getComputedStyle(c).paddingLeft)"
+        )
+        assert set(lefts) <= {"0px"}, f"{word}: the labels of a card do not stand under each other"
     await context.close()
 
 

@@ -17,10 +17,14 @@ from typing import Any
 import pytest
 
 from horarium.ports import Store
+from horarium.stores.cockroach import store as module
+from horarium.stores.cockroach.migrate import PACKAGE
+from horarium.stores.migrations import known_migrations
 from horarium.testing.contract import StoreContract
 from tests.servers.process import ServerProcess, free_port
 from tests.stores.cockroach_20_1 import OldConnection, OldStore
 from tests.stores.postgres_server import transaction_on
+from tests.stores.test_next_schema import live
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv" / "cockroach"
@@ -40,8 +44,8 @@ def program() -> Path:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """A database on a server of one node."""
+def server() -> Iterator[ServerProcess]:
+    """A server of one node."""
     built = str(program())
 
     def command(folder: Path, port: int) -> list[str]:
@@ -55,11 +59,44 @@ def url() -> Iterator[str]:
     server = ServerProcess("cockroach", command)
     server.start()
     try:
-        made = [built, "sql", "--insecure", f"--host=127.0.0.1:{server.port}", "-e", "CREATE DATABASE test"]
-        subprocess.run(made, check=True, timeout=60, capture_output=True)
-        yield f"cockroachdb://root@127.0.0.1:{server.port}/test?sslmode=disable"
+        yield server
     finally:
         server.stop()
+
+
+def database(server: ServerProcess, name: str) -> str:
+    """The URL of a new one."""
+    made = [str(program()), "sql", "--insecure", f"--host=127.0.0.1:{server.port}", "-e", f"CREATE DATABASE {name}"]
+    subprocess.run(made, check=True, timeout=60, capture_output=True)
+    return f"cockroachdb://root@127.0.0.1:{server.port}/{name}?sslmode=disable"
+
+
+@pytest.fixture(scope="module")
+def url(server: ServerProcess) -> str:
+    """That of the contract."""
+    return database(server, "test")
+
+
+async def test_a_node_of_the_version_before_goes_on_beside_one_that_migrated(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest migration only adds: what the older node wrote is found, and it works on while the index is made."""
+    where = database(server, "before")
+
+    async def opened(leave_out: int) -> Store:
+        known = known_migrations(PACKAGE)
+        monkeypatch.setattr(module, "known_migrations", lambda package: known[: len(known) - leave_out])
+        store = OldStore(where, "default")
+        await store.open()
+        return store
+
+    older = await opened(1)
+    await live(older, 1)
+    newer = await opened(0)
+    await live(newer, 2)
+    await live(older, 3)
+    await older.close()
+    await newer.close()
 
 
 class TestOldCockroachStore(StoreContract):

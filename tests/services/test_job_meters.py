@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
+from horarium.rules.editing import delete
 from horarium.services.ends import ends_of
 from horarium.services.job_meters import JobMeters
 from horarium.services.job_recall import LOOK, JobRecall
@@ -92,3 +96,33 @@ async def test_a_deleted_job_gives_way_to_a_new_one() -> None:
     await recall.step(NOW)
     await recall.step(NOW + LOOK)
     assert telemetry.jobs.names == ["kept"]
+
+
+@pytest.mark.parametrize("scraped", [True, False])
+async def test_a_deleted_job_is_shown_for_a_while_and_then_forgotten(scraped: bool) -> None:
+    store = MemoryStore()
+    await store.open()
+    kept, gone = a_job(name="kept", id="1"), a_job(name="gone", id="2")
+    await store.add_jobs([kept, gone])
+    telemetry = Telemetry()
+    recall = JobRecall(store, telemetry)
+    assert not recall.looks()
+    if scraped:
+        telemetry.render()
+        assert await recall.step(NOW) is None
+    telemetry.settled([ended("kept"), ended("gone")])
+    assert recall.looks()
+    assert await recall.step(NOW) == NOW + LOOK
+    assert not recall.looks()
+    (planned,) = await store.commit_plans([delete(gone, NOW)], NOW)
+    assert planned
+    assert await recall.step(NOW + LOOK - 1) == NOW + LOOK
+    assert await recall.step(NOW + LOOK) == NOW + 2 * LOOK
+    assert telemetry.jobs.names == ["kept", "gone"], "its last figures can be scraped"
+    assert await recall.step(NOW + 2 * LOOK) == NOW + 3 * LOOK
+    assert telemetry.jobs.names == ["kept"]
+    await store.add_jobs([replace(gone, id="3")])
+    telemetry.settled([ended("gone")])
+    for number in (3, 4):
+        await recall.step(NOW + number * LOOK)
+    assert telemetry.jobs.names == ["kept", "gone"], "there is one of that name again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -27,25 +28,29 @@ NODES = ("one", "two", "three", "four")
 
 
 class Remote:
-    """The store, some way off: a call takes a while. Counts plans, and those that came too late."""
+    """The store, some way off: a call takes a while. Counts plans, and those that came too late. `chance`: the store
+    is busy, and the delay is what its calls take in the middle, some of them much longer."""
 
-    def __init__(self, store: Store, delay: float) -> None:
-        self._store, self._delay = store, delay
+    def __init__(self, store: Store, delay: float, chance: random.Random | None = None) -> None:
+        self._store, self._delay, self._chance = store, delay, chance
         self.plans = self.lost = 0
+
+    def _time(self) -> float:
+        return self._delay if self._chance is None else self._chance.expovariate(1 / self._delay)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
 
         async def call(*given: Any) -> Any:
-            await asyncio.sleep(self._delay)
+            await asyncio.sleep(self._time())
             answer = await method(*given)
-            await asyncio.sleep(self._delay)
+            await asyncio.sleep(self._time())
             return answer
 
         return call
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        await asyncio.sleep(self._delay)
+        await asyncio.sleep(self._time())
         answers = await self._store.commit_plans(plans, now)
         self.plans += len(plans)
         self.lost += answers.count(False)
@@ -55,7 +60,8 @@ class Remote:
 class World:
     """The nodes that are there, and those of them that plan."""
 
-    def __init__(self, *, apart: bool) -> None:
+    def __init__(self, *, apart: bool, delay: float = 0.02, chance: random.Random | None = None) -> None:
+        self.delay, self.chance = delay, chance
         self.time = Time(START)
         self.loop = VirtualLoop(self.time, lambda task, context: None, pytest.fail)
         self.clock = NodeClock(self.time)
@@ -86,7 +92,7 @@ class World:
         await self.store.beat_node(Node(name=name, roles=("planner",), started_at=now, beat_at=now))
 
     def planning(self, name: str, lead: float, jobs_max: int = 500) -> asyncio.Task[None]:
-        remote = Remote(self.store, 0.02)
+        remote = Remote(self.store, self.delay, self.chance)
         self.remotes.append(remote)
         store, signal = cast(Store, remote), LocalSignal()
         operations = Operations(store, self.clock, signal, os.urandom, lambda target: None)
@@ -137,6 +143,55 @@ def test_four_planners_hardly_ever_make_the_same_plan(overlap: str, apart: bool)
     world.run(plan())
     assert world.wasted < 0.1
     assert sum(remote.plans > remote.lost for remote in world.remotes) == len(NODES)
+
+
+LEADS = dict(zip(NODES, (0.3, 0.4, 0.6, 0.7), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("delay", "overlap", "apart"), [(0.1, "allow", False), (0.05, "skip", True), (0.05, "skip", False)]
+)
+def test_planners_on_a_busy_store_leave_each_other_what_is_only_late(delay: float, overlap: str, apart: bool) -> None:
+    """A step takes a large part of the look-ahead, or more. That the plan of a job is late does not mean that its
+    planner is gone: what others make of it is lost, and makes the store busier still."""
+    world = World(apart=apart, delay=delay, chance=random.Random(2))
+
+    async def plan() -> None:
+        await world.fill(overlap=overlap)
+        for name in NODES:
+            await world.is_there(name)
+        tasks = [world.planning(name, lead) for name, lead in LEADS.items()]
+        await asyncio.sleep(12)
+        for task in tasks:
+            task.cancel()
+        assert len({run.job for run in await world.runs()}) == JOBS
+
+    world.run(plan())
+    assert world.wasted < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("overlap", "late"), [("allow", 0.5), ("skip", 1.5)])
+def test_the_jobs_of_a_planner_that_was_late_and_is_gone_are_planned_soon(overlap: str, late: float) -> None:
+    """That it was only late for a while does not count for long. What one planner takes over the others leave to it."""
+    world = World(apart=True, delay=0.05, chance=random.Random(2))
+
+    async def plan() -> None:
+        await world.fill(overlap=overlap)
+        for name in NODES:
+            await world.is_there(name)
+        tasks = [world.planning(name, lead) for name, lead in LEADS.items()]
+        await asyncio.sleep(6)
+        tasks[0].cancel()
+        await asyncio.sleep(6)
+        for task in tasks:
+            task.cancel()
+        runs = await world.runs()
+        assert max(run.created_at - run.fire_at for run in runs if run.fire_at > START + 6 * SECOND) <= late * SECOND
+
+    world.run(plan())
+    assert world.wasted < 0.15
 
 
 @pytest.mark.parametrize(("overlap", "late"), [("allow", 0.0), ("skip", 0.5)])

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 
 from tests.servers.postgres import Postgres
+from tests.waiting import until
 
 READY_SECONDS = 120.0
 
@@ -61,3 +62,11 @@ async def transaction_on(url: str, isolation: str = "read_committed") -> AsyncIt
             yield connection
     finally:
         await connection.close()
+
+
+async def waiting(url: str) -> None:
+    """Return once a connection waits for a lock."""
+    watcher = await asyncpg.connect(url)
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    await until(lambda: watcher.fetchval(asked))
+    await watcher.close()

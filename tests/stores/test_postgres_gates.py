@@ -18,13 +18,14 @@ from horarium.stores.postgres.claim import GATES, gates_of
 from horarium.stores.postgres.session import QUERIES, Session
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
-from tests.waiting import PATIENCE, until
+from tests.stores.postgres_server import waiting
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 
 def gate(key: str) -> int:
-    (number,) = gates_of((0, b"", None, False, encode_text(key), 1))
+    (number,) = gates_of((0, b"", None, False, encode_text(key), 1, None))
     return number
 
 
@@ -34,14 +35,6 @@ def keyed(number: int, key: str, maximum: int = 1, **more: Any) -> Run:
 
 async def hold(connection: asyncpg.Connection, store: PostgresStore, key: str) -> None:
     await connection.fetch(QUERIES["lock_gates"], store._namespace_id, [gate(key)])
-
-
-async def waiting(url: str) -> None:
-    """Return once somebody waits for a lock."""
-    watcher = await asyncpg.connect(url)
-    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    await until(lambda: watcher.fetchval(asked))
-    await watcher.close()
 
 
 def test_every_key_has_a_gate() -> None:

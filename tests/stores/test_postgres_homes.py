@@ -1,16 +1,21 @@
-"""Claims, and ends of attempts, keep to connections of their own: each connection plans each statement for itself."""
+"""Claims, and ends of attempts, keep to connections of their own: each connection plans each statement for itself. Few
+are opened."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from horarium.stores.postgres import PostgresStore
+from horarium.errors import StoreUnavailable
+from horarium.stores.postgres import PostgresStore, pool
 from horarium.stores.postgres.session import Session
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_run, completed
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -53,3 +58,60 @@ async def test_a_home_that_broke_is_left(store: PostgresStore) -> None:
     store._pool._homes["claim"].terminate()
     (run,) = (await take(store, 1)).runs
     assert await store.settle_runs([completed(run)], NOW) == [True]
+
+
+async def test_calls_at_once_share_what_is_open(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SOON_SECONDS", 600.0)
+    assert store._pool is not None
+    opened = store._pool.opened
+    await asyncio.gather(*(store.list_nodes(0) for _ in range(9)))
+    assert store._pool.opened == opened
+
+
+async def test_the_first_call_of_a_kind_waits_for_none(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SOON_SECONDS", 600.0)
+    async with held(store):
+        await take(store, 1)
+        await store.list_nodes(0)  # where the claim was made
+        assert store._pool is not None
+        assert len(store._pool._idle) == 1
+
+
+async def test_where_calls_go_on_waiting_more_are_opened(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SOON_SECONDS", 0.0)
+    assert store._pool is not None
+    opened = store._pool.opened
+    async with held(store), held(store), held(store):
+        assert store._pool.opened == opened + 2
+    assert len(store._pool._idle) == opened + 2
+
+
+async def test_a_call_that_waits_goes_on_where_a_connection_broke(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "SOON_SECONDS", 600.0)
+    async with held(store, then=ConnectionError("broken")) as holding:
+        waiting = [asyncio.ensure_future(store.list_nodes(0)) for _ in range(3)]
+        await until(lambda: store._pool is not None and len(store._pool._line) == 3)
+    assert await asyncio.gather(*waiting) == [[], [], []]
+    with pytest.raises(StoreUnavailable):
+        await holding
+
+
+@asynccontextmanager
+async def held(store: PostgresStore, then: Exception | None = None) -> AsyncIterator[asyncio.Future[None]]:
+    """A call that has a connection until the end, and then fails if it is told to."""
+    has, done = asyncio.Event(), asyncio.Event()
+
+    async def hold(connection: Any) -> None:
+        has.set()
+        await done.wait()
+        if then is not None:
+            raise then
+
+    assert store._pool is not None
+    holding = asyncio.ensure_future(store._pool.call(hold, transaction=False))
+    await has.wait()
+    yield holding
+    done.set()
+    await asyncio.wait([holding])

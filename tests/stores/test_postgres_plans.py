@@ -49,7 +49,7 @@ SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
     *("add_records", "add_record_labels", "add_runs_elsewhere_along", "offer_fronts"),
-    *("writers", "is_in_less"),
+    *("writers", "is_in_less", "offer_order_fronts"),
 }
 COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 
@@ -162,12 +162,13 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
         "claim_beyond": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [1], [0], [NOW]),
         "fronts_clear": ([1], [0], [-1], [NOW + 10]),
+        "clear_order_fronts": ([1], [NOW + 10]),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
         "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
         "claim_gates": (1, 0, NOW, NOW, namespace, -1, b"", [], [], []),
         "claim_behind_gate": (1, 0, NOW, NOW, ROWS, -1, b"", "/1/=6b"),
-        "free_gates": (namespace, ids),
+        "free_gates": (namespace, ids, [NOW] * ROWS),
         "claim_runs": (namespace, ids, b"w", NOW),
         "lock_runs": (namespace, ids),
         "lock_jobs": (namespace, job_ids),

@@ -154,8 +154,9 @@ async def test_what_was_claimed_together_ends_alike_as_in_memory(server: Redis, 
         assert await store.get_runs(ids) == await model.get_runs(ids)
         first = [_meanwhile(random, run, now) for run in random.sample(claimed.runs, min(6, len(claimed.runs)))]
         assert await store.settle_runs(first, now) == await model.settle_runs(first, now)
-        changes = _alike(random, claimed.runs, now)
-        told_by_kind += bool(changes and kinds_of_end(changes))
+        twice = step % 4 == 2
+        changes = _alike(random, claimed.runs, now, twice=twice)
+        told_by_kind += bool(not twice and changes and kinds_of_end(changes))
         assert await store.settle_runs(changes, now) == await model.settle_runs(changes, now)
         assert await store.get_runs(ids) == await model.get_runs(ids)
         assert await store.overdue_runs(now + 60_000_000, 200) == await model.overdue_runs(now + 60_000_000, 200)
@@ -195,21 +196,94 @@ def _meanwhile(random: Random, run: Run, now: int) -> RunChange:
     return RunChange(replace(run, **happened), run.token, run.state)
 
 
-def _alike(random: Random, claimed: Sequence[Run], now: int) -> list[RunChange]:
-    """All of them come to the same end; those that were claimed as often are of one kind."""
+def _alike(random: Random, claimed: Sequence[Run], now: int, *, twice: bool) -> list[RunChange]:
+    """All of them come to the same end; those that were claimed as often are of one kind. One may come twice."""
     state = random.choice([State.COMPLETED, State.COMPLETED, State.FAILED, State.PENDING])
     ended: dict[str, Any] = {"state": state, "lease_expires_at": None}
     if state is not State.PENDING:
         ended.update(finished_at=now, prune_at=random.choice([None, now]), error=random.choice([None, "no"]))
-    ordered = sorted(claimed, key=lambda run: (run.token, run.attempt))
+    ordered = sorted(claimed, key=lambda run: (run.token, run.attempt, run.started_at or 0))
     changes = [RunChange(replace(run, **ended), run.token, run.state, held=True, as_claimed=True) for run in ordered]
     for place in random.sample(range(len(changes)), min(1, len(changes))):
         lost = changes[place]
         changes[place] = replace(lost, token=lost.token + 1, run=replace(lost.run, token=lost.token + 1))
-    if changes:
+    if changes and twice:
         again = random.randrange(len(changes))
         changes.insert(again, changes[again])
     return changes
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "under a key": {"concurrency_key": "k", "concurrency_max": 5},
+    "lease": {"lease_seconds": 7.0},
+    "limit": {"execution_seconds": 0.5},
+    "tried before": {"token": 1, "attempt": 1},
+    "given back before": {"token": 3},
+    "too late": {"start_by": NOW - 1},
+    "in time": {"start_by": NOW + 50},
+    "in order": {"serial": True},
+    "unique": {"unique_key": "u"},
+    "large": {"payload": b"x" * 1_500},
+    "with a past": {"error": "no", "progress": b"1"},
+    "fires at a small number": {"fire_at": 77},
+    "due at a small number": {"due_at": 77},
+    "due later": {"due_at": NOW + 7},
+    "of another worker": {"worker": "other"},
+}
+"""What sets a run apart from many that are alike."""
+
+
+def _of_few_kinds(random: Random, number: int, jobs: Sequence[Job | None], *, keys: bool) -> Run:
+    """Alike but for its times and its payload, as most are; or with something odd about it. Where one has a key, all
+    lanes are walked in another way."""
+    group = number // 60
+    payload = b"p" * random.randint(0, 40)
+    run = a_run(number, of=jobs[group % len(jobs)], due_at=NOW - 10 + group // 2, payload=payload)
+    if random.random() < 0.85:
+        return run
+    odd = dict(random.choice(list(ODD.values())[0 if keys else 1 :]))
+    if "unique_key" in odd:
+        odd["unique_key"] = f"u{number}"
+    if "fire_at" in odd:
+        odd["fire_at"] = number
+    return replace(run, **odd)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_runs_that_are_alike_are_claimed_and_end_as_in_memory(server: Redis, seed: int) -> None:
+    """Of runs that are like the one before no value is looked at: none is taken for alike that is not, wherever the odd
+    ones are, and whatever happened to a run between its claim and its end."""
+    random = Random(seed)
+    jobs = [None, a_job("one"), None, a_job("two"), a_job("three")]
+    store, model = RedisStore(server.url, namespace=f"kinds-{seed}-{secrets.token_hex(4)}"), MemoryStore()
+    await store.open()
+    numbers = list(range(900))
+    random.shuffle(numbers)
+    runs = [_of_few_kinds(random, number, jobs, keys=seed == 0) for number in numbers]
+    assert await store.add_runs(runs) == await model.add_runs(runs)
+    ids = [run.id for run in runs]
+    told_by_kind = 0
+    for step, limit in enumerate((450, 130, 7, 900)):
+        now = NOW + step
+        asked: dict[str, Any] = {"now": now, "until": now + random.choice([0, 9])}
+        claimed, expected = [await take(each, limit, **asked) for each in (store, model)]
+        assert claimed.runs == expected.runs
+        assert len(claimed.runs) == limit or claimed.next_due_at == expected.next_due_at
+        happened = [_meanwhile(random, run, now) for run in random.sample(claimed.runs, len(claimed.runs) // 10)]
+        assert await store.settle_runs(happened, now) == await model.settle_runs(happened, now)
+        left = [run for run in claimed.runs if random.random() < 0.97]
+        changes = _alike(random, left, now, twice=False)
+        told_by_kind += bool(kinds_of_end(changes))
+        assert await store.settle_runs(changes, now) == await model.settle_runs(changes, now)
+        assert await store.get_runs(ids) == await model.get_runs(ids)
+        assert await store.overdue_runs(now + 60_000_000, 900) == await model.overdue_runs(now + 60_000_000, 900)
+        assert await store.stats(now) == await model.stats(now)
+    assert told_by_kind
+    of_jobs = [job.id for job in jobs if job is not None]
+    assert await store.unfinished_runs(of_jobs) == await model.unfinished_runs(of_jobs)
+    assert await store.prune_runs(NOW + 4, 900) == await model.prune_runs(NOW + 4, 900)
+    assert await store.get_runs(ids) == await model.get_runs(ids)
+    await store.close()
 
 
 async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server: Redis) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, SECOND
 from horarium.model import Job, Plan, Run, State
 from horarium.ports import BATCH_MAX, JobFilter, RunFilter
+from horarium.stores.lately import Lately
 from horarium.stores.listing import SCAN_MAX
 from horarium.stores.sqlite import SqliteStore, session
 from horarium.stores.sqlite import store as store_module
@@ -239,7 +240,7 @@ async def test_pruning_costs_what_it_forgets_though_all_may_go_at_one_instant(st
 # -- names
 
 
-class Unwalked(dict[Any, Any]):
+class Unwalked(Lately[Any, Any]):
     """A memory that may be asked, never gone through."""
 
     def keys(self) -> Any:
@@ -253,8 +254,10 @@ async def test_names_are_looked_up_without_going_through_all_that_are_known(stor
 
     def guard(session: Session) -> None:
         for name, memory in vars(session).items():
-            if isinstance(memory, dict):
-                setattr(session, name, Unwalked(memory))
+            if isinstance(memory, Lately):
+                unwalked = Unwalked(1_000)
+                unwalked.learn(memory)
+                setattr(session, name, unwalked)
 
     for lane in (store._writer, store._reader):
         await lane.call(guard)
@@ -264,13 +267,17 @@ async def test_names_are_looked_up_without_going_through_all_that_are_known(stor
 
 
 async def test_what_a_session_remembers_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "NAMES_KEPT", 10)
-    monkeypatch.setattr(session, "JOBS_KEPT", 10)
+    monkeypatch.setattr(session, "NAMES_MAX", 10)
+    monkeypatch.setattr(session, "OWNERS_MAX", 10)
+    monkeypatch.setattr(session, "JOBS_BYTES_MAX", 10_000)
+    for lane in (store._writer, store._reader):
+        await lane.call(lambda session: session.forget())
     for n in range(50):
         job = a_job(f"job-{n}")
         await add(store, [a_run(n, of=job, queue=f"q{n}")])
         (run,) = (await take(store, queues=[f"q{n}"], worker=f"worker-{n}")).runs
         assert await store.get_runs([run.id]) == [run]
     for lane in (store._writer, store._reader):
-        sizes = await lane.call(lambda session: [len(x) for x in vars(session).values() if isinstance(x, dict)])
-        assert max(sizes) <= 12
+        sizes = await lane.call(lambda session: [x.size for x in vars(session).values() if isinstance(x, Lately)])
+        assert len(sizes) == 6
+        assert 10 <= max(sizes) <= 24

@@ -31,7 +31,7 @@ ENTROPY_BYTES = 32
 QUEUES_MAX = 100
 REMEMBERED_SECONDS = 4.0
 """A key that was revoked works on another node for at most this long."""
-REMEMBERED_MAX = 10_000
+REMEMBERED_MAX = 2_000
 TRIES_MAX = 5
 
 REVOKED = "key-revoked"

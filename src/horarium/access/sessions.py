@@ -31,7 +31,7 @@ ROTATED_AFTER = HOUR
 OVERLAP = MINUTE
 """How long a token that was rotated still works: for pages that were under way."""
 REMEMBERED_SECONDS = 4.0
-REMEMBERED_MAX = 10_000
+REMEMBERED_MAX = 2_000
 FORGOTTEN_MAX = 1_000
 ENDED = "session-ended"
 

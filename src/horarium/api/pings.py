@@ -16,7 +16,7 @@ from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
-from horarium.operations.jobs import say_words
+from horarium.operations.jobs import has_many_parts, say_words
 from horarium.rules.pinging import Ping, Sign
 from horarium.wire.views import JobView, job_text, job_view
 
@@ -55,7 +55,8 @@ class Shown:
         """The answer that shows it."""
         if isinstance(job.target, ExternalTarget):
             return answer(await self(call, job), status, headers)
-        await say_words(job)
+        if has_many_parts(job):
+            await say_words(job)
         return answer(job_text(job), status, headers)
 
 

@@ -28,7 +28,7 @@ from horarium.siblings import ALONE, Siblings
 AGAIN_SECONDS = 60.0
 ALL_MAX = 100
 CALLER_MAX = 10
-REMEMBERED_MAX = 10_000
+REMEMBERED_MAX = 1_000
 WRITER = "horarium refusal"
 """The name of each task that writes an entry."""
 TOLD = "refusal-told"

@@ -280,11 +280,11 @@ class FailRequest(Struct, forbid_unknown_fields=True):
 
 class Report(Struct, forbid_unknown_fields=True):
     """How one attempt ended. `until` belongs to `deferred`; `error`, `retryable` and `retry_after_seconds` to
-    `failed`; `result` to `completed`; `reason` to the other three."""
+    `failed`; `result` to `completed`, for which `succeeded` is another word; `reason` to the other three."""
 
     id: Annotated[str, Meta(max_length=100)]
     token: Token
-    outcome: Literal["completed", "failed", "cancelled", "released", "deferred"]
+    outcome: Literal["completed", "succeeded", "failed", "cancelled", "released", "deferred"]
     result: Any = None
     error: str | None = None
     retryable: bool = True

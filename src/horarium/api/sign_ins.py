@@ -29,7 +29,7 @@ WAIT_SECONDS_MAX = 5.0
 WAITING_MAX = 200
 """Requests that wait in all; a further one is refused with 429."""
 ADDRESSES_MAX = 10_000
-KNOWN_MAX = 10_000
+KNOWN_MAX = 2_000
 LOG_AGAIN_SECONDS = 60.0
 """At most one line for an address in this time, with the number of failures since the last."""
 

@@ -65,7 +65,7 @@ def json_text(value: Any, field: str) -> bytes | None:
 def outcome_of(report: Report) -> Outcome:
     """The outcome that a report gives. Raises InvalidRequest for one that lacks what belongs to it."""
     match report.outcome:
-        case "completed":
+        case "completed" | "succeeded":
             return Succeeded(json_text(report.result, "result"))
         case "failed":
             return Failed(

@@ -57,7 +57,7 @@ def read_entries(
 def _format_of(path: str, text: str) -> str:
     name = PurePath(path).name.lower()
     if name.endswith((".json", ".jsonl", ".ndjson")):
-        return "json"
+        return "json" if _looks_like_json(text) or not text.strip() else "yaml"  # an export, kept under another name
     if name.endswith((".yaml", ".yml")):
         return "yaml"
     if path == "/etc/crontab" or path.startswith("/etc/cron.d/"):
@@ -69,13 +69,17 @@ def _format_of(path: str, text: str) -> str:
 
 def _format_in(text: str) -> str:
     """By content: JSON begins with a bracket, a crontab's first line of work with a cron expression."""
-    if text.lstrip().startswith(("{", "[")):
+    if _looks_like_json(text):
         return "json"
     lines = (line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     first = next((fields for fields in lines if "=" not in fields[0]), [])
     is_crontab = len(first) > 5 and is_cron(" ".join(first[:5])) and first[0] != "-"
     is_nickname = len(first) > 1 and first[0].startswith("@") and is_cron(first[0])
     return "crontab" if is_crontab or is_nickname else "yaml"
+
+
+def _looks_like_json(text: str) -> bool:
+    return text.lstrip().startswith(("{", "["))
 
 
 # ---- JSON -------------------------------------------------------------------------------------------------------

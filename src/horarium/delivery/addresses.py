@@ -35,6 +35,8 @@ HOST_CHARS_MAX = 253
 LABEL_CHARS_MAX = 63
 LOOKUP_THREADS = 16
 SETTING = "--allow-private-targets"
+KEPT, KEPT_CHARS_MAX = 2_048, 500
+"""How many URLs that were read are kept, and how long they may be."""
 
 
 class Reach(StrEnum):
@@ -162,12 +164,11 @@ def _check_host(host: str, literal: Address | None, allow_private: bool, field: 
             raise InvalidJob(f"{field}: {reason}", field=field)
 
 
-@lru_cache(maxsize=4096)
 def parse_url(url: str, *, field: str = "target.url") -> Endpoint:
     """Read an absolute http or https URL. Raises InvalidJob; the message never repeats the URL, which may hold
     secrets."""
     try:
-        return _read(url)
+        return _read_lately(url) if len(url) <= KEPT_CHARS_MAX else _read(url)
     except ValueError as error:
         raise InvalidJob(f"{field}: {error}", field=field) from None
 
@@ -193,6 +194,9 @@ def _read(url: str) -> Endpoint:
     authority = f"{name}:{port}"
     host_header = name if port == _PORTS[parts.scheme] else authority
     return Endpoint(parts.scheme, host, port, path, literal, authority, f"{parts.scheme}://{authority}", host_header)
+
+
+_read_lately = lru_cache(maxsize=KEPT)(_read)
 
 
 def _check_characters(url: str) -> None:

@@ -50,7 +50,7 @@ class Action(Struct, rename="camel", omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_text = lru_cache(maxsize=1024)(to_text)
+_text = lru_cache(maxsize=128)(to_text)
 
 
 def name_on_bus(run: Run) -> str:

@@ -262,7 +262,7 @@ def _lease_headers(run: Run, reporting: Reporting) -> dict[str, str]:
 
 def _escape(path: str, values: Values) -> str:
     if "{{" not in path:
-        return _quoted(path)
+        return _quoted(path) if len(path) <= PATH_KEPT_MAX else _quote(path)
     # Values first, each made harmless for itself; what else is between braces is quoted with the rest.
     return _quote(render_text(path, _Quoted(values)))
 
@@ -285,5 +285,6 @@ def _quote(path: str) -> str:
     return _STRAY_PERCENT.sub("%25", quote(path, safe=_PATH_SAFE, errors="replace"))
 
 
-_quoted = lru_cache(maxsize=4096)(_quote)
-_text_of = lru_cache(maxsize=1024)(to_text)
+PATH_KEPT_MAX = 500
+_quoted = lru_cache(maxsize=2048)(_quote)
+_text_of = lru_cache(maxsize=128)(to_text)

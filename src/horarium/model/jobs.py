@@ -10,10 +10,21 @@ from horarium.clock import Instant
 from horarium.model.follows import Follow, Occasion
 from horarium.model.states import JobState
 from horarium.model.targets import Target, queue_of
-from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import (
+    DEFAULT_CATCH_UP,
+    DEFAULT_RETENTION,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUTS,
+    CatchUp,
+    Concurrency,
+    Overlap,
+    Retention,
+    Retry,
+    Timeouts,
+)
 
 
-class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The stored definition: what to run, when, under which policies.
 
     The first group is the owner's; the second is ours. `version` grows with every write: the writer names the
@@ -29,17 +40,17 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: Target
     enabled: bool = True
     labels: dict[str, str] = {}
-    catch_up: CatchUp = CatchUp()
+    catch_up: CatchUp = DEFAULT_CATCH_UP
     overlap: Overlap = Overlap.ALLOW
-    retry: Retry = Retry()
-    timeouts: Timeouts = Timeouts()
+    retry: Retry = DEFAULT_RETRY
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     priority: int = 0
     concurrency: Concurrency | None = None
     jitter_seconds: float = 0.0
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     fires_max: int | None = None
-    retention: Retention = Retention()
+    retention: Retention = DEFAULT_RETENTION
     title: str | None = None
     buffer_max: int | None = None
     on: dict[Occasion, tuple[Follow, ...]] = {}

@@ -15,7 +15,7 @@ from msgspec import Struct
 from horarium.clock import Instant
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One record. `name` and `labels` hold any text without lone surrogates; `labels` are what a list may ask for;
     `body` is any bytes. `version` grows with every write: the writer names the version that it read."""
 

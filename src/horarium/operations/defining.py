@@ -49,13 +49,18 @@ class Defining:
         return await self._gathered(Asked(jobs, along))
 
     async def _write(self, group: Sequence[Asked]) -> list[list[bool] | Exception]:
+        if len(group) == 1:
+            return [await self._add(group[0].jobs, group[0].along)]
         jobs = [job for asked in group for job in asked.jobs]
         along = {job_id: records for asked in group for job_id, records in asked.along.items()}
+        each = iter(await self._add(jobs, along))
+        return [[next(each) for _ in asked.jobs] for asked in group]
+
+    async def _add(self, jobs: Sequence[Job], along: Along) -> list[bool]:
         added = await self._store.add_jobs(jobs, along)
         if any(added):
             self._signal.publish(JOBS)
-        each = iter(added)
-        return [[next(each) for _ in asked.jobs] for asked in group]
+        return added
 
 
 def _together(waiting: Iterable[Asked]) -> int:

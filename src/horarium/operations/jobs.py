@@ -33,7 +33,7 @@ from horarium.operations.tracing import asked_trace
 from horarium.operations.triggering import Triggering
 from horarium.operations.versions import Versions, along_created
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
-from horarium.rules.compiled import after_end, words_of
+from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
@@ -92,8 +92,13 @@ class JobOperations:
 
     async def create_job(self, definition: JobDefinition) -> Job:
         """Define a new job. Raises AlreadyExists if the name is taken."""
-        (job,) = await self.create_jobs([definition])
-        if job is None:
+        now = self._clock.now()
+        job = await self.job_from(definition, now)
+        require_reach(job)
+        if job.on:
+            await require_followed(self._store, job)
+        (is_new,) = await self._defining.add([job], along_created([job], now))
+        if not is_new:
             message = f"job {definition.name!r} exists already; use PUT to replace it, or another name"
             raise AlreadyExists(message, field="name")
         return job
@@ -210,7 +215,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan:
             return delete(seen.job, seen.now)
 
-        await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False)
+        forget_trigger(await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 
     async def pause_job(self, name: str, reason: str | None = None) -> Job:
         """No later fire time runs until it is resumed. A paused job stays as it is."""
@@ -348,9 +353,14 @@ class JobOperations:
 async def say_words(job: Job) -> None:
     """Have the words of a rule of many parts at hand before it is shown, worked out beside the event loop. Where too
     many ask at once, they are worked out as they are shown."""
-    if job.trigger.get("type") in COMPOSED:
+    if has_many_parts(job):
         with suppress(TooExpensive):
             await evaluate(lambda: words_of(job), LIST_STEPS)
+
+
+def has_many_parts(job: Job) -> bool:
+    """Whether its rule takes long to be put into words."""
+    return job.trigger.get("type") in COMPOSED
 
 
 async def _evaluate_job(make: Callable[[], Job]) -> Job:
@@ -359,7 +369,7 @@ async def _evaluate_job(make: Callable[[], Job]) -> Job:
 
     def ask() -> Job:
         job = make()
-        if is_shown and job.trigger.get("type") in COMPOSED:
+        if is_shown and has_many_parts(job):
             words_of(job)
         return job
 

@@ -26,6 +26,8 @@ from horarium.rules.logbook import first_after, said_of_cut, size_of_book, write
 
 BOOKS, TEXTS, SIZES = "log/", "logtext/", "logsize/"
 BOOKS_REMEMBERED = 1_000
+BOOKS_BYTES_MAX = 4 * 1024 * 1024
+"""Of the books that are remembered, together: some are nearly empty, some hold 16 KiB."""
 LOOK_SECONDS = 0.5
 """How often the store is asked while a reader waits: lines may be written by another process."""
 WAIT_SECONDS_MAX = 20.0
@@ -54,6 +56,31 @@ class _Unsure(NamedTuple):
     grown: int
 
 
+class Books:
+    """The books that were written to last, by run."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, run_id: str) -> Record | None:
+        """The book of this run, if it is remembered."""
+        return self._records.get(run_id)
+
+    def remember(self, run_id: str, record: Record) -> None:
+        """That of this run is like this now."""
+        self.forget(run_id)
+        self._records[run_id] = record
+        self._bytes += len(record.body)
+        while len(self._records) > BOOKS_REMEMBERED or self._bytes > BOOKS_BYTES_MAX:
+            self.forget(next(iter(self._records)))
+
+    def forget(self, run_id: str) -> None:
+        """Read it again when it is needed."""
+        if (known := self._records.pop(run_id, None)) is not None:
+            self._bytes -= len(known.body)
+
+
 class Logs:
     """Raises the errors of `errors`, nothing else."""
 
@@ -61,7 +88,7 @@ class Logs:
         self._store = store
         self._clock = clock
         self._entropy = entropy
-        self._books: OrderedDict[str, Record] = OrderedDict()
+        self._books = Books()
         self._unsure: OrderedDict[str, _Unsure] = OrderedDict()
         self._grown: Counter[int] = Counter()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -101,7 +128,7 @@ class Logs:
             if done:
                 await self._wrote(run.id, unsure)
                 return
-            self._books.pop(run.id, None)
+            self._books.forget(run.id)
         raise contended(f"the log of {run.id}")
 
     async def _were_written(self, run: Run, lines: Sequence[LogLine]) -> bool:
@@ -129,13 +156,13 @@ class Logs:
         return kept[number - start : number - start + 1] == wanted.tail[-1:]
 
     def _doubt(self, run_id: str, unsure: _Unsure) -> None:
-        self._books.pop(run_id, None)
+        self._books.forget(run_id)
         self._unsure[run_id] = unsure
         if len(self._unsure) > BOOKS_REMEMBERED:
             self._unsure.popitem(last=False)
 
     async def _wrote(self, run_id: str, done: _Unsure) -> None:
-        self._remember(run_id, done.record)
+        self._books.remember(run_id, done.record)
         self._grown[done.book.begun_at // HOUR] += done.grown
         self._wake(run_id)
         try:
@@ -159,12 +186,6 @@ class Logs:
 
     async def _find(self, run: Run) -> Record | None:
         return (await self._store.get_records([_name(run.created_at, run.id)]))[0]
-
-    def _remember(self, run_id: str, record: Record) -> None:
-        self._books[run_id] = record
-        self._books.move_to_end(run_id)
-        if len(self._books) > BOOKS_REMEMBERED:
-            self._books.popitem(last=False)
 
     # ---- read
 

@@ -1,7 +1,7 @@
 """Triggers that were read from their stored form, kept for the next time; bounded by weight, not by number.
 
-A cron takes about a kilobyte, a tree of 256 triggers a hundred times as much, and so do their JSON forms: the bytes of
-JSON are the weight. Threads may ask at once.
+The weight is what one takes in memory, judged by its JSON form: hardly less than it really is, and up to twice as much
+for most. That of a job that was deleted is forgotten at once. Threads may ask at once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,35 @@ from horarium.model import Job
 from horarium.policies import Retention
 from horarium.triggers import Trigger, read_stored
 
-BYTES_MAX = 1 << 20
-"""Bytes of JSON of all triggers that are kept: some 10,000 crons; about 12 MiB of memory."""
+BYTES_MAX = 12 << 20
+"""Bytes of memory of all triggers that are kept: some 8,000 crons."""
+ENTRY_BYTES = 300
+"""What an entry takes beside the trigger and its JSON form."""
+TRIGGER_BYTES = 400
+"""What each trigger takes, alone or within another: a cron, an interval, an instant."""
+RULE_BYTES = 2_000
+"""How much more one takes that is a rule or a phrase: it keeps what it came to."""
+LETTER_BYTES = 18
+"""What each byte of JSON stands for: itself, the value that was read, and the words for it."""
 
 _Key = tuple[bytes, Instant, str]
 
 
-class Compiled(Struct):
+class Compiled(Struct, gc=False):
     """A trigger, and what it says of itself, once that was asked for."""
 
     trigger: Trigger
     words: str = ""
+
+
+class Asked(Struct, frozen=True):
+    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked for
+    several times in a row."""
+
+    spec: dict[str, Any]
+    anchor: Instant
+    seed: str
+    found: Compiled
 
 
 class CompiledTriggers:
@@ -38,7 +56,15 @@ class CompiledTriggers:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[_Key, Compiled] = OrderedDict()
         self._lock = Lock()
+        self._last: Asked | None = None
         self.weight = 0
+
+    @staticmethod
+    def weigh(json: bytes) -> int:
+        """About how many bytes a trigger of this JSON form takes, with what it says of itself and all it keeps."""
+        rules = json.count(b'"type":"rrule"') + json.count(b'"type":"phrase"')
+        own = json.count(b'"type"') * TRIGGER_BYTES + rules * RULE_BYTES
+        return ENTRY_BYTES + own + LETTER_BYTES * len(json)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -55,17 +81,29 @@ class CompiledTriggers:
         return found.words
 
     def _found(self, spec: dict[str, Any], anchor: Instant, seed: str) -> Compiled:
+        last = self._last
+        if last is not None and last.spec is spec and last.anchor == anchor and last.seed == seed:
+            return last.found
         key = (msgspec.json.encode(spec), anchor, seed)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
-                return kept
-        return self._made(key, read_stored(spec))
+        found = kept or self._made(key, read_stored(spec))
+        self._last = Asked(spec, anchor, seed, found)
+        return found
 
     def know(self, trigger: Trigger, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
         """Keep a trigger that was read already, under the JSON form that it is stored in."""
-        self._made((msgspec.json.encode(spec), anchor, seed), trigger)
+        made = self._made((msgspec.json.encode(spec), anchor, seed), trigger)
+        self._last = Asked(spec, anchor, seed, made)
+
+    def forget(self, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
+        """This one will hardly be asked for again."""
+        key = (msgspec.json.encode(spec), anchor, seed)
+        with self._lock:
+            if self._kept.pop(key, None) is not None:
+                self.weight -= self.weigh(key[0])
 
     def _made(self, key: _Key, trigger: Trigger) -> Compiled:
         _, anchor, seed = key
@@ -76,10 +114,10 @@ class CompiledTriggers:
 
     def _keep(self, key: _Key, made: Compiled) -> None:
         if self._kept.setdefault(key, made) is made:
-            self.weight += len(key[0])
+            self.weight += self.weigh(key[0])
         while self.weight > self._bytes_max:
             oldest, _ = self._kept.popitem(last=False)
-            self.weight -= len(oldest[0])
+            self.weight -= self.weigh(oldest[0])
 
 
 _triggers = CompiledTriggers()
@@ -97,6 +135,11 @@ def trigger_of(job: Job) -> Trigger:
 def know_trigger(job: Job, trigger: Trigger) -> None:
     """This is the job's trigger, just read: it need not be read again."""
     _triggers.know(trigger, job.trigger, job.anchor_at, job.name)
+
+
+def forget_trigger(job: Job) -> None:
+    """The job was deleted."""
+    _triggers.forget(job.trigger, job.anchor_at, job.name)
 
 
 def words_of(job: Job) -> str:
@@ -126,6 +169,7 @@ __all__ = [
     "BYTES_MAX",
     "CompiledTriggers",
     "after_end",
+    "forget_trigger",
     "know_trigger",
     "retention_of_job",
     "trigger_of",

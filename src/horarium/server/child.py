@@ -22,6 +22,7 @@ from horarium.server.crowd import Crowd
 from horarium.server.line import Failure, Line, Message, open_line, receive_first, send_last
 from horarium.server.listening import tls_context
 from horarium.server.logs import configure_logging
+from horarium.server.memory import share_arenas
 from horarium.siblings import Hear
 
 ASK_SECONDS = 2.0
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
         postpone(*SELDOM_USED)
         from horarium.server.process import allow_open_files, loop_factory
 
+        share_arenas()
         allow_open_files()
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings, line.dup(), *_shared(*map(int, rest))))

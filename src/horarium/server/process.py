@@ -27,7 +27,7 @@ from horarium.server.http import HttpServer, make_server
 from horarium.server.later import forget_what_helped
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
-from horarium.server.memory import give_back
+from horarium.server.memory import give_back, share_arenas
 from horarium.siblings import ALONE, Siblings
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
+    share_arenas()
     allow_open_files()
     try:
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:

@@ -1,6 +1,8 @@
 """The collector: settles in groups. Outcomes come in one by one and wait for as long as the last group is being
 written; then all that has gathered goes as one batch. An idle system settles at once, a busy one in large groups.
 
+Where work is done faster than outcomes are written, less of it is claimed.
+
 Nothing is dropped on an outage: outcomes are kept and written later, unless the lease expires first. Then the run
 belongs to another worker, and the outcome is void.
 """
@@ -19,6 +21,12 @@ from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
 from horarium.services.telemetry import Telemetry
 
+MANY = 100
+"""Outcomes that came since the last look at them, where more are about to."""
+UNWRITTEN_MAX = 2 * BATCH_MAX
+"""Where more outcomes wait than this, each takes the place of a run that would be claimed: they must be written before
+their leases end."""
+
 
 class Collector(Service):
     """Writes outcomes of attempts that this process performed."""
@@ -33,6 +41,8 @@ class Collector(Service):
         self._telemetry = telemetry
         self._ended: list[Ended] = []
         self.wake = Wake()
+        self.room: list[Wake] = []
+        """Are set when fewer outcomes wait again than hold claims back."""
         self._flushed: list[asyncio.Future[None]] = []
         self._log = QuietLog("outcomes that came too late")
 
@@ -40,6 +50,11 @@ class Collector(Service):
     def waiting(self) -> int:
         """Outcomes that are not written yet."""
         return len(self._ended)
+
+    @property
+    def excess(self) -> int:
+        """How many more wait than should."""
+        return max(0, len(self._ended) - UNWRITTEN_MAX)
 
     def holds(self, run: Run) -> bool:
         """Whether the outcome of this claim is still to be written."""
@@ -58,17 +73,28 @@ class Collector(Service):
         self._log.tell_rest(now)
         self._leases.watch.look(now)
         while self._ended:
-            batch = self._ended[:BATCH_MAX]
+            await self._gather()
+            batch, excess = self._ended[:BATCH_MAX], self.excess
             stale = await self._write(batch)
             self._ended[: len(batch)] = stale
             if stale:
                 await self._write_stale(stale)
                 del self._ended[: len(stale)]
+            if excess:
+                for wake in self.room:
+                    wake()
         for flushed in self._flushed:
             if not flushed.done():
                 flushed.set_result(None)
         self._flushed.clear()
         return None
+
+    async def _gather(self) -> None:
+        """Where many runs do nothing that takes time, more of them end at once: they go along."""
+        before = 0
+        while len(self._ended) - before >= MANY and len(self._ended) < BATCH_MAX:
+            before = len(self._ended)
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Return when nothing waits to be written. The loop does the writing, and its back-off is respected."""

@@ -98,8 +98,9 @@ class Dispatcher(Service):
     async def _claim(self, line: Line, room: int) -> Instant | None:
         """Claim for one line. When its next run falls due; None: when a place becomes free, if it has to wait for
         that."""
-        limit = min(self._performing.free, room, BATCH_MAX)
-        if limit <= 0 or not self._accepting:
+        free = self._performing.free
+        limit = min(free, room, BATCH_MAX)
+        if limit <= 0 or not self._accepting or self._performing.has_plenty(free):
             return None
         now = self._clock.now()
         claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)

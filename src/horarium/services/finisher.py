@@ -15,6 +15,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.versions import Versions
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
+from horarium.rules.compiled import forget_trigger
 from horarium.rules.editing import delete
 from horarium.rules.finished import is_finished
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
@@ -105,6 +106,7 @@ class Finisher(Service):
         else:
             planned = await self._versions.kept_with(delete(job, now), job, "job.delete", now)
             if (await self._store.commit_plans([planned], now))[0]:
+                forget_trigger(job)
                 await self._drop(record)
 
     async def _newest(self, job: Job, states: frozenset[State]) -> Run | None:

@@ -1,10 +1,13 @@
 """Recall: what /metrics says of jobs beyond the life of this process, and beyond the life of a job.
 
 The last success of a job is in the store, so a restart must not make it unknown: it is read once, after the first
-scrape, page by page. Where as many jobs are shown as may be, those that were deleted give way to new ones.
+scrape, page by page. A job that was deleted is shown for a minute more, so that its last figures are scraped; then it
+is forgotten, and no alert waits for its next success. Where as many jobs are shown as may be, it gives way at once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from horarium.clock import SECOND, Instant
 from horarium.model import State
@@ -15,7 +18,8 @@ from horarium.services.telemetry import Telemetry
 PAGE = 50
 PAUSE = SECOND // 10
 LOOK = 60 * SECOND
-"""How often deleted jobs are looked for, where there is no room for new ones."""
+"""How often deleted jobs are looked for, with so many names; more take longer."""
+NAMES_A_LOOK = 1_000
 
 
 class JobRecall(Service):
@@ -29,27 +33,34 @@ class JobRecall(Service):
         self._jobs = telemetry.jobs
         self.wake = Wake()
         self._after: str | None = ""
-        self._looked_at: Instant = 0
+        self._looked_at: Instant | None = None
+        self._gone: frozenset[str] = frozenset()
 
     def looks(self) -> bool:
-        return self._jobs.scraped and (self._after is not None or self._jobs.full)
+        return (self._jobs.scraped and self._after is not None) or (self._looked_at is None and bool(self._jobs.names))
 
     async def step(self, now: Instant) -> Instant | None:
-        if not self._jobs.scraped:
-            return None
-        if self._after is not None:
+        if self._jobs.scraped and self._after is not None:
             return await self._recall(now)
-        if self._jobs.full and not 0 <= now - self._looked_at < LOOK:
-            self._looked_at = now
-            await self._forget_deleted()
-        return None
-
-    async def _forget_deleted(self) -> None:
         names = self._jobs.names
+        if not names:
+            self._looked_at = None
+            return None
+        pause = LOOK * -(-len(names) // NAMES_A_LOOK)
+        if self._looked_at is None or not 0 <= now - self._looked_at < pause:
+            await self._forget_deleted(names)
+            self._looked_at = now
+        return self._looked_at + pause
+
+    async def _forget_deleted(self, names: Sequence[str]) -> None:
+        """Those that were gone at the last look, too; at once where there is no room."""
+        gone: set[str] = set()
         for start in range(0, len(names), BATCH_MAX):
             some = names[start : start + BATCH_MAX]
             found = await self._store.get_jobs(some)
-            self._jobs.forget([name for name, job in zip(some, found, strict=True) if job is None])
+            gone.update(name for name, job in zip(some, found, strict=True) if job is None)
+        self._jobs.forget(gone if self._jobs.full else gone & self._gone)
+        self._gone = frozenset(gone)
 
     async def _recall(self, now: Instant) -> Instant | None:
         """One page of jobs."""

@@ -30,6 +30,8 @@ PLACES_MAX = 10_000
 AHEAD_SECONDS = 0.03
 """Runs are claimed ahead of free places as far as they begin within this, by the present pace: short runs come in large
 batches, and long ones wait in the store, where others can take them."""
+AHEAD_MAX = 2 * BATCH_MAX
+"""So that while one full claim is performed the next one is made."""
 GROWTH = 4
 """How many more runs are claimed ahead, at most, for each one that was performed since the last look: one short
 run says little."""
@@ -74,8 +76,8 @@ class Pace:
             self._busy += now - self._began
             self._began = now
         seconds = self._busy or now - self._looked_at
-        begun = self.count / seconds * AHEAD_SECONDS if seconds > 0 else 0.0
-        self.ahead = min((self.ahead + min(int(begun), GROWTH * self.count)) // 2, BATCH_MAX)
+        begun = min(int(self.count / seconds * AHEAD_SECONDS) if seconds > 0 else 0, GROWTH * self.count, AHEAD_MAX)
+        self.ahead = max(begun, (self.ahead + begun) // 2)
         self._looked_at, self._busy, self.count = now, 0.0, 0
 
 
@@ -103,6 +105,7 @@ class Performing:
         self._clock = clock
         self._leases = leases
         self._collector = collector
+        collector.room.append(self.room)
         self._deliveries = deliveries
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = False
@@ -113,7 +116,11 @@ class Performing:
     def free(self) -> int:
         """How many runs could begin at once, or very soon."""
         taken = len(self.attempts) + len(self.waiting) + len(self.unstoppable.work)
-        return self.places + self.pace.ahead - taken
+        return self.places + self.pace.ahead - taken - self._collector.excess
+
+    def has_plenty(self, free: int) -> bool:
+        """Whether a claim of so few can wait until more are free, which is soon: `room` is set then."""
+        return len(self.waiting.line) > self.pace.ahead // 2 and 2 * free < min(self.pace.ahead, BATCH_MAX)
 
     def taken(self) -> Counter[str]:
         """How many runs of each queue are in our hands."""

@@ -29,7 +29,7 @@ _DAY: Final = 86_400
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _MARGIN: Final = 48 * 3600
 _BUILD_STEPS: Final = 8  # making the bits of a day costs as much as eight questions
-_KEPT_DAYS: Final = 256  # about 12 KiB each
+_KEPT_DAYS: Final = 64  # about 12 KiB each
 _MONTHS_A_STEP: Final = 8
 
 

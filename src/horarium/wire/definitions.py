@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Annotated, Any
 
 import msgspec
@@ -32,11 +32,23 @@ from horarium.model import (
     Target,
 )
 from horarium.model.follows import FOLLOWS_MAX
-from horarium.policies import BUFFER_MAX_MAX, CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import (
+    BUFFER_MAX_MAX,
+    DEFAULT_CATCH_UP,
+    DEFAULT_RETENTION,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUTS,
+    CatchUp,
+    Concurrency,
+    Overlap,
+    Retention,
+    Retry,
+    Timeouts,
+)
 from horarium.rules.compiled import know_trigger
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import Trigger, parse_trigger
-from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.budget import PLAN_STEPS, bounded
 from horarium.triggers.words import say_patterns
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets, shown_target
@@ -62,17 +74,17 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     target: Target
     enabled: bool | UnsetType = UNSET
     labels: Labels = {}
-    catch_up: CatchUp = CatchUp()
+    catch_up: CatchUp = DEFAULT_CATCH_UP
     overlap: Overlap = Overlap.ALLOW
-    retry: Retry = Retry()
-    timeouts: Timeouts = Timeouts()
+    retry: Retry = DEFAULT_RETRY
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     priority: Priority = 0
     concurrency: Concurrency | None = None
     jitter_seconds: JitterSeconds = 0.0
     starts_at: Moment | None = None
     ends_at: Moment | None = None
     fires_max: FiresMax | None = None
-    retention: Retention = Retention()
+    retention: Retention = DEFAULT_RETENTION
     title: Title | None = None
     buffer_max: BufferMax | None = None
     on: dict[Occasion, Follows] = {}
@@ -103,7 +115,7 @@ def invalid_job(message: str) -> InvalidJob:
 
 def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
     """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
-    with limited(PLAN_STEPS):
+    with bounded(PLAN_STEPS):
         return _job_from(definition, id, now, check_target)
 
 
@@ -124,7 +136,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
 
 def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_target: TargetCheck) -> Job:
     """The stored job with its owner's fields replaced; unchanged content gives an equal job back."""
-    with limited(PLAN_STEPS):
+    with bounded(PLAN_STEPS):
         return _with_definition(job, definition, now, check_target)
 
 
@@ -246,10 +258,25 @@ def kept_definition(job: Job) -> JobDefinition:
 
 def _definition(job: Job, target: Target) -> JobDefinition:
     definition = JobDefinition(
-        **dict(zip(_AS_STORED, _stored_of(job), strict=True)),
+        name=job.name,
+        trigger=job.trigger,
         target=target,
+        enabled=job.enabled,
+        labels=job.labels,
+        catch_up=job.catch_up,
+        overlap=job.overlap,
+        retry=job.retry,
+        timeouts=job.timeouts,
+        priority=job.priority,
+        concurrency=job.concurrency,
+        jitter_seconds=job.jitter_seconds,
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
+        fires_max=job.fires_max,
+        retention=job.retention,
+        title=job.title,
+        buffer_max=job.buffer_max,
+        on=job.on,
     )
     return without_defaults(definition)
 
@@ -257,8 +284,14 @@ def _definition(job: Job, target: Target) -> JobDefinition:
 def without_defaults(definition: JobDefinition) -> JobDefinition:
     """The same definition, whose JSON leaves out what is as by default. (An equal value that is another object, read
     from a store for one, would be written out.)"""
-    others = {name: default for name, default in _DEFAULTS.items() if getattr(definition, name) is not default}
-    same = {name: default for name, default in others.items() if getattr(definition, name) == default}
+    given = _defaulted_of(definition)
+    if all(map(is_, given, _DEFAULTS.values())):
+        return definition
+    same = {
+        name: default
+        for (name, default), value in zip(_DEFAULTS.items(), given, strict=True)
+        if value is not default and value == default
+    }
     return msgspec.structs.replace(definition, **same) if same else definition
 
 
@@ -267,7 +300,4 @@ _DEFAULTS = {
     for field in msgspec.structs.fields(JobDefinition)
     if field.default is not msgspec.NODEFAULT and field.default is not UNSET
 }
-
-_SHOWN_OTHERWISE = frozenset({"target", "starts_at", "ends_at"})
-_AS_STORED = [field for field in JobDefinition.__struct_fields__ if field not in _SHOWN_OTHERWISE]
-_stored_of = attrgetter(*_AS_STORED)
+_defaulted_of = attrgetter(*_DEFAULTS)

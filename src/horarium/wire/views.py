@@ -8,9 +8,8 @@ knowing them, and sent back as it is.
 from __future__ import annotations
 
 from datetime import datetime
-from operator import attrgetter
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -36,7 +35,18 @@ from horarium.model import (
     awaits_worker,
     timeline,
 )
-from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import (
+    DEFAULT_CATCH_UP,
+    DEFAULT_RETENTION,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUTS,
+    CatchUp,
+    Concurrency,
+    Overlap,
+    Retention,
+    Retry,
+    Timeouts,
+)
 from horarium.rules.compiled import words_of
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_json, shown_target
@@ -150,19 +160,39 @@ def moment(instant: Instant | None) -> datetime | None:
 
 def job_view(job: Job) -> JobView:
     """A job as it is shown, every default written out."""
-    view = JobView(
-        **dict(zip(_JOB_SHARED, _shared_of(job), strict=True)),
-        target=shown_target(job.target),
-        words=words_of(job),
+    concurrency = job.concurrency
+    return JobView(
+        name=job.name,
+        trigger=job.trigger,
+        target=_spelt(shown_target(job.target)),
+        enabled=job.enabled,
+        labels=job.labels,
+        catch_up=_spelt(job.catch_up),
+        overlap=job.overlap,
+        retry=_spelt(job.retry),
+        timeouts=_spelt(job.timeouts),
+        priority=job.priority,
+        concurrency=None if concurrency is None else _spelt(concurrency),
+        jitter_seconds=job.jitter_seconds,
         starts_at=moment(job.starts_at),
         ends_at=moment(job.ends_at),
+        fires_max=job.fires_max,
+        retention=_spelt(job.retention),
+        title=job.title,
+        buffer_max=job.buffer_max,
+        on=job.on,
+        id=job.id,
+        version=job.version,
+        state=job.state,
+        words=words_of(job),
         next_fire_at=moment(job.next_fire_at),
+        fires_count=job.fires_count,
         paused_at=moment(job.paused_at),
+        pause_reason=job.pause_reason,
         created_at=to_datetime(job.created_at),
         updated_at=to_datetime(job.updated_at),
         finished_at=moment(job.finished_at),
     )
-    return in_full(view)
 
 
 _shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
@@ -196,14 +226,6 @@ def _keep_shown(job: Job, text: msgspec.Raw) -> None:
         _shown_bytes += weight
 
 
-_JOB_SHARED = (
-    "name", "trigger", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "fires_max", "retention", "title", "buffer_max", "on", "id", "version", "state", "fires_count",
-    "pause_reason",
-)  # fmt: skip
-_shared_of = attrgetter(*_JOB_SHARED)
-
-
 _FULL: dict[type[Struct], Any] = {
     kind: msgspec.defstruct(kind.__name__, [], bases=(kind,), frozen=True, omit_defaults=False)
     for kind in (
@@ -234,8 +256,14 @@ def in_full(view: JobView) -> JobView:
 
 
 def _spelt(value: S) -> S:
+    if (default := _DEFAULTS_IN_FULL.get(id(value))) is not None:
+        return cast(S, default)
     full: S = _FULL.get(type(value), type(value))(*msgspec.structs.astuple(value))
     return full
+
+
+_DEFAULT_POLICIES = (DEFAULT_CATCH_UP, DEFAULT_RETRY, DEFAULT_TIMEOUTS, DEFAULT_RETENTION)
+_DEFAULTS_IN_FULL = {id(each): _FULL[type(each)](*msgspec.structs.astuple(each)) for each in _DEFAULT_POLICIES}
 
 
 def run_view(run: Run) -> RunView:

@@ -48,7 +48,8 @@ ROUNDS_MAX = 8
 """How often a claim looks again at once because others took all that it wanted."""
 
 Candidate = tuple[Any, ...]
-"""due_at, id, owner; if gated: serial, concurrency key, and how many the key admitted before this claim."""
+"""due_at, id, owner; if gated: serial, concurrency key, how many the key admitted before this claim, and before which
+fire time its job has nothing unfinished but what is late."""
 
 Level = tuple[int, int, int, Instant]
 """The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
@@ -94,6 +95,8 @@ async def claim_exactly(
     await session.enter_gates()
     levels = await levels_after(session, queues, -1) if found is None else found.levels
     rows, wanted = await take(session, levels, limit, worker, now, until)
+    if session.knows_fronts:
+        session.memory.orders.claimed(rows)
     if len(rows) >= limit or len(rows) < wanted:
         return await claimed(session, rows, until)
     return await claimed(
@@ -131,8 +134,8 @@ async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes
     if not gated:
         return [candidate[1] for candidate in chosen]
     await session.lock_gates(sorted({gate for candidate in gated for gate in gates_of(candidate)}))
-    ids = [candidate[1] for candidate in gated]
-    rows = await session.rows("free_gates", session.namespace_id, ids)
+    ids, clear = [candidate[1] for candidate in gated], [candidate[6] for candidate in gated]
+    rows = await session.rows("free_gates", session.namespace_id, ids, clear)
     free = {row[0]: row[1] for row in rows if row[2]}
     counts: Counter[bytes] = Counter()
     admitted = []
@@ -148,7 +151,7 @@ async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes
 
 def gates_of(candidate: Candidate) -> Iterator[int]:
     """The locks under which a gated run may be claimed: of its key, and of its job if that wants order."""
-    _, _, owner, serial, key, _ = candidate
+    owner, serial, key = candidate[2:5]
     if key is not None:
         yield crc32(key) % GATES
     if serial and owner is not None:
@@ -220,10 +223,10 @@ class _Walk:
             chunk = [tuple(row) for row in await self._session.rows("claim_gated", *values)]
             for row in chunk:
                 if row[5] is not None:
-                    yield row[:6]
+                    yield row[:7]
             if not chunk:
                 return
-            after, place = (chunk[-1][0], chunk[-1][1]), chunk[-1][6]
+            after, place = (chunk[-1][0], chunk[-1][1]), chunk[-1][7]
             if place == looks:
                 break
             if len(chunk) < size:
@@ -246,13 +249,13 @@ class _Walk:
     ) -> AsyncIterator[Candidate]:
         """What may be taken of one gate, in order. Of a job in order, one."""
         *first, gate = head
-        _, _, owner, serial, key, free = first
+        _, _, owner, serial, key, free, clear_at = first
         yield tuple(first)
         last: Sequence[Any] = first
         while not (serial and owner is not None) and self._keys[key] < free:
             chunk = await self._session.rows("claim_behind_gate", *level, size, last[0], last[1], gate)
             for due_at, run_id, its_owner in chunk:
-                yield due_at, run_id, its_owner, False, key, free
+                yield due_at, run_id, its_owner, False, key, free, clear_at
             if len(chunk) < size:
                 return
             last = chunk[-1]
@@ -262,7 +265,7 @@ class _Walk:
         return list(self._keys), list(self._keys.values()), list(self._owners)
 
     def _admits(self, candidate: Candidate) -> bool:
-        _, _, owner, serial, key, free = candidate
+        _, _, owner, serial, key, free, _ = candidate
         if serial and owner is not None and owner in self._owners:
             return False
         if key is None:

@@ -17,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -48,10 +48,13 @@ Call = Callable[[Callable[["Session"], Awaitable[Any]]], Awaitable[Any]]
 """Does something with a session, in a transaction of its own."""
 
 
-class Offer(Struct):
+Place = TypeVar("Place")
+
+
+class Offer(Struct, Generic[Place]):
     """Fronts that were published, and who may have been writing without knowing of them; None: not asked yet."""
 
-    fronts: dict[Level, Instant]
+    fronts: dict[Place, Instant]
     writers: frozenset[str] | None = None
 
 
@@ -60,7 +63,7 @@ class Fronts:
 
     def __init__(self) -> None:
         self._known: dict[Level, Instant] = {}
-        self._offer: Offer | None = None
+        self._offer: Offer[Level] | None = None
         self._claimed = 0
         self._next_at = 0.0
         self._connections = 0
@@ -112,7 +115,7 @@ class Fronts:
             await call(lambda session: session.change("offer_fronts", *_columns(fronts)))
             self._offer = Offer(fronts)
 
-    async def _look(self, call: Call, offer: Offer, reached: dict[Level, Instant]) -> None:
+    async def _look(self, call: Call, offer: Offer[Level], reached: dict[Level, Instant]) -> None:
         """Whether those who were writing have ended, and then whether anything waits."""
         writing = frozenset(row[0] for row in await call(lambda session: session.rows("writers")))
         if offer.writers is None:

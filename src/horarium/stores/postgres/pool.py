@@ -9,6 +9,10 @@ it. Where that is a normal thing, it is tried more often.
 Each connection plans each statement for itself, which takes the server milliseconds for a claim. So claims, and ends of
 attempts, keep to a connection of their own (their kind of call), as long as they do not overlap.
 
+To open a connection takes the server longer than most calls do. So a call that finds all in use waits for one of
+them; only the first of its kind does not. Another is opened where calls have been waiting for a moment, and then one
+after the other: the services of a node, which all begin at once, share few.
+
 Not the driver's pool: that one asks the server to reset a connection after every use, which would double the round
 trips, and waits for a stalled server where we must not.
 """
@@ -29,6 +33,8 @@ T = TypeVar("T")
 CLOSE_SECONDS = 2.0
 PAUSES = (0.0, 0.1, 0.5)
 """Seconds."""
+SOON_SECONDS = 0.02
+"""For so long calls wait for connections that are in use before one of them opens another."""
 
 
 class Pool:
@@ -47,6 +53,11 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._homes: dict[str, Connection] = {}
         """Where the last call of each kind was made."""
+        self._line: deque[asyncio.Future[Connection | None]] = deque()
+        """Calls that wait for a connection; each gets one, or None: it is to open another."""
+        self._more: asyncio.TimerHandle | None = None
+        self._used = 0
+        """Calls that have a connection, or open one."""
         self._places = asyncio.Semaphore(location.connections_max)
         self._calls: set[asyncio.Task[Any]] = set()
         self.open = True
@@ -86,7 +97,20 @@ class Pool:
                 return await self._once(work, transaction, kind)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool, kind: str) -> T:
-        self._homes[kind] = connection = self._sound(kind) or await self._connect()
+        connection = self._sound(kind)
+        if connection is None and self._used and kind in self._homes:
+            connection = await self._awaited()
+        self._homes.setdefault(kind, connection)
+        self._used += 1
+        try:
+            return await self._with(connection or await self._connect(), work, transaction, kind)
+        finally:
+            self._used -= 1
+
+    async def _with(
+        self, connection: Connection, work: Callable[[Connection], Awaitable[T]], transaction: bool, kind: str
+    ) -> T:
+        self._homes[kind] = connection
         try:
             if not transaction:
                 result = await work(connection)
@@ -96,8 +120,33 @@ class Pool:
         except BaseException as error:
             self._after(connection, error)
             raise
-        self._idle.append(connection)
+        self._hand_on(connection)
         return result
+
+    async def _awaited(self) -> Connection | None:
+        """The first that another call is done with; None: that takes too long."""
+        self._line.append(waiter := asyncio.get_running_loop().create_future())
+        if self._more is None:
+            self._more = asyncio.get_running_loop().call_later(SOON_SECONDS, self._open_more)
+        connection = await waiter
+        return None if connection is None or connection.is_closed() else connection
+
+    def _hand_on(self, connection: Connection | None) -> None:
+        """To the first call that waits for one. None: to let it open one."""
+        while self._line:
+            waiter = self._line.popleft()
+            if not self._line and self._more is not None:
+                self._more.cancel()
+                self._more = None
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        if connection is not None:
+            self._idle.append(connection)
+
+    def _open_more(self) -> None:
+        self._more = asyncio.get_running_loop().call_later(SOON_SECONDS, self._open_more)
+        self._hand_on(None)
 
     async def _connect(self) -> Connection:
         self.opened += 1
@@ -124,9 +173,10 @@ class Pool:
         state = getattr(error, "sqlstate", None) or ""
         lasting = isinstance(error, driver().PostgresError) and state[:2] in ("40", "23", "53")
         if lasting and not connection.is_closed() and not connection.is_in_transaction():
-            self._idle.append(connection)
+            self._hand_on(connection)
             return
         connection.terminate()
+        self._hand_on(None)
         if not isinstance(error, (BrokenInvariant, StoreUnavailable)) and not lasting:
             # What happened to one has probably happened to all.
             self._drop_idle()

@@ -624,6 +624,26 @@ WHERE (
         AND runs.due_at >= given.since AND runs.due_at < given.until AND late IS NULL AND token = 0 LIMIT 1
 ) IS NULL;
 
+-- name: offer_order_fronts
+-- From here on, what is written and fires before these instants is marked as late.
+INSERT INTO horarium.order_fronts (owner_id, fire_at)
+SELECT given.owner_id, given.fire_at FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
+ORDER BY given.owner_id
+ON CONFLICT (owner_id) DO UPDATE SET fire_at = excluded.fire_at WHERE order_fronts.fire_at < excluded.fire_at;
+
+-- name: clear_order_fronts
+-- Those who were writing then have ended. What is unfinished before an instant and not late keeps it from being clear.
+UPDATE horarium.order_fronts SET clear_at = given.fire_at
+FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
+WHERE order_fronts.owner_id = given.owner_id AND order_fronts.fire_at >= given.fire_at
+    AND (order_fronts.clear_at IS NULL OR order_fronts.clear_at < given.fire_at)
+    AND (
+        SELECT true FROM horarium.runs
+        WHERE runs.owner_id = given.owner_id AND runs.fire_at < given.fire_at AND late IS NULL
+            AND runs.fire_at >= coalesce(order_fronts.clear_at, -9223372036854775808)
+        LIMIT 1
+    ) IS NULL;
+
 -- name: lock_gates
 -- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
 SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + given.gate)
@@ -631,10 +651,13 @@ FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
--- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index.)
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier fires
+-- no earlier than where its job is clear, which was seen before and stays so, or is late: of all jobs few are, mostly none.)
 WITH given AS MATERIALIZED (
-    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
-    FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
+    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
+    FROM (
+        SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, clear_at) OFFSET 0
+    ) AS wanted
     JOIN horarium.runs AS this ON this.namespace_id = wanted.namespace_id AND this.id = wanted.id
     WHERE this.state = 0
 ),
@@ -649,7 +672,13 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
         NOT EXISTS (
             SELECT 1 FROM horarium.runs AS earlier
             WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
+                AND earlier.fire_at >= coalesce(given.clear_at, -9223372036854775808)
         )
+        AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
+            SELECT 1 FROM horarium.runs AS other
+            WHERE other.owner_id = given.owner_id AND other.late AND (other.fire_at, other.id) < (given.fire_at, given.id)
+                AND other.fire_at < given.clear_at
+        ))
         AND NOT EXISTS (
             SELECT 1 FROM horarium.runs AS claimed
             WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
@@ -723,7 +752,7 @@ looked_at AS (
     SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
         coalesce(this.concurrency_max, 0)
             - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-        this.place,
+        this.clear_at, this.place,
         (this.start_by IS NULL OR this.start_by > $4::int8)
         AND (
             this.concurrency_key IS NULL
@@ -736,20 +765,29 @@ looked_at AS (
             AND NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS earlier
                 WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
+                    AND earlier.fire_at >= coalesce(this.clear_at, -9223372036854775808)
             )
+            AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
+                SELECT 1 FROM horarium.runs AS other
+                WHERE other.owner_id = this.owner_id AND other.late AND (other.fire_at, other.id) < (this.fire_at, this.id)
+                    AND other.fire_at < this.clear_at
+            ))
             AND NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS claimed
                 WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
             )
         )) AS is_free
     FROM (
-        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place FROM horarium.runs
+        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place,
+            (SELECT clear_at FROM horarium.order_fronts WHERE runs.serial AND order_fronts.owner_id = runs.owner_id) AS clear_at
+        FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
             AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
         ORDER BY due_at, id LIMIT $12::int8
     ) AS this OFFSET 0
 )
-SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place FROM looked_at
+SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, clear_at, place
+FROM looked_at
 WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_gates
@@ -782,7 +820,8 @@ busy (key, held) AS MATERIALIZED (
 ),
 counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($8::bytea[], $9::int8[])),
 firsts AS (
-    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id
+    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id,
+        (SELECT clear_at FROM horarium.order_fronts WHERE head.serial AND order_fronts.owner_id = head.owner_id) AS clear_at
     FROM gates CROSS JOIN LATERAL (
         SELECT runs.serial, runs.owner_id, runs.id FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
@@ -794,7 +833,7 @@ firsts AS (
 )
 SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
     coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-    firsts.gate
+    firsts.clear_at, firsts.gate
 FROM firsts CROSS JOIN LATERAL (
     (
         SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
@@ -802,8 +841,19 @@ FROM firsts CROSS JOIN LATERAL (
     )
     UNION ALL
     (
-        SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
-        ORDER BY fire_at, id LIMIT 1
+        SELECT first.* FROM (
+            (
+                SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
+                    AND runs.fire_at >= coalesce(firsts.clear_at, -9223372036854775808)
+                ORDER BY fire_at LIMIT 1
+            )
+            UNION ALL
+            (
+                SELECT other.* FROM horarium.runs AS other WHERE firsts.in_order AND other.owner_id = firsts.owner_id
+                    AND other.late AND other.fire_at < firsts.clear_at
+                ORDER BY fire_at LIMIT 1
+            )
+        ) AS first ORDER BY first.fire_at, first.id LIMIT 1
     )
 ) AS this
 WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND this.gated
@@ -1091,7 +1141,8 @@ WITH orphans AS (
         AND (SELECT true FROM horarium.finished WHERE finished.owner_id = jobs.num LIMIT 1) IS NULL
     LIMIT $2
 ),
-forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num)
+forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num),
+fronts AS (DELETE FROM horarium.order_fronts USING orphans WHERE order_fronts.owner_id = orphans.num)
 DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 
 -- name: trim_runs

@@ -11,27 +11,26 @@ from typing import Any
 
 from horarium.model import Job, Run
 from horarium.stores.encoding import encode_id
+from horarium.stores.lately import JOBS_BYTES_MAX, NAMES_MAX, OWNERS_MAX, Lately, weight_of_jobs
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.fronts import Fronts
+from horarium.stores.postgres.orders import Orders
 from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
 QUERIES: Queries = load_queries("horarium.stores.postgres")
-
-REMEMBERED_MAX = 100_000
-"""Names remembered, of a kind."""
-JOBS_REMEMBERED_MAX = 10_000
 
 
 class Memory:
     """What all sessions of a store share."""
 
     def __init__(self) -> None:
-        self.queues: dict[int, str] = {}
-        self.owners: dict[int, Owner] = {}
-        self.jobs: dict[str, tuple[int, Job]] = {}
+        self.queues: Lately[int, str] = Lately(NAMES_MAX)
+        self.owners: Lately[int, Owner] = Lately(OWNERS_MAX)
+        self.jobs: Lately[str, tuple[int, Job]] = Lately(JOBS_BYTES_MAX)
         """By id: the number, which tells a job from a later one of the same id, and the job."""
         self.fronts = Fronts()
+        self.orders = Orders()
         self.in_less = False
         """Whether history is known to be kept in less room."""
 
@@ -46,6 +45,8 @@ class Session:
     """How a job's labels are sent."""
     tells_alike = True
     """Whether it has a statement of its own for changes that are alike."""
+    knows_fronts = True
+    """Whether it has the fronts of jobs in order."""
     knows_less = True
     """Whether its schema has a form that keeps history in less room."""
 
@@ -113,39 +114,35 @@ class Session:
 
     async def queue_names(self, numbers: Iterable[int]) -> Mapping[int, str]:
         known = self.memory.queues
-        if unknown := {number for number in numbers if number not in known}:
-            _bound(known)
-            known.update((row[0], row[1]) for row in await self.rows("queue_names", unknown))
-        return known
+        found, unknown = known.split(numbers)
+        if unknown:
+            read: dict[int, str] = {row[0]: row[1] for row in await self.rows("queue_names", unknown)}
+            known.learn(read)
+            found.update(read)
+        return found
 
     async def owners(self, numbers: Iterable[int | None]) -> Mapping[int, Owner]:
         known = self.memory.owners
-        if unknown := {number for number in numbers if number is not None and number not in known}:
-            _bound(known)
-            known.update((row[0], (row[1], row[2])) for row in await self.rows("owner_names", unknown))
-        return known
+        found, unknown = known.split(numbers)
+        if unknown:
+            read: dict[int, Owner] = {row[0]: (row[1], row[2]) for row in await self.rows("owner_names", unknown)}
+            known.learn(read)
+            found.update(read)
+        return found
 
     async def jobs_at(self, versions: Mapping[str, tuple[int, int]]) -> dict[str, Job]:
         """The jobs of these ids, of this number and version or newer ones. One that is gone meanwhile is left out."""
         known = self.memory.jobs
-        found: dict[str, Job] = {}
-        unknown: list[str] = []
-        for job_id, (number, version) in versions.items():
-            remembered = known.get(job_id)
-            if remembered is None or remembered[0] != number or remembered[1].version != version:
-                unknown.append(job_id)
-            else:
-                found[job_id] = remembered[1]
+        remembered, _ = known.split(versions)
+        found = {
+            job_id: job
+            for job_id, (number, job) in remembered.items()
+            if number == versions[job_id][0] and job.version == versions[job_id][1]
+        }
+        unknown = [job_id for job_id in versions if job_id not in found]
         if unknown:
-            if len(known) > JOBS_REMEMBERED_MAX:
-                known.clear()
             for row in await self.rows("get_jobs_by_id", self.namespace_id, unknown):
                 job = decode_job(row[0])
                 found[job.id] = job
-                known[job.id] = versions[job.id][0], job
+                known.learn({job.id: (versions[job.id][0], job)}, weight_of_jobs(1, len(row[0])))
         return found
-
-
-def _bound(known: dict[int, Any]) -> None:
-    if len(known) > REMEMBERED_MAX:
-        known.clear()

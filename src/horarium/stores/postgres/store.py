@@ -107,6 +107,7 @@ class PostgresStore:
         if self._pool is not None:
             await self._pool.close()
             await self._memory.fronts.settled()
+            await self._memory.orders.settled()
 
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
@@ -193,7 +194,11 @@ class PostgresStore:
             return Claimed()
         given = queues, limit, worker, now, until
         claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given), kind=CLAIM)
-        return await self._claim_exactly(*given, claimed) if isinstance(claimed, claim.Due) else claimed
+        if not isinstance(claimed, claim.Due):
+            return claimed
+        exactly = await self._claim_exactly(*given, claimed)
+        self._memory.orders.step(self._call)
+        return exactly
 
     async def _claim_exactly(
         self,

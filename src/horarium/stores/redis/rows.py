@@ -8,7 +8,7 @@ servers does not know that type, so bytes travel as arguments of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -261,32 +261,63 @@ Loaded = Sequence[Sequence[bytes | None]]
 
 def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
     """The runs of these ids, in this order; None for one that does not exist."""
-    rows, outcomes, progress, payloads = loaded
-    if not (outcomes or progress or payloads):
-        return [None if row is None else _run(run_id, _decode_row(row)) for run_id, row in zip(ids, rows, strict=True)]
-    nothing: list[bytes | None] = [None] * len(ids)
-    columns = zip(ids, rows, outcomes or nothing, progress or nothing, payloads or nothing, strict=True)
-    return [None if row is None else _whole_run(run_id, row, *rare) for run_id, row, *rare in columns]
+    return [
+        None if row is None else _whole(_run(run_id, _decode_row(row)), *rare)
+        for run_id, row, rare in zip(ids, loaded[0], _rare_of(len(ids), loaded), strict=True)
+    ]
 
 
 def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     """The runs that a script found."""
     rows = cast("Sequence[bytes]", loaded[0])
-    if any(loaded[1:]):
-        return cast("list[Run]", decode_runs([run_id.decode() for run_id in ids], loaded))
+    pairs = ((run_id.decode(), _decode_row(row)) for run_id, row in zip(ids, rows, strict=True))
+    return _with_rare(_runs(pairs), loaded)
+
+
+CLAIMED_TOGETHER = 100
+"""How many runs a claim answers in one text: so many rows at a time are values."""
+
+
+def claimed_runs(count: int, texts: Sequence[bytes], loaded: Loaded) -> list[Run]:
+    """So many runs that a claim took: in each text ids and rows in turn, and what there is besides rows."""
+    return _with_rare(_runs(_pairs(count, texts)), loaded)
+
+
+def _pairs(count: int, texts: Sequence[bytes]) -> Iterable[tuple[str, list[Any]]]:
+    for text in texts:
+        together = min(count, CLAIMED_TOGETHER)
+        values = _decode_row(b"\xdc%b%b" % ((2 * together).to_bytes(2, "big"), text))
+        yield from zip(values[::2], values[1::2], strict=True)
+        count -= together
+
+
+def _rare_of(count: int, loaded: Loaded) -> Iterable[tuple[bytes | None, ...]]:
+    """Of each run its outcome, progress and large payload, if it has one."""
+    nothing: list[bytes | None] = [None] * count
+    return zip(*(column or nothing for column in loaded[1:]), strict=True)
+
+
+def _with_rare(runs: list[Run], loaded: Loaded) -> list[Run]:
+    if any(map(any, loaded[1:])):
+        return [_whole(run, *rare) for run, rare in zip(runs, _rare_of(len(runs), loaded), strict=True)]
+    return runs
+
+
+def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
+    """The runs of these ids and rows."""
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
-    for run_id, row in zip(ids, map(_decode_row, rows), strict=True):
+    for run_id, row in pairs:
         if row[_RARE]:
-            runs.append(_run(run_id.decode(), row))
+            runs.append(_run(run_id, row))
         elif (like := alike.get(kind := _kind(row))) is None:
-            runs.append(_run(run_id.decode(), row))
+            runs.append(_run(run_id, row))
             alike[kind] = runs[-1]
         else:
             runs.append(
                 replace(
                     like,
-                    id=run_id.decode(),
+                    id=run_id,
                     fire_at=row[13],
                     due_at=row[3],
                     created_at=row[23],
@@ -303,8 +334,7 @@ _kind = itemgetter(0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
 
-def _whole_run(run_id: str, row: bytes, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
-    run = _run(run_id, _decode_row(row))
+def _whole(run: Run, outcome: bytes | None, progress: bytes | None, payload: bytes | None) -> Run:
     if outcome is None and progress is None and payload is None:
         return run
     error, result, history = (None, None, ()) if outcome is None else _outcome_parts(_decode_outcome(outcome))

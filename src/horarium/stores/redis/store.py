@@ -10,8 +10,9 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -51,6 +52,7 @@ from horarium.stores.redis.parts import (
 )
 from horarium.stores.redis.rows import (
     Arguments,
+    claimed_runs,
     come_along,
     decode_job,
     decode_record,
@@ -70,10 +72,6 @@ from horarium.stores.redis.unfinished import unfinished_runs
 
 log = logging.getLogger("horarium.redis")
 
-T = TypeVar("T")
-ToValues = Callable[[T, Arguments], Iterable[Any]]
-"""What a script is given for one item."""
-
 LAYOUT = 1
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
@@ -88,6 +86,13 @@ QUEUES_AT_ONCE = 200
 """Of how many queues the runs are counted in one call."""
 NAMES_AT_ONCE = 100
 """Of how many jobs the newest runs are read in one call."""
+
+_id_of_change = attrgetter("run.id")
+
+
+def _by_job(change: RunChange) -> tuple[str, str]:
+    return change.run.job_id or "", change.run.id
+
 
 _encode_node = msgspec.json.Encoder().encode
 _decode_node = msgspec.json.Decoder(Node).decode
@@ -261,27 +266,37 @@ class RedisStore:
         if not queues:
             return Claimed()
         asked = (now, until, min(limit, BATCH_MAX), CALL_BYTES_MAX, worker, *sorted(set(queues)))
-        next_due_at, ids, loaded, job_ids, rows = await self._write("claim_runs", *asked)
+        next_due_at, count, texts, loaded, job_ids, rows = await self._write("claim_runs", *asked)
         jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
-        return Claimed(tuple(found_runs(ids, loaded)), jobs, int(next_due_at) if next_due_at else None)
+        return Claimed(tuple(claimed_runs(count, texts, loaded)), jobs, int(next_due_at) if next_due_at else None)
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):
             if kinds := _kinds(part):
-                answers += await self._settle("settle_kinds", part, kinds, now, kind_of_end)
+                answers += await self._settle_kinds(part, kinds, now)
                 continue
             for some in weighed_parts(part, weight_of_change):
-                answers += await self._settle("settle_runs", some, some, now, run_change)
+                arguments = Arguments(before=3)
+                batch = [value for change in some for value in run_change(change, arguments)]
+                ids = pack_all([change.run.id for change in some])
+                answers += map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values))
         return answers
 
-    async def _settle(
-        self, name: str, changes: Sequence[RunChange], told: Sequence[T], now: Instant, to_values: ToValues[T]
-    ) -> Iterator[bool]:
+    async def _settle_kinds(
+        self, changes: Sequence[RunChange], kinds: Sequence[Sequence[RunChange]], now: Instant
+    ) -> list[bool]:
         arguments = Arguments(before=3)
-        batch = [value for each in told for value in to_values(each, arguments)]
-        ids = pack_all([change.run.id for change in changes])
-        return map(bool, await self._write(name, now, ids, pack_all(batch), *arguments.values))
+        # Runs of one job are more alike than others, and what lies together in an index leaves it together.
+        in_turn = _by_job if any(change.run.job_id for change in changes) else _id_of_change
+        ids = [change.run.id for kind in kinds for change in sorted(kind, key=in_turn)]
+        batch = [value for kind in kinds for value in kind_of_end(kind, arguments)]
+        asked = (now, pack_all(ids), pack_all(batch), *arguments.values)
+        places = await self._write("settle_kinds", *asked)
+        if not places:
+            return [True] * len(ids)
+        refused = {ids[place] for place in places}
+        return [change.run.id not in refused for change in changes]
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
@@ -369,8 +384,11 @@ class RedisStore:
 
 
 def _kinds(changes: Sequence[RunChange]) -> list[list[RunChange]]:
-    """These changes by kind; none if it takes one call for each change to say them, or several for what they write."""
+    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or
+    if a run comes twice."""
     if not (all(map(comes_alone, changes)) and are_alike(changes)):
+        return []
+    if len(set(map(_id_of_change, changes))) < len(changes):
         return []
     kinds = kinds_of_end(changes)
     return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []

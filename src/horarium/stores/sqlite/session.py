@@ -9,15 +9,16 @@ so the number to write for a job is always read in the transaction that writes i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 import msgspec
 
 from horarium.model import Job
 from horarium.stores.encoding import decode_id_digits, encode_id
+from horarium.stores.lately import JOBS_BYTES_MAX, NAMES_MAX, OWNERS_MAX, Lately, weight_of_jobs
 from horarium.stores.queries import load_queries
 
 QUERIES = load_queries("horarium.stores.sqlite")
@@ -28,15 +29,10 @@ ROWS_MAX = 100
 SIZES = (1, 4, 20, ROWS_MAX)
 """How many rows a batch statement can have: each size is prepared once; a batch is padded up to the next one."""
 
-JOBS_KEPT = 20_000
-"""How many jobs, and how many owners, a session remembers."""
 TEXTS_KEPT = 250
 TEXT_KEPT_MAX = 2_000
 """How many jobs that were read by name, and how long the text of each may be."""
-NAMES_KEPT = 100_000
-"""How many queues, and how many workers."""
 
-T = TypeVar("T")
 Row = Sequence[Any]
 
 _decode = msgspec.json.Decoder().decode
@@ -55,12 +51,12 @@ class Session:
     def forget(self) -> None:
         """Drop everything remembered: part of it may never have been committed."""
         self.in_less = False
-        self._queues: dict[str, int] = {}
-        self._queue_names: dict[int, str] = {}
-        self._workers: dict[str, int] = {}
-        self._worker_names: dict[int, str] = {}
-        self._owners: dict[int, tuple[str, str]] = {}
-        self._jobs: dict[str, Job] = {}
+        self._queues: Lately[str, int] = Lately(NAMES_MAX)
+        self._queue_names: Lately[int, str] = Lately(NAMES_MAX)
+        self._workers: Lately[str, int] = Lately(NAMES_MAX)
+        self._worker_names: Lately[int, str] = Lately(NAMES_MAX)
+        self._owners: Lately[int, tuple[str, str]] = Lately(OWNERS_MAX)
+        self._jobs: Lately[str, Job] = Lately(JOBS_BYTES_MAX)
         self._read: dict[str, list[Job]] = {}
 
     def close(self, force: bool = False) -> None:
@@ -90,7 +86,8 @@ class Session:
             return _decode_jobs(text)
         found = self._read.get(text)
         if found is None:
-            _bound(TEXTS_KEPT, self._read)
+            if len(self._read) >= TEXTS_KEPT:
+                self._read.clear()
             found = self._read[text] = _decode_jobs(text)
         return found
 
@@ -123,7 +120,7 @@ class Session:
 
     def queue_number(self, name: str) -> int:
         """The number of a queue, new if need be."""
-        number = self._queues.get(name)
+        number = self._queues.recall(name)
         if number is None:
             self.change("intern_queue", self.namespace_id, name)
             number = self.queue_numbers((name,))[name]
@@ -132,40 +129,32 @@ class Session:
     def queue_numbers(self, names: Iterable[str]) -> dict[str, int]:
         """The numbers of those queues that have one."""
         wanted = set(names)
-        _bound(NAMES_KEPT, self._queues, self._queue_names)
-        unknown = _unknown(wanted, self._queues)
-        if unknown:
-            for number, name in self.array("queue_numbers", self.namespace_id, apsw.carray(tuple(unknown))):
-                self._queues[name] = number
-                self._queue_names[number] = name
-        return {name: self._queues[name] for name in wanted if name in self._queues}
+        if unknown := self._queues.unknown(wanted):
+            found = self.array("queue_numbers", self.namespace_id, apsw.carray(tuple(unknown)))
+            self._queues.learn({name: number for number, name in found})
+        return {name: number for name in wanted if (number := self._queues.recall(name)) is not None}
 
     def queue_names(self, numbers: Iterable[int]) -> dict[int, str]:
         """The names of queues, by number."""
-        _bound(NAMES_KEPT, self._queues, self._queue_names)
-        if unknown := _unknown(numbers, self._queue_names):
-            for number, name in self.array("queue_names", carray(unknown)):
-                self._queue_names[number] = name
+        if unknown := self._queue_names.unknown(numbers):
+            self._queue_names.learn(dict(self.array("queue_names", carray(unknown))))
         return self._queue_names
 
     def worker_number(self, name: str | None) -> int | None:
         """The number of a worker, new if need be; None of None."""
         if name is None:
             return None
-        number = self._workers.get(name)
+        number = self._workers.recall(name)
         if number is None:
-            _bound(NAMES_KEPT, self._workers, self._worker_names)
             self.change("intern_worker", name)
-            number = self._workers[name] = self.one("worker_number", name)
-            self._worker_names[number] = name
+            number = self.one("worker_number", name)
+            self._workers.learn({name: number})
         return number
 
     def worker_names(self, numbers: Iterable[int | None]) -> dict[int, str]:
         """The names of workers, by number."""
-        _bound(NAMES_KEPT, self._workers, self._worker_names)
-        if unknown := _unknown(numbers, self._worker_names):
-            for number, name in self.array("worker_names", carray(unknown)):
-                self._worker_names[number] = name
+        if unknown := self._worker_names.unknown(numbers):
+            self._worker_names.learn(dict(self.array("worker_names", carray(unknown))))
         return self._worker_names
 
     def owner_numbers(self, jobs: dict[str, str]) -> dict[str, int]:
@@ -184,10 +173,9 @@ class Session:
 
     def owners(self, numbers: Iterable[int | None]) -> dict[int, tuple[str, str]]:
         """A job's id and name, by owner number."""
-        _bound(JOBS_KEPT, self._owners)
-        if unknown := _unknown(numbers, self._owners):
-            for number, digits, name in self.array("owner_names", carray(unknown)):
-                self._owners[number] = decode_id_digits(digits), name
+        if unknown := self._owners.unknown(numbers):
+            found = self.array("owner_names", carray(unknown))
+            self._owners.learn({number: (decode_id_digits(digits), name) for number, digits, name in found})
         return self._owners
 
     def jobs_by_id(self, ids: set[str]) -> dict[str, Job]:
@@ -196,12 +184,17 @@ class Session:
             return {}
         found = self.array("job_versions", self.namespace_id, apsw.carray(tuple(map(encode_id, ids))))
         versions = {decode_id_digits(digits): version for digits, version in found}
-        _bound(JOBS_KEPT, self._jobs)
         known = self._jobs
-        stale = [job_id for job_id, version in versions.items() if not _is_version(known.get(job_id), version)]
+        stale = known.unknown(versions)
+        stale |= {
+            job_id for job_id, version in versions.items() if job_id not in stale and known[job_id].version != version
+        }
         if stale:
-            blobs = apsw.carray(tuple(map(encode_id, stale)))
-            known.update((job.id, job) for job in self.jobs("get_jobs_by_id", self.namespace_id, blobs))
+            text: str = self.connection.execute(
+                QUERIES["get_jobs_by_id"], (self.namespace_id, apsw.carray(tuple(map(encode_id, stale))))
+            ).get
+            jobs = _decode_jobs(text)
+            known.learn({job.id: job for job in jobs}, weight_of_jobs(len(jobs), len(text)))
         return {job_id: known[job_id] for job_id in versions}
 
 
@@ -210,22 +203,6 @@ def is_in_less(session: Session) -> bool:
     if not session.in_less:
         session.in_less = bool(session.one("is_in_less"))
     return session.in_less
-
-
-def _unknown(wanted: Iterable[T | None], known: Mapping[T, object]) -> set[T]:
-    """Those that are not known. (`set - dict.keys()` would go through all that is known.)"""
-    return {one for one in wanted if one is not None and one not in known}
-
-
-def _bound(most: int, *memories: dict[Any, Any]) -> None:
-    """Forget everything, where one of these became too large. They are only ever a shorter way to the same answer."""
-    if any(len(memory) > most for memory in memories):
-        for memory in memories:
-            memory.clear()
-
-
-def _is_version(job: Job | None, version: int) -> bool:
-    return job is not None and job.version == version
 
 
 def carray(numbers: Iterable[int | None]) -> Any:

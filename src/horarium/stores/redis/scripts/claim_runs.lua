@@ -2,16 +2,39 @@
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
 -- ARGV: now, until, limit, after how many bytes of payloads, jobs and the like it ends too, worker, then the queues (each
--- once). It also ends after what costs as much as a thousand runs that nothing holds back. Answers when the next run is due ('' for none), the ids taken, what `load_runs` does, and ids and rows of their
--- jobs.
+-- once). It also ends after what costs as much as a thousand runs that nothing holds back. Answers when the next run is due
+-- ('' for none), how many were taken, their ids in MessagePack, each with its row behind it, in several texts, what
+-- `load_beside` does, and ids and rows of their jobs.
 local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local queues = {unpack(ARGV, 6)}
-local ids, rows, taken = {}, {}, 0
+local ids, taken = {}, 0
+-- Of some runs at a time ids and rows are one text: two values for each would be two for the server to write, and two for
+-- the client to read. `texts` are done, `parts` are of the next one.
+local texts, parts, TOGETHER, ID_CHARS, ID_HEAD = {}, {}, 100, 36, string.char(217, 36)
+local together = 0
 local taken_under, taken_of_job = {}, {}
 local cost, COST_MAX, COST_OF_KEY = 0, 1000, 8
-local char = string.char
+local char, find_in = string.char, string.find
 
 -- ---- taking
+
+local function end_text()
+  texts[#texts + 1] = table.concat(parts, '', 1, 3 * together)
+  together = 0
+end
+
+local function answer_with(id, row)
+  taken = taken + 1
+  ids[taken] = id
+  local place = 3 * together
+  if #id == ID_CHARS then
+    parts[place + 1], parts[place + 2], parts[place + 3] = ID_HEAD, id, row
+  else
+    parts[place + 1], parts[place + 2], parts[place + 3] = pack(id), '', row
+  end
+  together = together + 1
+  if together == TOGETHER then end_text() end
+end
 
 -- The claim brings this job along.
 local function bring_job(job_id)
@@ -36,8 +59,7 @@ local function take(id, run)
   if job_id then bring_job(job_id) end
   local row = write_row(run)
   set_field(RUNS, id, row)
-  taken = taken + 1
-  ids[taken], rows[taken] = id, row
+  answer_with(id, row)
   if run[APART] then bytes = bytes - call('HSTRLEN', PAYLOADS, id) end
   if run[ATTEMPT] > 1 then bytes = bytes - call('HSTRLEN', OUTCOMES, id) - call('HSTRLEN', PROGRESS, id) end
   cost = cost + (key and COST_OF_KEY or 1)
@@ -83,8 +105,7 @@ local function take_plain(id, row)
     bring_job(job_id)
   end
   set_field(RUNS, id, row)
-  taken = taken + 1
-  ids[taken], rows[taken] = id, row
+  answer_with(id, row)
   cost = cost + 1
   if bytes <= 0 or cost >= COST_MAX then limit = taken end
   return true
@@ -92,29 +113,95 @@ end
 
 -- ---- a level that is one lane and nothing else: what comes first is taken
 
--- What is taken from the beginning on without a gap leaves the lane by its ranks: no place has to be looked for, and nothing
--- but the number of them is written to the log.
-local function take_from_lane(lane)
-  local offset, first, gap = 0, 0, false
-  repeat
-    local wanted = limit - taken
-    local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
-    for place, row in ipairs(many('HMGET', RUNS, part)) do
-      local id = part[place]
-      if not take_plain(id, row) then
-        gap = true
-        local run = read_run(row)
-        if may_be_taken(run) then take(id, run) end
-      elseif gap then
-        remove(lane, id)
+-- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
+local STRETCH = 200
+local fields, leases = {}, {}
+-- After so many that were not like the one before, each of another job perhaps, no more is learned of them.
+local LEARNS = 8
+local TO_FIRE_AT, FROM_JOB, LONG_BYTES = 2, 9, 9
+
+local function value_at(row, place)
+  local _, value = unpack_limit(row, 1, place)
+  return value
+end
+
+-- What the row of a run that `take_plain` took has in common with others: the bytes before its due time, those between that
+-- and its fire time, and those behind it that a script looks at. Nothing if its fire time is an unusual one.
+local function likeness(row)
+  local fixed = unpack_limit(row, CHANGING, HEADER)
+  local fires = unpack_limit(row, TO_FIRE_AT, fixed)
+  if row:byte(fires + 1) ~= LONG then return nil end
+  local behind_at = fires + LONG_BYTES
+  local stopped, job_id, _, _, _, _, _, lasts, limited_to = unpack_limit(row, FROM_JOB, behind_at)
+  if limited_to and limited_to < lasts then lasts = limited_to end
+  local tail, lease_ends = ending(lasts)
+  local head = ROW_BEGINS .. char(RUNNING, row:byte(HEADER + 2) + 1, 1)
+  local before, between, behind = sub(row, 1, DUE_BEGINS), sub(row, DUE_ENDS + 1, fires + 1), sub(row, behind_at + 1, stopped)
+  return before, between, behind, behind_at + 1, job_id, head, tail, lease_ends, fixed + 1
+end
+
+-- Takes what may be taken of the next runs of a lane. Answers how many it looked at, and how many of those were taken from
+-- the first one on without a gap.
+--
+-- The runs of a lane mostly differ in times and payloads alone: a row of which all other bytes are those of a row that was
+-- taken is taken as that one was, without a look at its values.
+local function take_stretch(lane, queue, offset, wanted)
+  local part = call('ZRANGEBYSCORE', lane, '-inf', until_, 'LIMIT', offset, wanted)
+  local rows, written, first, gap = many('HMGET', RUNS, part), 0, 0, false
+  local learns, before, between, behind, behind_at, job_id, head, tail, lease_ends, rest = LEARNS, nil
+  local after_due, all_due = DUE_ENDS + 1, tonumber(until_) <= now
+  for place = 1, #part do
+    local id, row, is_plain = part[place], rows[place], true
+    if
+      before
+      and find_in(row, before, 1, true) == 1
+      and find_in(row, between, after_due, true) == after_due
+      and find_in(row, behind, behind_at, true) == behind_at
+      and (all_due or value_at(row, DUE_BEGINS - 1) <= now)
+    then
+      if job_id then wait_in_job(id, RUNNING, job_id, value_at(row, behind_at - 1 - LONG_BYTES)) end
+      row = head .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, rest)
+      written = written + 2
+      fields[written - 1], fields[written] = id, row
+      leases[written - 1], leases[written] = lease_ends, id
+      answer_with(id, row)
+      cost, learns = cost + 1, LEARNS
+      if cost >= COST_MAX then limit = taken end
+    elseif take_plain(id, row) then
+      if learns > 0 then
+        learns = learns - 1
+        before, between, behind, behind_at, job_id, head, tail, lease_ends, rest = likeness(row)
       else
-        first = first + 1
+        before = nil
       end
-      if taken == limit then break end
+    else
+      is_plain, gap = false, true
+      local run = read_run(row)
+      if may_be_taken(run) then take(id, run) end
     end
-    offset = offset + wanted
-  until taken == limit or #part < wanted
-  if first > 0 then call('ZREMRANGEBYRANK', lane, 0, first - 1) end
+    if is_plain and gap then
+      remove(lane, id)
+    elseif is_plain then
+      first = first + 1
+    end
+    if taken == limit then break end
+  end
+  if written > 0 then
+    call('HSET', RUNS, unpack(fields, 1, written))
+    call('ZADD', claimed_key(queue), unpack(leases, 1, written))
+  end
+  -- By their ranks no place has to be looked for, and nothing but the number of them is written to the log.
+  if first > 0 then call('ZREMRANGEBYRANK', lane, offset, offset + first - 1) end
+  return #part, first
+end
+
+local function take_from_lane(lane, queue)
+  local offset, wanted, seen, gone = 0, nil, nil, nil
+  repeat
+    wanted = math.min(limit - taken, STRETCH)
+    seen, gone = take_stretch(lane, queue, offset, wanted)
+    offset = offset + seen - gone
+  until taken == limit or seen < wanted
 end
 
 -- ---- any other level: its lanes, its heads, and the gates behind heads that were taken, merged in claim order
@@ -219,7 +306,7 @@ local function levels()
   local function enter(priority, queue, lane, gated)
     local level, heads = by_priority[priority], level_key('heads', priority, queue)
     if not level then
-      level = {priority = priority, lanes = {}, heads = {}, gated = {}}
+      level = {priority = priority, queue = queue, lanes = {}, heads = {}, gated = {}}
       by_priority[priority] = level
       found[#found + 1] = level
     end
@@ -258,13 +345,12 @@ end
 local found = levels()
 for _, level in ipairs(found) do
   if taken < limit then
-    if level.heads[1] or level.lanes[2] then take_from_level(level) else take_from_lane(level.lanes[1]) end
+    if level.heads[1] or level.lanes[2] then take_from_level(level) else take_from_lane(level.lanes[1], level.queue) end
   end
 end
 local next_at = next_due_at(found)
 flush()
+if together > 0 then end_text() end
 local job_ids = {}
 for job_id in pairs(taken_of_job) do job_ids[#job_ids + 1] = job_id end
-local loaded = load_beside(ids)
-loaded[1] = rows
-return {next_at, ids, loaded, job_ids, many('HMGET', P .. 'jobs', job_ids)}
+return {next_at, taken, texts, load_beside(ids), job_ids, many('HMGET', P .. 'jobs', job_ids)}

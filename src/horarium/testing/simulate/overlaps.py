@@ -161,7 +161,10 @@ class Overlaps:
 
     def _check_made_way(self, until: int) -> None:
         """What was ended before that for a newer run has one. Runs are made after those are ended that they take the
-        place of, in one write. Where the clock went back, which one is newer is not sure."""
+        place of, in one write. Where the clock went back, which one is newer is not sure; where it stepped, only in the
+        end."""
+        if self._trace.clock_stepped and until <= self._trace.elapsed:
+            return
         ended = [run_id for run_id, at in self._made_way.items() if at < until]
         if not ended:
             return

@@ -83,6 +83,4 @@ def test_threads_share_their_parts_of_memory(environment: dict[str, str], shared
         [sys.executable, "-c", ARENAS_OF_THREADS], env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True
     )
     arenas = ran.stdout.decode().strip()
-    if arenas == "-":
-        pytest.skip("another C library")
-    assert (int(arenas) <= ARENAS) is shared
+    assert arenas == "-" or (int(arenas) <= ARENAS) is shared  # "-": another C library

@@ -40,8 +40,8 @@ class Compiled(Struct, gc=False):
 
 
 class Asked(Struct, frozen=True):
-    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked for
-    several times in a row."""
+    """What was asked for, and what was found. Its JSON form is this very object: as a rule, a job's trigger is asked
+    for several times in a row."""
 
     spec: dict[str, Any]
     anchor: Instant
@@ -104,6 +104,7 @@ class CompiledTriggers:
         with self._lock:
             if self._kept.pop(key, None) is not None:
                 self.weight -= self.weigh(key[0])
+        self._last = None
 
     def _made(self, key: _Key, trigger: Trigger) -> Compiled:
         _, anchor, seed = key

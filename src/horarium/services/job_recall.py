@@ -18,7 +18,7 @@ from horarium.services.telemetry import Telemetry
 PAGE = 50
 PAUSE = SECOND // 10
 LOOK = 60 * SECOND
-"""How often deleted jobs are looked for, with so many names; more take longer."""
+"""How often deleted jobs are looked for, with this many names; more take longer."""
 NAMES_A_LOOK = 1_000
 
 

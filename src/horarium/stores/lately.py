@@ -25,7 +25,8 @@ JOBS_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Lately(dict[K, V]):
-    """Memory of one thread. Up to `weight_max` in each half; each value weighs 1 unless it is said."""
+    """Memory of one thread. Up to `weight_max` in each half, and what one question brought; each value weighs 1 unless
+    it is said."""
 
     __slots__ = ("_asked", "_before", "_each", "_weight", "_weight_max")
 
@@ -47,13 +48,12 @@ class Lately(dict[K, V]):
 
     def recall(self, key: K) -> V | None:
         """The value of this key, if it is known."""
+        self._turn_if_due()
         return self[key] if key in self or key in self._before else None
 
     def unknown(self, wanted: Iterable[K | None]) -> set[K]:
-        """Those that are not known. The others are at hand until the next turn but one, at least."""
-        self._asked += 1
-        if self._asked > ASKED_MAX:
-            self._turn()
+        """Those that are not known. The others are at hand until the next question but one, at least."""
+        self._turn_if_due()
         unknown = {one for one in wanted if one is not None and one not in self}
         if unknown and self._before:
             for one in [one for one in unknown if one in self._before]:
@@ -69,16 +69,16 @@ class Lately(dict[K, V]):
 
     def learn(self, found: Mapping[K, V], weight: int | None = None) -> None:
         """Remember these, which weigh so much together."""
-        if self._weight >= self._weight_max:
-            self._turn()
         self.update(found)
         self._weight += len(found) if weight is None else weight
 
-    def _turn(self) -> None:
-        self._before = dict(self)
-        self._each = -(-self._weight // max(len(self), 1))
-        self.clear()
-        self._weight = self._asked = 0
+    def _turn_if_due(self) -> None:
+        self._asked += 1
+        if self._weight >= self._weight_max or self._asked > ASKED_MAX:
+            self._before = dict(self)
+            self._each = -(-self._weight // max(len(self), 1))
+            self.clear()
+            self._weight = self._asked = 0
 
 
 def weight_of_jobs(count: int, encoded: int) -> int:

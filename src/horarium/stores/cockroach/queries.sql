@@ -47,7 +47,7 @@ ORDER BY name LIMIT $5;
 
 -- name: list_jobs_prefixed
 SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || '~'
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
@@ -56,7 +56,7 @@ ORDER BY name LIMIT $5;
 -- name: list_disabled_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
-    AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND ($4 = '' OR name < $4 || '~') AND $3::bool IS NOT NULL
     AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
@@ -64,7 +64,7 @@ ORDER BY name LIMIT $5;
 -- name: list_current_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version IS DISTINCT FROM version AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;
@@ -72,7 +72,7 @@ ORDER BY name LIMIT $5;
 -- name: list_finished_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version = version AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND left(name, char_length($4::text)) = $4
 ORDER BY name LIMIT $5;

@@ -23,7 +23,8 @@ from horarium.stores.postgres.session import Session
 
 LABELLED_MAX = 2_000
 """Jobs that have some labels are all looked at for a page of them, up to this number."""
-ABOVE_ALL_IDS = "\U0010ffff"
+ABOVE_ALL_IDS = "~"
+"""Ids are ASCII, below this; a character beyond it is not in every encoding that a database may have."""
 BEFORE_ALL: Instant = INSTANT_MIN - 1
 
 

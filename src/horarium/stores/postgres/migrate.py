@@ -13,6 +13,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 
+from horarium.errors import InvalidSetting
 from horarium.stores.migrations import FINAL, FORM, Applied, Migration, missing_migrations
 from horarium.stores.postgres.connect import Connection, first_value
 
@@ -24,6 +25,9 @@ SECONDS_MAX = 24 * 3600.0
 _UNLIMITED = "SET LOCAL statement_timeout = 0"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(1752134257, 0)"
 _EXISTS = "SELECT pg_catalog.to_regclass('horarium.migrations') IS NOT NULL"
+_ENCODING = "SELECT pg_catalog.current_setting('server_encoding')"
+ENCODINGS = frozenset({"UTF8", "SQL_ASCII"})
+"""Those that hold every text."""
 _TABLE = """
 CREATE SCHEMA IF NOT EXISTS horarium;
 CREATE TABLE IF NOT EXISTS horarium.migrations (
@@ -42,8 +46,10 @@ _LOOK_SECONDS = 0.2
 
 async def migrate(connection: Connection, migrations: Sequence[Migration], shown: str, form: int = FORM) -> int:
     """Apply what is missing, in the transaction of the caller. The number applied. Raises InvalidSetting if the schema
-    is too new."""
+    is too new, or has no place in this database."""
     exists = await first_value(connection, _EXISTS)
+    if not exists:
+        await _check_encoding(connection, shown)
     if exists and not missing_migrations(await applied(connection), migrations, shown, form):
         return 0
     await connection.execute(_UNLIMITED)
@@ -54,6 +60,16 @@ async def migrate(connection: Connection, migrations: Sequence[Migration], shown
         await connection.execute(migration.sql, timeout=SECONDS_MAX)
         await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)
     return len(missing)
+
+
+async def _check_encoding(connection: Connection, shown: str) -> None:
+    """A database that can't hold every text would refuse the end of a run whose error it can't write."""
+    encoding = await first_value(connection, _ENCODING)
+    if encoding not in ENCODINGS:
+        raise InvalidSetting(
+            f"PostgreSQL at {shown}: the encoding of this database is {encoding}, which can't hold every text; make it "
+            "with UTF8, e.g. by `createdb --encoding UTF8 --template template0`"
+        )
 
 
 async def build_indexes(connection: Connection, migrations: Sequence[Migration], shown: str) -> None:

@@ -69,9 +69,9 @@ WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_prefixed
--- As above; the prefix bounds the walk at both ends.
+-- As above; the prefix bounds the walk at both ends. Names are ASCII, and each of their characters is below ~.
 SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || chr(1114111)
+WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || '~'
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
@@ -80,7 +80,7 @@ ORDER BY name LIMIT $5;
 -- name: list_disabled_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
-    AND ($4 = '' OR name < $4 || chr(1114111)) AND $3::bool IS NOT NULL
+    AND ($4 = '' OR name < $4 || '~') AND $3::bool IS NOT NULL
     AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
@@ -88,7 +88,7 @@ ORDER BY name LIMIT $5;
 -- name: list_current_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version IS DISTINCT FROM version AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
@@ -96,7 +96,7 @@ ORDER BY name LIMIT $5;
 -- name: list_finished_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version = version AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || chr(1114111)) AND $6::bool IS NOT NULL
+    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
@@ -625,7 +625,7 @@ WHERE (
 ) IS NULL;
 
 -- name: offer_order_fronts
--- From here on, what is written and fires before these instants is marked as late.
+-- From here on, what is written with a fire time before these instants is marked as late.
 INSERT INTO horarium.order_fronts (owner_id, fire_at)
 SELECT given.owner_id, given.fire_at FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
 ORDER BY given.owner_id
@@ -651,7 +651,7 @@ FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
--- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier fires
+-- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier is due
 -- no earlier than where its job is clear, which was seen before and stays so, or is late: of all jobs few are, mostly none.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at

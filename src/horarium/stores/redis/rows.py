@@ -275,11 +275,11 @@ def found_runs(ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
 
 
 CLAIMED_TOGETHER = 100
-"""How many runs a claim answers in one text: so many rows at a time are values."""
+"""How many runs a claim answers in one text: this many rows at a time are values."""
 
 
 def claimed_runs(count: int, texts: Sequence[bytes], loaded: Loaded) -> list[Run]:
-    """So many runs that a claim took: in each text ids and rows in turn, and what there is besides rows."""
+    """A number of runs that a claim took: in each text ids and rows in turn, and what there is besides rows."""
     return _with_rare(_runs(_pairs(count, texts)), loaded)
 
 

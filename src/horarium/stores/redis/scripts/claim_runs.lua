@@ -116,7 +116,7 @@ end
 -- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
 local STRETCH = 200
 local fields, leases = {}, {}
--- After so many that were not like the one before, each of another job perhaps, no more is learned of them.
+-- After this many that were not like the one before, each of another job perhaps, no more is learned of them.
 local LEARNS = 8
 local TO_FIRE_AT, FROM_JOB, LONG_BYTES = 2, 9, 9
 

@@ -11,7 +11,7 @@ local BEFORE_DUE, AFTER_DUE, TO_KEY, TO_FIRE_AT, FROM_JOB = 3, 7, 7, 2, 4
 -- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
 local STRETCH = 200
 local fields, members, prunable = {}, {}, {}
--- After so many that were not like the one before, each of another job perhaps, no more is learned of them.
+-- After this many that were not like the one before, each of another job perhaps, no more is learned of them.
 local LEARNS = 8
 
 -- The bytes of the due time, if they are where they are in nearly every row.

@@ -37,6 +37,14 @@ def on_signals(asked: Callable[[], object], heeded: int = 2) -> Iterator[None]:
         _restore(before)
 
 
+def ignore_signals() -> None:
+    """A program that has done its work ends by itself now: a signal that comes while the interpreter is taken down
+    changes nothing, and the exit status neither. For programs of our own; in a thread it does nothing."""
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -11,13 +11,14 @@ from horarium.clock import DAY, SECOND, Instant, to_text
 from horarium.errors import StoreUnavailable
 from horarium.model import Node, State
 from horarium.model.logs import LogLine
-from horarium.model.records import Record
+from horarium.model.records import Record, RecordChange, instant_key
 from horarium.operations.logs import Logs
 from horarium.policies import Retention
 from horarium.services.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
 from horarium.services.finisher import Finisher
 from horarium.services.log_pruner import LogPruner
 from horarium.services.pruner import CALM_SECONDS, Pruner
+from horarium.services.tallies import PREFIX, Tallies, Tally
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import Setting
 
@@ -244,3 +245,31 @@ async def work_of_all(setting: Setting, believed: BelievedClock, logs: Logs, min
         believed.look(setting.now)
         await believed.compare(setting.now)
         setting.clock.advance(60)
+
+
+async def test_what_was_counted_is_kept_while_a_clock_is_not_believed(setting: Setting) -> None:
+    store, now = setting.store, setting.now
+    counted = Record(name=PREFIX + instant_key(now, "node/1"), body=b"{}")
+
+    async def is_kept() -> bool:
+        return await store.get_records([counted.name]) != [None]
+
+    assert await store.put_records([RecordChange(counted)]) == [True]
+    pruner = a_pruner(setting)
+    tallies = Tallies(store, Tally(), "node", setting.clock, pruner.believed)
+    await pruner.step(now)
+    await tallies.step(now)
+    setting.clock.step(TEN_YEARS)
+    await tallies.step(setting.now)
+    assert await is_kept(), "it sees a step by itself, before the pruner does"
+    await pruner.step(setting.now)
+    anew = a_pruner(setting)
+    await anew.step(setting.now)
+    for believed in (anew.believed, None):
+        await Tallies(store, Tally(), "node", setting.clock, believed).step(setting.now)
+    assert await is_kept()
+    for _ in range(180):
+        setting.clock.advance(60)
+        await pruner.step(setting.now)
+        await tallies.step(setting.now)
+    assert not await is_kept()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND
-from horarium.model import Disposition, Plan, Run, State, Succeeded
+from horarium.model import Disposition, Plan, Run, RunChange, State, Succeeded
 from horarium.operations.settling import Settlement
 from horarium.ports import Page, RunFilter
 from horarium.rules.planning import dropped_run
 from horarium.rules.windows import Dropped
 from horarium.services.clock_steps import ClockSteps
+from horarium.services.ends_ahead import EndsAhead
 from horarium.services.planner import Planner
 from horarium.services.pruner import Pruner
 from tests.services.conftest import Setting
@@ -216,3 +220,40 @@ async def test_a_list_leaves_out_what_was_taken_back_with_a_wrong_future(setting
     assert (await listed(RunFilter(states=frozenset({State.CANCELLED})), None, 3)).items == ()
     for limit in (1, 2):
         assert len((await listed(RunFilter(), None, limit)).items) == limit
+
+
+@pytest.mark.parametrize("overtaken_at", ["get_jobs_by_id", "get_runs"])
+async def test_a_new_row_is_not_brought_back_for_one_that_another_node_forgot(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, overtaken_at: str
+) -> None:
+    job = await setting.add_job(every=10)
+    store, ahead = setting.store, setting.now + 30 * SECOND
+    wrong, right = (
+        replace(
+            dropped_run(job, Dropped(ahead, ahead, 1, Disposition.MISSED, f"catch_up: {why}"), setting.now),
+            finished_at=at,
+        )
+        for why, at in (("none", setting.now + WEEK), ("latest", setting.now))
+    )
+    assert await store.commit_plans([Plan(job, (wrong,))], setting.now) == [True]
+    ends, read = EndsAhead(store), getattr(store, overtaken_at)
+
+    async def overtaken(ids: Sequence[str]) -> Any:
+        answer = await read(ids)
+        monkeypatch.setattr(store, overtaken_at, read)
+        (stored,) = await store.get_jobs([job.name])
+        assert stored is not None
+        gone = RunChange(replace(wrong, prune_at=0), wrong.token, wrong.state)
+        assert await store.commit_plans([Plan(stored, changes=(gone,))], setting.now) == [True]
+        await store.prune_runs(0, 10)
+        (stored,) = await store.get_jobs([job.name])
+        assert stored is not None
+        assert await store.commit_plans([Plan(stored, (right,))], setting.now) == [True]
+        return answer
+
+    monkeypatch.setattr(store, overtaken_at, overtaken)
+    ends.begin(setting.now)
+    assert await ends.step(setting.now) is (overtaken_at == "get_runs"), "what was refused is looked at once more"
+    assert await store.get_runs([right.id]) == [right]
+    assert not await ends.step(setting.now)
+    assert await store.get_runs([right.id]) == [right]

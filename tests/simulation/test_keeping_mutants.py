@@ -11,6 +11,7 @@ from horarium.clock import Instant
 from horarium.services.believed import BelievedClock
 from horarium.services.log_pruner import LogPruner
 from horarium.services.pruner import Pruner
+from horarium.services.tallies import Tallies
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
 from tests.simulation.naming import said_of
@@ -63,11 +64,16 @@ def prunes_logs_by_the_plain_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogPruner, "step", step)
 
 
+def prunes_tallies_by_the_plain_clock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tallies, "_may_prune", lambda self, now: True)
+
+
 MUTANTS: dict[str, tuple[Patch, str]] = {
     "a clock is believed at the start": (believes_where_it_starts, "record audit/.* was forgotten .* before its time"),
     "a clock is always believed": (believes_what_it_sees, "record audit/.* was forgotten .* before its time"),
     "runs go by the plain clock": (keeps_the_audit, "run .* was forgotten .* before its time"),
     "logs go by the plain clock": (prunes_logs_by_the_plain_clock, "record log/.* was forgotten .* before its time"),
+    "figures go by the plain clock": (prunes_tallies_by_the_plain_clock, "record tally/.* was forgotten .* before"),
 }
 """How each breaks the rule, and what is said of it."""
 

@@ -15,12 +15,14 @@ from horarium.operations.grouping import Group, Reach
 from horarium.policies import Overlap
 from horarium.rules import planning, reconciling
 from horarium.stores.memory.store import _Claim
+from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
 from tests.simulation.naming import said_of
 
 pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 200
+RACES = {**SHARES, "races": 0.7}
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -49,7 +51,13 @@ def ends_the_newer(patch: pytest.MonkeyPatch) -> None:
         oldest = min(going_on, key=lambda run: (run.created_at, run.fire_at, run.id))
         return {run.id for run in unfinished if run is not oldest}
 
+    patch.setattr("horarium.testing.simulate.workload.SHARES", RACES)
     patch.setattr(reconciling, "_superseded", superseded)
+
+
+def ends_nothing_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("horarium.testing.simulate.workload.SHARES", RACES)
+    patch.setattr(reconciling, "_superseded", lambda job, unfinished, now: frozenset())
 
 
 def says_no_reason(patch: pytest.MonkeyPatch) -> None:
@@ -98,13 +106,19 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
     "buffer_one has no buffer": (partial(has_room_for, Overlap.BUFFER_ONE, 1), 0, "skipped .* though there was room"),
     "buffered runs take no turns": (takes_no_turns, 0, "buffer_one, was claimed while .* is running"),
     "not all of the others end": (ends_all_but_one, 0, "made under cancel_other while .* goes on"),
-    "the newer one ends": (ends_the_newer, 3, "ended for a newer one, and there was none"),
+    "the newer one ends": (ends_the_newer, 5, "ended for a newer one, and there was none"),
+    "what a claim changed goes on": (ends_nothing_later, 8, "goes on .* beside|and there was none"),
     "no reason is written": (says_no_reason, 0, "skipped .* without a reason"),
     "buffer_max does not count": (forgets_the_buffer_max, 12, "pending ones: buffer_max"),
     "triggers do not see each other": (does_not_see_its_group, 0, "made under cancel_other while .* goes on"),
     "a limit is exceeded by one": (lets_one_more_pass, 5, "more than . claimed under"),
 }
 """How each breaks a rule, the first seed that is tried, and what is said of it."""
+
+
+def test_worlds_of_races_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", RACES)
+    assert sum(simulate(seed).runs for seed in range(4)) > 200
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -23,6 +23,7 @@ from horarium.cli.fields import DURATION
 from horarium.cli.reload import end_with, run_reloading
 from horarium.cli.shell import connect, server_options
 from horarium.errors import InvalidSetting
+from horarium.interrupts import ignore_signals
 
 QUEUES_MAX = 100
 
@@ -108,6 +109,7 @@ def worker(
                 grace=grace if _is_given("grace") else None,
                 name=name,
             )
+            ignore_signals()
             return
         if not callable(performer):
             raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
@@ -130,6 +132,7 @@ def worker(
             grace_seconds=grace,
             cancel_grace_seconds=max(CANCEL_GRACE_SECONDS, kill_after + 2.0),
         ).run_until_signal()
+        ignore_signals()
 
 
 def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float) -> Any:

@@ -109,7 +109,8 @@ class Assembly:
         self.beat = NodeBeat(shared.store, self._node())
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
-        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name)
+        believed = shared.pruner.believed if "pruner" in options.roles else None
+        self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name, shared.clock, believed)
         self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()

@@ -96,6 +96,7 @@ async def _serve(settings: Settings, sock: socket.socket, listener: socket.socke
         ready=lambda: line.send(Message("ready")),
     )
     line.close()
+    stopping.done()
 
 
 class Family:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal as os_signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, StoreRefused
+from horarium.interrupts import SIGNALS, ignore_signals
 from horarium.node.backends import make_backend
 from horarium.node.runtime import Options, Runtime, default_node_name
 from horarium.server.config import Settings, is_loopback
@@ -86,7 +86,7 @@ class Stopping:
     def listen(self) -> None:
         """Hear signals from here on."""
         loop = asyncio.get_running_loop()
-        for number in (os_signal.SIGINT, os_signal.SIGTERM):
+        for number in SIGNALS:
             loop.add_signal_handler(number, self._signalled)
 
     def ask(self) -> None:
@@ -105,6 +105,13 @@ class Stopping:
         if self.server is not None:
             self.server.stop_listening()
 
+    def done(self) -> None:
+        """All is done: signals change nothing any more."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+        ignore_signals()
+
     def _signalled(self) -> None:
         self._signals += 1
         self.ask() if self._signals == 1 else self.hurry()
@@ -121,8 +128,10 @@ async def _serve_alone(settings: Settings) -> None:
         said = greeting(settings, own_url(settings, listener))
         log.info("horarium %s: %s", settings.node_name or default_node_name(), said)
 
-    await serve(settings, listener, Stopping(), ready=greet)
+    stopping = Stopping()
+    await serve(settings, listener, stopping, ready=greet)
     log.info("stopped")
+    stopping.done()
 
 
 async def serve(

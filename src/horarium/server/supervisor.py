@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from horarium.errors import CallerError, HorariumError
+from horarium.interrupts import ignore_signals
 from horarium.server.config import Settings
 from horarium.server.crowd import make_table
 from horarium.server.line import Failure, Message, open_line
@@ -86,6 +87,9 @@ class Supervisor:
             for process in self._processes:
                 process.kill()
         log.info("stopped")
+        for number in (*STOPS, os_signal.SIGCHLD):
+            loop.remove_signal_handler(number)
+        ignore_signals()
         return self._status
 
     # ---- beginning

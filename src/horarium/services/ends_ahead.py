@@ -1,16 +1,18 @@
 """Runs that ended in a future which turned out to be wrong are brought back with the clock.
 
 Their end, what their history says and when they may be forgotten lie where the clock was. Without this they would be
-kept for that much longer, and would count as the newest runs of their jobs.
+kept for that much longer, and would count as the newest runs of their jobs. Each write goes under the version of the
+job that was read: where another node was quicker, all are looked at once more.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from horarium.clock import SECOND, Instant
-from horarium.model import UNFINISHED, Job, Run, RunChange, State
+from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.settling import brought_back
 
@@ -28,6 +30,7 @@ class EndsAhead:
         self._store = store
         self._since: Instant | None = None
         self._after: str | None = None
+        self._again = False
 
     def begin(self, since: Instant) -> None:
         """Look at the runs of fire times from there on."""
@@ -41,17 +44,32 @@ class EndsAhead:
         page = await self._store.list_runs(RunFilter(states=FINISHED, since=self._since), self._after, PAGE_MAX)
         await self._bring_back([run for run in page.items if (run.finished_at or 0) > now + AHEAD], now)
         self._after = page.next_after
-        if self._after is None:
+        if self._after is None and not self._again:
             self._since = None
+        self._again &= self._after is not None
         return self._since is not None
 
     async def _bring_back(self, runs: Sequence[Run], now: Instant) -> None:
         if not runs:
             return
         jobs = await self._jobs({run.job_id for run in runs if run.job_id is not None})
-        changes = [RunChange(brought_back(run, jobs.get(run.job_id or ""), now), run.token, run.state) for run in runs]
-        done = await self._store.settle_runs(changes, now)
-        log.warning("%d runs ended by a clock that was ahead; they ended now", sum(done))
+        changes: dict[str, list[RunChange]] = defaultdict(list)
+        for run in await self._still_ahead(runs, now):
+            job_id = run.job_id if run.job_id in jobs else None
+            change = RunChange(brought_back(run, jobs.get(job_id or ""), now), run.token, run.state)
+            changes[job_id or ""].append(change)
+        done = sum(await self._store.settle_runs(changes.pop("", []), now))
+        plans = [Plan(jobs[job_id], changes=tuple(of_job)) for job_id, of_job in changes.items()]
+        written = await self._store.commit_plans(plans, now) if plans else []
+        self._again |= not all(written)
+        done += sum(len(each.changes) for each, did in zip(plans, written, strict=True) if did)
+        log.warning("%d runs ended by a clock that was ahead; they ended now", done)
+
+    async def _still_ahead(self, runs: Sequence[Run], now: Instant) -> list[Run]:
+        """As they are once their jobs were read. Where one of these was forgotten meanwhile, and another one made in
+        its place, that raised the version of its job: what is written under the version that was read is not that."""
+        stored = await self._store.get_runs([run.id for run in runs])
+        return [run for run in stored if run is not None and run.finished and (run.finished_at or 0) > now + AHEAD]
 
     async def _jobs(self, ids: set[str]) -> Mapping[str, Job]:
         return {job.id: job for job in await self._store.get_jobs_by_id(sorted(ids)) if job is not None}

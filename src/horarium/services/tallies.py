@@ -2,7 +2,8 @@
 
 Counting finished runs in a store takes as long as there are many. So each node counts what it does itself, and writes a
 small record for each minute in which it did something; readers add up the records of all nodes. A process that is
-killed loses what it counted within the last minute; nothing is decided by these figures.
+killed loses what it counted within the last minute; nothing is decided by these figures. Nodes that delete what is old
+delete old records of minutes too, by a clock that is believed (`services.believed`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Clock, Instant
 from horarium.model import Disposition, Run, State
 from horarium.model.records import Record, RecordChange, instant_key
 from horarium.ports import Store, Topic
+from horarium.services.believed import STANDS_SECONDS, BelievedClock
+from horarium.services.clock_watch import ClockWatch
 from horarium.services.ends import End
 from horarium.services.lateness import classes
 from horarium.services.service import Service, Wake
@@ -113,11 +116,16 @@ class Tallies(Service):
     name = "tallies"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, tally: Tally, node: str) -> None:
+    def __init__(
+        self, store: Store, tally: Tally, node: str, clock: Clock, believed: BelievedClock | None = None
+    ) -> None:
+        """`believed`: of a node that deletes what is old; None: this one does not."""
         self.wake = Wake()
         self._store = store
         self._tally = tally
         self._node = node
+        self._believed = believed
+        self._watch = ClockWatch(clock)
         self._written = 0
         self._pruned_at: Instant | None = None
 
@@ -125,11 +133,17 @@ class Tallies(Service):
         return False
 
     async def step(self, now: Instant) -> Instant | None:
+        self._watch.look(now)
         await self.write(now - SETTLES)
-        if self._pruned_at is None or not self._pruned_at <= now < self._pruned_at + PRUNED_EVERY:
+        if self._may_prune(now):
             await self._store.prune_records(PREFIX, instant_key(max(now - KEPT, 0)), PRUNED_MAX)
             self._pruned_at = now
         return now - now % MINUTE + MINUTE + SETTLES
+
+    def _may_prune(self, now: Instant) -> bool:
+        if self._pruned_at is not None and self._pruned_at <= now < self._pruned_at + PRUNED_EVERY:
+            return False
+        return self._believed is not None and self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)
 
     async def write(self, until: Instant) -> None:
         """Write the minutes that ended by `until`."""

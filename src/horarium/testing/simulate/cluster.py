@@ -18,11 +18,12 @@ from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
 from horarium.testing.simulate.trace import Trace
-from horarium.testing.simulate.workload import HANDLERS, SHARES, Behaviour
+from horarium.testing.simulate.workload import HANDLERS, SHARES, Behaviour, has_races
 
 NODES_MAX = 3
 HELD_UP = 15 * SECOND
 """How long after a frozen node went on something may be written that it had decided before."""
+PLANS_WAIT_SECONDS = 0.1
 
 StoreFactory = Callable[[MemoryDatabase], Any]
 
@@ -51,6 +52,7 @@ class Cluster:
         self._make_store = make_store
         self._called = called
         self._has_broker = has_broker
+        chaos.plans_wait = PLANS_WAIT_SECONDS if has_races() else 0.0
         self._count = 0
         self._skewed = self._chance.random() < 0.2
         self._steps_clock = self._chance.random() < 0.3
@@ -85,6 +87,11 @@ class Cluster:
         if node is None or node.dead or name in self.frozen or self._skewed:
             return 0.0
         return node.clock.monotonic() - max(node.trouble_at, self._chaos.went_back_at)
+
+    @property
+    def calm(self) -> tuple[int, float]:
+        """When a node died last, and how many seconds a call of the store may take."""
+        return self._chaos.last_death, self._chaos.call_seconds
 
     def _called_store(self, line: str) -> None:
         """A node calls the store."""

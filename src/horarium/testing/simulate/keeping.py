@@ -1,5 +1,5 @@
 """What may be forgotten by the true time, even if a wall clock shows another: finished runs, skipped ones among them,
-jobs that can never fire again, logs, and entries of the audit.
+jobs that can never fire again, logs, figures of minutes, and entries of the audit.
 
 These books go by the time that has passed in this world. A clock that is off by less than `FAR` may be believed by a
 node that starts, so that much too early is allowed. A world lasts for minutes, so what is kept for an hour stays in it.
@@ -15,12 +15,14 @@ from horarium.model import UNFINISHED, Job, Run
 from horarium.model.records import Record
 from horarium.operations.logs import BOOKS, LOG_SECONDS_DEFAULT
 from horarium.services.believed import FAR, NOTED, Note
+from horarium.services.tallies import KEPT as TALLIES_KEPT
+from horarium.services.tallies import PREFIX as TALLIES
 from horarium.testing.simulate.audited import AuditWitness
 from horarium.testing.simulate.trace import Trace
 
 AUDIT_SECONDS = 3_600.0
 """How long the audit of a simulated world is kept."""
-KEPT_SECONDS = {AUDIT: AUDIT_SECONDS, BOOKS: LOG_SECONDS_DEFAULT}
+KEPT_SECONDS = {AUDIT: AUDIT_SECONDS, BOOKS: LOG_SECONDS_DEFAULT, TALLIES: TALLIES_KEPT / SECOND}
 """How long records are kept, by the beginning of their names."""
 
 

@@ -62,10 +62,18 @@ class Chaos:
         self.called = chance.choice((0.0, 0.002, 0.01))
         self.stepped = chance.choice((0.0, 0.0, 0.001))
         """How likely the wall clock steps in the middle of a call of the store."""
+        self.plans_wait = 0.0
+        """Seconds, at most, from when a plan is made to its write."""
 
     def goes_back(self, now: float, seconds: int) -> None:
         """The clock goes back: leases from before then last longer by as much, up to what the rescuer shortens."""
         self.went_back_at = min(max(self.went_back_at, now) + seconds, now + LEASE_AHEAD_SECONDS_MAX)
+
+    @property
+    def call_seconds(self) -> float:
+        """How long a call of the store takes at most, where one that fails is made again."""
+        lag = 2 * self.lag_seconds if self.lag else 0.0
+        return lag + (0.5 if self.faults else 0.0)
 
     def calm(self) -> None:
         """No more of it."""
@@ -97,6 +105,9 @@ class UnreliableStore:
                 self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
             if self._chaos.chance.random() < self._chaos.faults:
                 raise self._fail("before", name)
+            if name == "commit_plans" and self._chaos.plans_wait:
+                # What a plan is made from has changed, mostly, when it is written.
+                await asyncio.sleep(self._chaos.chance.random() * self._chaos.plans_wait)
             self._note(f"{self._node.name} {name}")
             answer = await method(*args)
             self._chaos.written += _wrote(name, answer)

@@ -38,20 +38,21 @@ Claim = tuple[str, int]
 
 
 class Overlaps:
-    """The books. `runs`: every run that ever was; `unfinished`: of each job those that have not ended."""
+    """The books. `runs`: every run that ever was; `unfinished`: of each job those that have not ended. `order`: the
+    writes at which runs were made."""
 
     def __init__(self, trace: Trace, runs: Mapping[str, Run], unfinished: Mapping[str, Mapping[str, Run]]) -> None:
         self._trace = trace
         self._runs = runs
         self._unfinished = unfinished
-        self._jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Job] = {}
         self._edited_at: dict[str, int] = {}
         self._policies: dict[str, Overlap] = {}
-        self._order: dict[str, int] = {}
+        self.order: dict[str, int] = {}
         self.owed = OwedEnds(trace)
         self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
         self._moved_at: dict[str, int] = {}
-        self._made_way: dict[str, None] = {}
+        self._made_way: dict[str, int] = {}
         self._came_over: dict[str, None] = {}
         self._at_work: dict[Claim, None] = {}
         self._skipped: list[tuple[int, Run, Job]] = []
@@ -62,29 +63,29 @@ class Overlaps:
     def job_written(self, old: Job | None, new: Job) -> None:
         """A job was written."""
         self._check_all_skipped()
-        self._jobs[new.id] = new
+        self.jobs[new.id] = new
         if old is None or old.updated_at != new.updated_at:
             self._edited_at[new.id] = self._trace.elapsed
 
     def added(self, run: Run) -> None:
         """A run was added, new or in another queue than before."""
-        job = self._jobs.get(run.job_id or "")
+        job = self.jobs.get(run.job_id or "")
         if job is None:
             return
         said = run.history[-1].message if run.history else ""
-        if run.id in self._order and said.startswith("moved from "):
+        if run.id in self.order and said.startswith("moved from "):
             if run.queue == EXTERNAL or said.startswith("moved from external "):
                 self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
                 self._came_over[run.id] = None
             return
-        self._order[run.id] = self._trace.writes
+        self.order[run.id] = self._trace.writes
         if run.state is State.SKIPPED:
             self._skipped.append((self._trace.elapsed, run, job))
             return
         self._policies.pop(run.id, None)
         self._came_over.pop(run.id, None)
         if run.state is State.CANCELLED:
-            self._made_way[run.id] = None
+            self._made_way[run.id] = self._trace.elapsed
         elif self._is_sure(run, job) and run.cause is not Cause.PING:
             self._policies[run.id] = job.overlap
             self._check_room(run, job)
@@ -127,15 +128,6 @@ class Overlaps:
 
     # ---- what is looked at in the calm, and in the end
 
-    def not_asked_to_stop(self) -> list[Run]:
-        """Runs that go on beside a newer one of their job, though its policy ends them."""
-        left: list[Run] = []
-        for job_id, job in self._jobs.items():
-            runs = sorted(self._unfinished.get(job_id, {}).values(), key=lambda run: self._order[run.id])
-            if job.overlap in ENDING and runs and runs[-1].created_at >= job.updated_at:
-                left += (run for run in runs[:-1] if run.state is not State.CANCELLING)
-        return left
-
     def look_for_late(self, now: int) -> None:
         """In the calm, once in a while: what nothing holds back is begun soon, a buffered run among them."""
         ready = {run.id: run for runs in self._unfinished.values() for run in runs.values() if self._is_ready(run, now)}
@@ -149,16 +141,7 @@ class Overlaps:
         """At the end: what was ended for a newer run has one. Where the clock went back, which one is newer is not
         sure."""
         self.owed.check()
-        if self._trace.clock_went_back:
-            return
-        newest: dict[str, int] = defaultdict(int)
-        for each in self._runs.values():
-            if each.job_id is not None and each.state is not State.SKIPPED:
-                newest[each.job_id] = max(newest[each.job_id], self._order.get(each.id, 0))
-        for run_id in self._made_way:
-            run = self._runs.get(run_id)
-            if run is not None and newest[run.job_id or ""] <= self._order[run_id]:
-                self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
+        self._check_made_way(self._trace.elapsed + 1)
 
     # ---- each rule
 
@@ -171,9 +154,29 @@ class Overlaps:
     def _check_all_skipped(self) -> None:
         """Once a plan is written: what it skips is written before what it makes, and what it owes comes last."""
         self.owed.check()
+        self._check_made_way(self._trace.elapsed)
         for at, run, job in self._skipped:
             self._check_skipped(at, run, job)
         self._skipped.clear()
+
+    def _check_made_way(self, until: int) -> None:
+        """What was ended before that for a newer run has one. Runs are made after those are ended that they take the
+        place of, in one write. Where the clock went back, which one is newer is not sure; where it stepped, only in the
+        end."""
+        if self._trace.clock_stepped and until <= self._trace.elapsed:
+            return
+        ended = [run_id for run_id, at in self._made_way.items() if at < until]
+        if not ended:
+            return
+        newest: dict[str, int] = defaultdict(int)
+        for each in self._runs.values() if not self._trace.clock_went_back else ():
+            if each.job_id is not None and each.state is not State.SKIPPED:
+                newest[each.job_id] = max(newest[each.job_id], self.order.get(each.id, 0))
+        for run_id in ended:
+            del self._made_way[run_id]
+            run = self._runs.get(run_id)
+            if run is not None and not self._trace.clock_went_back and newest[run.job_id or ""] <= self.order[run_id]:
+                self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
 
     def _check_skipped(self, at: int, run: Run, job: Job) -> None:
         """A skipped fire time says why, and that was so."""
@@ -236,17 +239,17 @@ class Overlaps:
         for other in self._unfinished.get(run.job_id or "", {}).values():
             if other.id == run.id:
                 continue
-            earlier = self._order[other.id] < self._order[run.id] and self._policies.get(other.id) is policy
+            earlier = self.order[other.id] < self.order[run.id] and self._policies.get(other.id) is policy
             if other.state in CLAIMED and other.queue != EXTERNAL:
                 self._trace.fail(f"run {run.id}, {policy}, was claimed while {other.id} is {other.state}")
             elif other.state is State.PENDING and earlier and ends_others:
                 self._trace.fail(f"run {run.id}, {policy}, was claimed, and {other.id} was not asked to stop before")
 
     def _check_ended(self, run: Run, said: str) -> None:
-        job = self._jobs.get(run.job_id or "")
+        job = self.jobs.get(run.job_id or "")
         if job is None or not said.endswith(ENDED_FOR):
             return
-        self._made_way[run.id] = None
+        self._made_way[run.id] = self._trace.elapsed
         settled = self._trace.elapsed > self._edited_at.get(job.id, 0) + WRITING and not self._trace.was_held_up
         if settled and job.overlap not in ENDING:
             self._trace.fail(f"run {run.id} was ended ({said}) though its job's policy is {job.overlap}")

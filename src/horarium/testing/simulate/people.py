@@ -29,10 +29,12 @@ from horarium.testing.simulate.workload import (
     HANDLERS,
     NAMES,
     QUEUES,
+    RACE_MAX,
     a_definition,
     a_target,
     a_trigger,
     how_many_at_once,
+    is_race,
 )
 from horarium.wire.definitions import definition_of
 
@@ -152,7 +154,8 @@ class People(RunPeople):
         node = self._nodes()
         if node is not None:
             acts = self._crowding if self._crowding and self._chance.random() < CROWDING else self._acts
-            await self._try(self._chance.choice(acts), node, self._chance.choice(NAMES))
+            act = self._chance.choice(acts)
+            await self._try(self._trigger if is_race(self._chance) else act, node, self._chance.choice(NAMES))
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
         self._books.trace.note(f"{node.name} {act.__name__} {name}")
@@ -215,8 +218,8 @@ class People(RunPeople):
             node.die_after(None)
             await asyncio.wait(triggers)
 
-    async def _trigger_somewhere(self, name: str) -> None:
-        await asyncio.sleep(self._chance.random() * 0.1)
+    async def _trigger_somewhere(self, name: str, within: float = 0.1) -> None:
+        await asyncio.sleep(self._chance.random() * within)
         if (node := self._nodes()) is not None:
             with suppress(HorariumError):
                 await node.call(self._operations(node).jobs.trigger_job(name, b"{}"))
@@ -242,6 +245,9 @@ class People(RunPeople):
                 self._books.answers.handed_out(run.id, run.token)
 
     async def _trigger(self, node: SimulatedNode, name: str) -> None:
+        if is_race(self._chance):
+            await self._race(name)
+            return
         if (count := how_many_at_once(self._chance)) == 1:
             await self._trigger_once(node, name)
             return
@@ -249,6 +255,14 @@ class People(RunPeople):
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
+
+    async def _race(self, name: str) -> None:
+        """Each of them is decided while the run of the one before is being claimed."""
+        triggers: list[asyncio.Task[None]] = []
+        for _ in range(self._chance.randrange(2, RACE_MAX)):
+            triggers.append(asyncio.ensure_future(self._trigger_somewhere(name, 0.0)))
+            await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.02, 0.3)) * self._chance.random())
+        await asyncio.wait(triggers)
 
     async def _trigger_once(self, node: SimulatedNode, name: str) -> None:
         key = self._chance.choice((None, None, f"key-{self._chance.randrange(4)}"))

@@ -30,6 +30,7 @@ from horarium.model import (
 from horarium.stores.memory.space import Space
 from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
+from horarium.testing.simulate.beside import Beside, Calm
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.jobbooks import JobBooks
 from horarium.testing.simulate.keeping import Keeping
@@ -52,6 +53,7 @@ class Books:
         self,
         trace: Trace,
         healthy_for: Callable[[str], float] = lambda node: 0.0,
+        calm: Calm = lambda: (0, 0.0),
     ) -> None:
         self.trace = trace
         self.jobs = JobBooks(trace)
@@ -66,7 +68,8 @@ class Books:
         self.pruned: set[str] = set()
         self.open: dict[str, dict[str, Run]] = defaultdict(dict)
         self.held: dict[str, int] = defaultdict(int)
-        self.overlaps = Overlaps(trace, self.runs, self.open)
+        self.overlaps = overlaps = Overlaps(trace, self.runs, self.open)
+        self.beside = Beside(trace, calm, overlaps.jobs, self.open, overlaps.order, overlaps.owed)
 
     # ---- runs
 
@@ -257,6 +260,7 @@ class WatchedSpace(Space):
         if added:
             self.books.added(run)
             self.books.overlaps.added(run)
+            self.books.beside.look()
             self.witness.run_added(run)
             self.keeping.run_written(run)
             self.follow_ups.added(run, self.jobs.get(run.job_id or ""))
@@ -274,6 +278,7 @@ class WatchedSpace(Space):
         super().put_run(run)
         self.books.changed(old, run)
         self.books.overlaps.changed(old, run)
+        self.books.beside.look()
         if (seen := SEEN.get()) is not None:
             seen.append((old, run))
         self.witness.run_changed(old, run)

@@ -33,17 +33,19 @@ QUICK_WORLDS, QUICK = 0.3, 0.97
 BURST_MAX = 24
 STORM_MAX = 12
 """Triggers of one job that come at once."""
+RACE_MAX = 6
 CROWDED_WORLDS, CROWDED_QUICK, CROWDED_SHORT = 0.4, 0.7, 0.97
 """In how many worlds more is claimed, most of the time, than there are places, while cancels, triggers and wake-ups
 come in at every wait; and how many handlers there return at once, or within a second."""
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and heard of by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "ahead": 0.0}
+SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "races": 0.0, "ahead": 0.0}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
-attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often, where
-something goes wrong, a node starts while the clock is ahead. Raised in worlds of their own, so that the worlds of all
-other seeds stay as they are."""
+attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
+triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
+stop; how often, where something goes wrong, a node starts while the clock is ahead. Raised in worlds of their own, so
+that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     if kind == 2:
         parts = [{"type": "cron", "expression": "*/7 * * * * *"}, {"type": "cron", "expression": "*/5 * * * * *"}]
         return {"type": "any_of", "triggers": parts}
-    if kind == 3:
+    if kind == 3 or SHARES["races"]:
         return {"type": "cron", "expression": "0 * * * *", "timezone": "UTC"}
     interval: dict[str, Any] = {"type": "interval", "every_seconds": chance.choice((1, 2, 3, 5, 8, 1.5))}
     if kind < 6 and SHARES["from_end"] and chance.random() < SHARES["from_end"]:
@@ -71,6 +73,16 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
 def how_many_at_once(chance: Random) -> int:
     """Triggers of one job that come at the same time."""
     return chance.randrange(2, STORM_MAX) if SHARES["storms"] and chance.random() < SHARES["storms"] else 1
+
+
+def has_races() -> bool:
+    """Whether nodes are to meet each other, and claims, in what they write."""
+    return SHARES["races"] > 0
+
+
+def is_race(chance: Random) -> bool:
+    """Whether a job is triggered again and again, on several nodes."""
+    return SHARES["races"] > 0 and chance.random() < SHARES["races"]
 
 
 def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -> JobDefinition:
@@ -96,7 +108,8 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}
     if chance.random() < 0.2:
         fields["fires_max"] = chance.randint(1, 6)
-    if SHARES["storms"] and chance.random() < SHARES["storms"]:
+    ends_others = max(SHARES["storms"], SHARES["races"])
+    if ends_others and chance.random() < ends_others:
         fields["overlap"] = chance.choice(("cancel_other", "terminate_other"))
     if SHARES["buffer_max"] and chance.random() < SHARES["buffer_max"]:
         fields["buffer_max"] = chance.randint(1, 3)
@@ -175,6 +188,8 @@ class Behaviour:
 
     async def _act(self, run: RunContext, clock: Clock) -> Any:
         dice = fraction(self._seed, run.id, run.token)
+        if SHARES["races"] and fraction(self._seed, run.id, run.token, "races") < SHARES["races"]:
+            await self._stop_when_asked(run)
         if self.crowded and not self.calm.is_set() and dice < CROWDED_SHORT:
             await asyncio.sleep(0.0 if dice < CROWDED_QUICK else (dice - CROWDED_QUICK) * 3)
             return {"token": run.token}
@@ -192,16 +207,19 @@ class Behaviour:
         if dice < 0.9:
             raise Defer(to_datetime(clock.now()) + timedelta(seconds=2))
         if dice < 0.95:
-            asked = asyncio.ensure_future(run.cancelled.wait())
-            calm = asyncio.ensure_future(self.calm.wait())
-            try:
-                await asyncio.wait([asked, calm], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                asked.cancel()
-                calm.cancel()
+            await self._stop_when_asked(run)
             raise RuntimeError("stopped as asked")
         await self.calm.wait()
         return None
+
+    async def _stop_when_asked(self, run: RunContext) -> None:
+        asked = asyncio.ensure_future(run.cancelled.wait())
+        calm = asyncio.ensure_future(self.calm.wait())
+        try:
+            await asyncio.wait([asked, calm], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+            calm.cancel()
 
     def handed_out(self, run: Run) -> None:
         """A remote worker was given this run."""

@@ -19,6 +19,7 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import EXTERNAL, Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.simulate.beside import DEATH_KNOWN
 from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
 from horarium.testing.simulate.loop import Time, VirtualLoop
@@ -36,8 +37,6 @@ REST_SECONDS_MAX = 120
 """How long the calm lasts while no run comes to its end."""
 CALLS_MAX = 3
 """Calls from outside that are under way at one time, besides those of the storm itself."""
-DEATH_KNOWN_SECONDS = 45
-"""How long it may take until the others have noticed that a node is dead, and looked for what it left."""
 
 
 class Violation(BrokenInvariant):
@@ -65,7 +64,7 @@ class World:
         self.chance = Random(seed)
         self.time = Time(START)
         self.trace = Trace(self.time)
-        self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name))
+        self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name), lambda: self.cluster.calm)
         self.chaos = Chaos(self.chance)
         self._on_bus = on_bus
         self._steps = steps
@@ -192,17 +191,17 @@ class World:
     async def _expect_in_place(self) -> None:
         """What was put back follows its job within two seconds, and what a newer run ends is told so; what a node left
         that died, once it is known to be."""
-        overlaps = self.books.overlaps
-        before = {run.id for run in (*self.books.misplaced(), *overlaps.not_asked_to_stop())}
+        beside = self.books.beside
+        before = {run.id for run in (*self.books.misplaced(), *beside.not_asked_to_stop())}
         if not before:
             return
-        await asyncio.sleep(max(2.0, (self.chaos.last_death - self.time.elapsed) / SECOND + DEATH_KNOWN_SECONDS))
+        await asyncio.sleep(max(2.0, (self.chaos.last_death + DEATH_KNOWN - self.time.elapsed) / SECOND))
         for run in self.books.misplaced():
             if run.id in before:
                 self.trace.fail(
                     f"run {run.id} goes on waiting in {run.queue}, though its job was deleted or has left that"
                 )
-        for run in overlaps.not_asked_to_stop():
+        for run in beside.not_asked_to_stop():
             if run.id in before:
                 self.trace.fail(f"run {run.id} goes on ({run.state}) beside a newer one, though its job ends others")
 

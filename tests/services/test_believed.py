@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from horarium.access.sessions import Sessions
 from horarium.clock import DAY, SECOND, Instant, to_text
 from horarium.errors import StoreUnavailable
 from horarium.model import Node, State
 from horarium.model.logs import LogLine
-from horarium.model.records import Record, RecordChange, instant_key
+from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.logs import Logs
 from horarium.policies import Retention
 from horarium.services.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
@@ -234,6 +235,23 @@ async def test_logs_and_jobs_stay_where_a_node_starts_while_the_clock_is_wrong(s
     await work_of_all(setting, believed, logs, 3)
     assert (await logs.read(run.id, 0, 9)).lines == []
     assert (await setting.store.get_jobs(["once"]))[0] is None
+
+
+async def test_a_session_outlives_a_sign_in_while_the_clock_is_wrong(setting: Setting) -> None:
+    sessions, names = Sessions(setting.store, setting.clock, os.urandom), RecordFilter("session/")
+    pruner = a_pruner(setting)
+    await pruner.step(setting.now)
+    token = await sessions.begin("key", "0" * 64)
+    setting.clock.step(TEN_YEARS)
+    await sessions.begin("key", "0" * 64)
+    await work(setting, 600, pruner)
+    setting.clock.step(-TEN_YEARS)
+    await work(setting, 600, pruner)
+    assert await sessions.find(token) is not None
+    await work(setting, DAY_SECONDS, pruner)
+    assert await sessions.find(token) is None
+    (left,) = (await setting.store.list_records(names, None, 9)).items
+    assert left.name > "session/" + instant_key(setting.now + DAY), "of the wrong future, which comes one day"
 
 
 async def work_of_all(setting: Setting, believed: BelievedClock, logs: Logs, minutes: int) -> None:

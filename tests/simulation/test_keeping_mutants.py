@@ -45,7 +45,7 @@ def keeps_the_audit(patch: pytest.MonkeyPatch) -> None:
         return None
 
     believes_where_it_starts(patch)
-    patch.setattr(Pruner, "_prune_audit", nothing)
+    patch.setattr(Pruner, "_prune_records", nothing)
 
 
 def prunes_logs_by_the_plain_clock(patch: pytest.MonkeyPatch) -> None:

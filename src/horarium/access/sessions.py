@@ -32,7 +32,6 @@ OVERLAP = MINUTE
 """How long a token that was rotated still works: for pages that were under way."""
 REMEMBERED_SECONDS = 4.0
 REMEMBERED_MAX = 2_000
-FORGOTTEN_MAX = 1_000
 ENDED = "session-ended"
 
 Credential = Literal["server-key", "key", "person"]
@@ -68,7 +67,7 @@ class Sessions:
         siblings.hear(ENDED, self._forget)
 
     async def begin(self, credential: Credential, key: str) -> str:
-        """A new session; its token, which only the browser gets. What is over is forgotten."""
+        """A new session; its token, which only the browser gets."""
         return await self._begin(Session(digest="", credential=credential, key=key, created_at=0, ends_at=0))
 
     async def begin_of(self, person: Principal, rules: str) -> str:
@@ -85,7 +84,6 @@ class Sessions:
         ends_at = now + LASTS if like.last_at is None else like.last_at
         session = replace(like, digest=digest_of(token), created_at=now, ends_at=ends_at)
         await self._store.put_records([RecordChange(_record(session))])
-        await self._store.prune_records(PREFIX, instant_key(now), FORGOTTEN_MAX)
         return token
 
     async def find(self, token: str) -> Session | None:
@@ -134,6 +132,11 @@ class Sessions:
         self._remembered.move_to_end(digest)
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
+
+
+async def prune(store: Store, until: Instant, limit: int) -> int:
+    """Forget sessions that ended before this instant, the oldest first. How many."""
+    return await store.prune_records(PREFIX, instant_key(until), limit)
 
 
 def _record(session: Session) -> Record:

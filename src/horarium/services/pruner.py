@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horarium.access import audit
+from horarium.access import audit, sessions
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import Job
 from horarium.operations.versions import Versions
@@ -24,8 +24,8 @@ PER_SECOND_MIN = 2_000
 BEHIND_SECONDS = 600.0
 """When so long more was to be forgotten than a batch takes, no more way is given."""
 IDLE = 30 * SECOND
-AUDIT_AGAIN = 3_600 * SECOND
-"""How often the audit is looked at for what is too old."""
+RECORDS_AGAIN = 3_600 * SECOND
+"""How often sessions of people and the audit are looked at for what is too old."""
 CALM_SECONDS = 60.0
 """After a step back nothing is deleted for this long: what was written ahead is brought back first."""
 TRIMMED_JOBS_MAX = 10_000
@@ -82,7 +82,7 @@ class Pruner(Service):
         self._swept_at: Instant | None = None
         self._sweep_after: str | None = None
         self._audit_seconds = audit_retention_seconds
-        self._audit_due_at: Instant | None = None
+        self._records_due_at: Instant | None = None
 
     def note(self, job: Job | None) -> None:
         """Runs of this job were settled: it may have more than it keeps."""
@@ -105,7 +105,7 @@ class Pruner(Service):
         self._held_back = not calm or not self.believed.stands()
         if self._held_back:
             return None
-        await self._prune_audit(now)
+        await self._prune_records(now)
         idle = self._idle_until - IDLE <= now < self._idle_until
         if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
@@ -119,16 +119,17 @@ class Pruner(Service):
             self._idle_until = now + IDLE
         return now + pause if pruned == batch or self._trim or self._sweep_after else self._idle_until
 
-    async def _prune_audit(self, now: Instant) -> None:
-        """Entries, and the versions of jobs that were deleted, beyond their time: one batch where there are more."""
-        if self._audit_seconds is None:
+    async def _prune_records(self, now: Instant) -> None:
+        """Sessions that are over; entries, and the versions of jobs that were deleted, beyond their time: one batch
+        of each where there are more."""
+        due_at = self._records_due_at
+        if due_at is not None and due_at - RECORDS_AGAIN <= now < due_at:
             return
-        due_at = self._audit_due_at
-        if due_at is not None and due_at - AUDIT_AGAIN <= now < due_at:
-            return
-        until = now - to_micros(self._audit_seconds)
-        gone = await audit.prune(self._store, until, BATCH) + await Versions(self._store).prune(until, BATCH)
-        self._audit_due_at = now + (PAUSE if gone >= BATCH else AUDIT_AGAIN)
+        gone = await sessions.prune(self._store, now, BATCH)
+        if self._audit_seconds is not None:
+            until = now - to_micros(self._audit_seconds)
+            gone += await audit.prune(self._store, until, BATCH) + await Versions(self._store).prune(until, BATCH)
+        self._records_due_at = now + (PAUSE if gone >= BATCH else RECORDS_AGAIN)
 
     async def _sweep(self, now: Instant) -> None:
         """One page of the jobs that keep a number of runs, where it is time to look for them."""

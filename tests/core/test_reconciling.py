@@ -26,7 +26,8 @@ from horarium.model import (
 from horarium.operations.settling import Settlement
 from horarium.policies import Concurrency, Overlap, Timeouts
 from horarium.ports import Claimed
-from horarium.rules.editing import pause, resume
+from horarium.rules.applying import newest_of
+from horarium.rules.editing import pause, plan_now, resume
 from horarium.rules.planning import owed_run
 from horarium.rules.reconciling import belongs, reconcile
 from horarium.services.sweeper import DEAD_AFTER, LOOK_EVERY, Sweeper
@@ -160,6 +161,18 @@ def test_a_run_from_a_future_that_was_wrong_is_not_the_newest() -> None:
     planned = reconcile(a_job(overlap=Overlap.CANCEL_OTHER), [wrong, a_run(fire_at=NOW, created_at=NOW)], NOW)
     assert planned is not None
     assert [change.run.id for change in planned.changes] == [wrong.id]
+
+
+def test_where_clocks_differ_the_newest_is_the_one_that_was_made_last() -> None:
+    """Its node's clock is behind that of the node which made the one before."""
+    job = a_job(overlap=Overlap.CANCEL_OTHER)
+    before = a_run(State.RUNNING, NOW + SECOND, created_at=NOW + SECOND)
+    wrong = a_run(fire_at=NOW + DAY, created_at=NOW + DAY)
+    _, run = plan_now(job, [before, wrong], NOW)
+    planned = reconcile(job, [before, wrong, run], NOW)
+    assert planned is not None
+    assert {change.run.id for change in planned.changes} == {before.id, wrong.id}
+    assert reconcile(job, [run], NOW, newest_of(job, [replace(before, state=State.PENDING)])) is None
 
 
 def test_a_policy_that_ends_others_does_nothing_to_what_was_there_when_it_was_set() -> None:

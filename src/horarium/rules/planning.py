@@ -288,7 +288,8 @@ def apply_overlap(
     if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         changes = _end_others(job, unfinished, now) if owed else []
-        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed[-1:]], changes, _merged(skipped, apart)
+        runs = [_made_last(owed_run(job, fire.fire_at, now, fire.cause), unfinished, now) for fire in owed[-1:]]
+        return runs, changes, _merged(skipped, apart)
     waiting, pending = len(unfinished), sum(shown_state(run) is State.PENDING for run in unfinished)
     room = _UNFINISHED_MAX.get(job.overlap)
     for fire in owed:
@@ -304,6 +305,15 @@ def apply_overlap(
 
 def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
     return Dropped(fire.fire_at, fire.fire_at, 1, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
+
+
+def _made_last(run: Run, unfinished: Sequence[Run], now: Instant) -> Run:
+    """The run, made after all those that it takes the place of, also where nodes' clocks differ: which is newer is asked
+    later. One from a future that turned out to be wrong is no newer in any case."""
+    if not unfinished:
+        return run
+    possible = (other.created_at for other in unfinished if other.created_at <= now + CURSOR_AHEAD)
+    return replace(run, created_at=max(run.created_at, 1 + max(possible, default=0)))
 
 
 def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunChange]:

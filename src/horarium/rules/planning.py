@@ -308,8 +308,8 @@ def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
 
 
 def _made_last(run: Run, unfinished: Sequence[Run], now: Instant) -> Run:
-    """The run, made after all those that it takes the place of, also where nodes' clocks differ: which is newer is asked
-    later. One from a future that turned out to be wrong is no newer in any case."""
+    """The run, made after all those that it takes the place of, also where nodes' clocks differ: which is newer is
+    asked later. One from a future that turned out to be wrong is no newer in any case."""
     if not unfinished:
         return run
     possible = (other.created_at for other in unfinished if other.created_at <= now + CURSOR_AHEAD)

@@ -91,6 +91,20 @@ async def test_a_lease_that_stood_before_a_step_forward_goes_on(setting: Setting
     assert (run.state, run.lease_expires_at) == (State.RUNNING, setting.now + 10 * SECOND)
 
 
+async def test_a_lease_from_a_clock_that_was_ahead_goes_on_no_longer_than_a_new_one(
+    setting: Setting,
+) -> None:
+    await setting.add_run(lease_seconds=30)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    ahead = setting.now + 300 * SECOND
+    await setting.store.claim_runs(["pull/q"], 1, "w", ahead, ahead)
+    setting.clock.step(3_600)
+    await rescuer.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.lease_expires_at) == (State.RUNNING, setting.now + 30 * SECOND)
+
+
 async def test_a_lease_is_put_forward_by_one_node_only(setting: Setting) -> None:
     await setting.add_run(lease_seconds=30)
     await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import CLAIMED, Run, RunChange, State
 from horarium.ports import BATCH_MAX, Beat, Pulse, Store, Topic
+from horarium.rules.settling import longest_lease
 from horarium.services.attempt import Attempt, Stop
 from horarium.services.clock_watch import ClockWatch
 from horarium.services.service import Service, Wake
@@ -109,10 +112,12 @@ class LeaseWatch(Service):
 
 
 def revived(watch: ClockWatch, runs: Sequence[Run], now: Instant) -> list[RunChange]:
-    """Of these runs those whose leases have ended by a step forward only, put forward."""
+    """Of these runs those whose leases have ended by a step forward only, put forward. None lasts longer than one that
+    is given now: it may have been given by a clock that was set back right before the step."""
     changes = []
     for run in runs:
         after = watch.unstepped(run) if run.state in CLAIMED else run
         if after is not run and (run.lease_expires_at or 0) <= now < (after.lease_expires_at or 0):
-            changes.append(RunChange(after, run.token, run.state, False))
+            end = min(after.lease_expires_at or 0, longest_lease(run, now))
+            changes.append(RunChange(replace(after, lease_expires_at=end), run.token, run.state, False))
     return changes

@@ -32,7 +32,7 @@ SAID = {
 """How the reason of a skipped fire time begins."""
 ENDED_FOR = "; the next fire time came"
 STARTS_WITHIN = 12 * SECOND
-"""How long a run may wait, in the calm, that nothing holds back."""
+"""How long a run may wait, in the calm, that nothing holds back, and before which no other of its queue is claimed."""
 
 Claim = tuple[str, int]
 
@@ -100,6 +100,8 @@ class Overlaps:
         self._moved_at[new.id] = self._trace.elapsed
         if new.state is State.RUNNING and old.state is not State.RUNNING:
             self._check_claim(new)
+            behind = [run_id for run_id in self._ready_since if _goes_first(new, self._runs[run_id])]
+            self._ready_since.update(dict.fromkeys(behind, self._trace.elapsed))
         said = (new.error if new.state is State.CANCELLED else new.history[-1].message if new.history else None) or ""
         if new.state in (State.CANCELLING, State.CANCELLED) and old.state is not State.CANCELLING:
             self._check_ended(new, said)
@@ -265,6 +267,12 @@ class Overlaps:
             return False
         others = [other for other in self._unfinished[run.job_id].values() if run.serial and other.id != run.id]
         return not any(other.state in CLAIMED or (other.fire_at, other.id) < (run.fire_at, run.id) for other in others)
+
+
+def _goes_first(claimed: Run, waiting: Run) -> bool:
+    """Whether a claim of their queue takes this run before that one."""
+    order = [(-run.priority, run.due_at) for run in (claimed, waiting)]
+    return claimed.queue == waiting.queue and order[0] <= order[1]
 
 
 def _is_pending(run: Run) -> bool:

@@ -209,11 +209,16 @@ class Overlaps:
         return full or (job.buffer_max is not None and pending >= job.buffer_max)
 
     def _check_room(self, run: Run, job: Job) -> None:
-        others = [other for other in self._unfinished[job.id].values() if other.id != run.id]
+        back = self._trace.elapsed - WRITING
+        others = [
+            other
+            for other in self._unfinished[job.id].values()
+            # What a ping says has happened, whatever a plan that is just being written knew.
+            if other.id != run.id and not (other.cause is Cause.PING and self._moved_at.get(other.id, back) > back)
+        ]
         if len(others) >= ROOM.get(job.overlap, len(others) + 1):
             beside = [other.id for other in others]
             self._trace.fail(f"run {run.id} was made under overlap {job.overlap} beside {beside}")
-        back = self._trace.elapsed - WRITING
         pending = [other for other in others if _is_pending(other) and self._moved_at.get(other.id, back) <= back]
         if job.overlap not in ENDING and job.buffer_max is not None and len(pending) >= job.buffer_max:
             self._trace.fail(f"run {run.id} was made beside {len(pending)} pending ones: buffer_max {job.buffer_max}")

@@ -213,7 +213,7 @@ class Overlaps:
         others = [
             other
             for other in self._unfinished[job.id].values()
-            # What a ping says has happened, whatever a plan that is just being written knew.
+            # What a ping says has happened, also where a plan that is just being written did not know of it.
             if other.id != run.id and not (other.cause is Cause.PING and self._moved_at.get(other.id, back) > back)
         ]
         if len(others) >= ROOM.get(job.overlap, len(others) + 1):

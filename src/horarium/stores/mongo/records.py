@@ -82,7 +82,8 @@ async def prune_records(session: Session, prefix: str, until: str, limit: int) -
         return 0
     query = queries.list_records(session, RecordFilter(prefix, until=until), None)
     found = await session.find(query, limit, fresh=True)
-    keys = [document["_id"] for document in found]
+    if not (keys := [document["_id"] for document in found]):
+        return 0
     return int((await session.records.delete_many({"_id": {"$in": keys}})).deleted_count)
 
 

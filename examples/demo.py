@@ -210,7 +210,11 @@ def main() -> int:
             for worker in workers:
                 worker.stop()
             server.send_signal(signal.SIGTERM)
-            server.wait(timeout=40)
+            try:
+                server.wait(timeout=40)
+            except KeyboardInterrupt:  # Ctrl-C while it ends: at once, and without a traceback
+                server.kill()
+                server.wait()
             receiver.shutdown()
     return 0
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from horarium.clock import Instant
 from horarium.model import Run, RunChange, State
 from horarium.model.records import Record
+from horarium.stores.encoding import is_unmoved
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import RUNS
@@ -74,7 +75,7 @@ class Scene:
     def change(self, change: RunChange, now: Instant) -> bool:
         """Write a change, and what it brings along, unless its run has moved on."""
         stored = self._now.get(change.run.id)
-        if stored is None or not _unmoved(stored, change, now):
+        if stored is None or not is_unmoved(stored, change, now):
             return False
         self._now[stored.id] = replace(stored, **{name: getattr(change.run, name) for name in CHANGING})
         for run in change.follow_ups:
@@ -116,11 +117,3 @@ class Scene:
         kept = [run for run in self._now.values() if run.id in self._before and run is not self._before[run.id]]
         new = [run for run in self._now.values() if run.id not in self._before]
         return gone, kept, new
-
-
-def _unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
-    if stored.token != change.token or stored.state is not change.state:
-        return False
-    if change.held is None:
-        return True
-    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held

@@ -25,6 +25,8 @@ from horarium.stores.mongo.writes import deleting, replacing, updating
 
 async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run], within: Any) -> Scene:
     """The stored runs that are `named`, or that may be in the way of those to be `added`."""
+    if not (named or added):
+        return Scene(())
     found = await session.find(queries.get_runs(session, (run.id for run in [*added, *named])), within=within)
     scene = Scene(load_runs(session, found))
     if keys := sorted({run.unique_key for run in added if run.unique_key is not None}):

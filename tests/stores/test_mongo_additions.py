@@ -69,3 +69,18 @@ async def test_what_is_in_the_way_of_some_keeps_none_of_the_others(store: MongoS
     assert await store.settle_runs([change], NOW) == [True]
     found = await store.get_records(["audit/1", "audit/2"])
     assert [None if record is None else record.body for record in found] == [b"first", b"first"]
+
+
+async def test_what_is_there_already_needs_no_commit(store: MongoStore) -> None:
+    run = a_run(1, unique_key="once")
+    await store.add_runs([run])
+
+    async def committed() -> int:
+        assert store._session is not None
+        return int((await store._session.database.command("serverStatus"))["transactions"]["totalCommitted"])
+
+    before = await committed()
+    again = a_run(2, unique_key="once")
+    assert await store.add_runs([again], {again.id: (Record(name="audit/2", body=b"{}"),)}) == [False]
+    assert await committed() == before
+    assert await store.get_records(["audit/2"]) == [None]

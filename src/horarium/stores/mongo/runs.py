@@ -25,7 +25,7 @@ from horarium.stores.mongo.indexes import RUNS
 from horarium.stores.mongo.records import add_records, insert_records
 from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
 from horarium.stores.mongo.scene import read_scene, write_scene
-from horarium.stores.mongo.session import Contended, Document, Session
+from horarium.stores.mongo.session import Contended, Document, Session, Unwritten
 from horarium.stores.mongo.writes import insert
 
 CANCELLING = 2
@@ -64,6 +64,8 @@ async def _add_new_runs(session: Session, runs: Sequence[Run], along: Along, wit
 async def _add_runs_with(session: Session, runs: Sequence[Run], along: Along, within: Any) -> list[bool]:
     scene = await read_scene(session, (), runs, within)
     answers = [scene.add(run) for run in runs]
+    if session.hold is None and not any(answers):
+        raise Unwritten(answers)
     scene.records += [
         record for run, added in zip(runs, answers, strict=True) if added for record in along.get(run.id, ())
     ]

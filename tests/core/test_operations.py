@@ -35,7 +35,7 @@ from horarium.model import (
 from horarium.operations.facade import Operations
 from horarium.operations.settling import Settlement
 from horarium.policies import Overlap, Timeouts
-from horarium.ports import Claimed, RunFilter
+from horarium.ports import Claimed, RunFilter, queue_topic
 from horarium.rules.planning import plan
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
@@ -256,6 +256,17 @@ async def test_two_triggers_in_one_instant_are_two_runs_even_if_the_first_is_ove
     await world.operations.settling.settle_one(Settlement(claimed.id, claimed.token, Succeeded()))
     second = await world.operations.jobs.trigger_job("job")
     assert (second.id != first.id, second.state) == (True, State.PENDING)
+
+
+async def test_a_run_that_is_there_already_wakes_no_worker(world: World) -> None:
+    woken: list[int] = []
+    world.operations.signal.subscribe(queue_topic("pull/q"), lambda: woken.append(1))
+    run = Run(id="run", queue="pull/q", fire_at=START, due_at=START, created_at=START, unique_key="key")
+    again = replace(run, id="again")
+    assert await world.operations.runs.add_runs([run]) == [True]
+    assert await world.operations.runs.add_runs([again]) == [False]
+    assert await world.operations.runs.add_runs([again, run]) == [False, False]
+    assert len(woken) == 1
 
 
 async def test_a_unique_key_makes_one_run(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -101,3 +102,32 @@ async def test_what_ran_while_the_clock_was_ahead_hides_no_missed_fire_time(
     setting.clock.advance(LATE - 3)
     await plans(setting)
     assert await fires(setting) == Counter(range(START + SECOND, START + (LATE + 1) * SECOND, SECOND))
+
+
+async def test_what_another_planner_has_just_planned_is_looked_for_no_further(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read for each such job held a planner up on a slow store, while the plans that it was to write grew old."""
+    for number in range(20):
+        await setting.add_job(f"job-{number}", every=1, catch_up=CatchUp(policy=CatchUpPolicy.NONE))
+    setting.clock.advance(LATE)
+    due_jobs, reads = setting.store.due_jobs, Counter[str]()
+
+    async def planned_by_another(*asked: Any) -> Any:
+        due = await due_jobs(*asked)
+        monkeypatch.setattr(setting.store, "due_jobs", due_jobs)
+        await by_the_planner(setting)
+        for name in ("get_runs", "get_jobs_by_id"):
+            monkeypatch.setattr(setting.store, name, counted(name, getattr(setting.store, name)))
+        return due
+
+    def counted(name: str, read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*asked: Any) -> Any:
+            reads[name] += 1
+            return await read(*asked)
+
+        return call
+
+    monkeypatch.setattr(setting.store, "due_jobs", planned_by_another)
+    await by_the_planner(setting)
+    assert reads == Counter(get_runs=1, get_jobs_by_id=1)

@@ -150,7 +150,8 @@ LEADS = dict(zip(NODES, (0.3, 0.4, 0.6, 0.7), strict=True))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("delay", "overlap", "apart"), [(0.1, "allow", False), (0.05, "skip", True), (0.05, "skip", False)]
+    ("delay", "overlap", "apart"),
+    [(0.1, "allow", False), (0.05, "skip", True), (0.05, "skip", False), (0.1, "skip", True), (0.1, "skip", False)],
 )
 def test_planners_on_a_busy_store_leave_each_other_what_is_only_late(delay: float, overlap: str, apart: bool) -> None:
     """A step takes a large part of the look-ahead, or more. That the plan of a job is late does not mean that its

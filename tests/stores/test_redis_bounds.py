@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY
 from horarium.model import HandlerTarget, HttpTarget, Job, Plan, Run, RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
@@ -179,3 +180,52 @@ async def test_what_is_large_is_read_some_at_a_time(store: RedisStore, monkeypat
     for name, answers in calls.answers.items():
         assert max(map(_bytes_of, answers)) < CALL_BYTES_MAX + 20 * len(payload), name
     assert len(calls.answers["get_runs"]) > 3
+
+
+async def test_large_jobs_are_read_some_at_a_time(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that planners and sweeps ask for: what did not come along is asked for again, or the page ends."""
+    model, target = MemoryStore(), HandlerTarget("report", {"text": "x" * 200_000})
+    retention = Retention(runs_max=5)
+    jobs = [
+        replace(a_job(f"job-{number:02}"), target=target, retention=retention, next_fire_at=NOW + number // 3)
+        for number in range(60)
+    ]
+    for each in (store, model):
+        await each.add_jobs([replace(job, planned_until=NOW + 1) for job in jobs])
+    calls = Calls(monkeypatch)
+    for until, limit, after in ((NOW + 9, 100, None), (NOW + DAY, 50, None), (NOW + DAY, 100, NOW)):
+        assert await store.due_jobs(until, limit, after) == await model.due_jobs(until, limit, after)
+    for name in ("jobs_ahead", "jobs_trimmed"):
+        asked = (NOW,) if name == "jobs_ahead" else ()
+        assert await _pages(getattr(store, name), *asked) == await _pages(getattr(model, name), *asked)
+    for name, answers in calls.answers.items():
+        assert max(map(_bytes_of, answers)) < CALL_BYTES_MAX + 20 * 200_000, name
+
+
+async def _pages(read: Any, *asked: Any) -> list[Job]:
+    jobs, after = list[Job](), None
+    while True:
+        page = await read(*asked, after, 50)
+        jobs, after = [*jobs, *page.items], page.next_after
+        if after is None:
+            return jobs
+
+
+async def test_a_large_job_that_was_planned_meanwhile_is_beyond_what_is_due(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not come along with the others, and is asked for as it is by then."""
+    target = HandlerTarget("report", {"text": "x" * 200_000})
+    jobs = [replace(a_job(f"job-{number:02}"), target=target, next_fire_at=NOW + number) for number in range(40)]
+    await store.add_jobs(jobs)
+    read = Server.read
+
+    async def planned_before(server: Server, name: str, prefix: bytes, *arguments: Any) -> Any:
+        if name == "get_jobs_by_id":
+            monkeypatch.setattr(Server, "read", read)
+            moved = [replace(jobs[38], next_fire_at=NOW + DAY), replace(jobs[39], deleted_at=NOW, next_fire_at=None)]
+            await store.commit_plans([Plan(job) for job in moved], NOW)
+        return await read(server, name, prefix, *arguments)
+
+    monkeypatch.setattr(Server, "read", planned_before)
+    assert await store.due_jobs(NOW + 100, 100) == (jobs[:38], NOW + DAY)

@@ -44,7 +44,10 @@ async def in_the_way(
     store: Store, jobs: Sequence[Job], plans: Sequence[Plan], now: Instant
 ) -> dict[str, list[Instant]]:
     """Such fire times of each of these jobs whose plan records a range where they may be, by the job's id: it is to be
-    planned again with them. A plan without a range costs nothing here, one that records some costs one read."""
+    planned again with them. A plan without a range costs nothing here, one that records some costs one read.
+
+    Mostly it is another planner that has just made the same plan. Then this one will not be carried out:
+    such jobs, of which there may be very many, are looked for no further."""
     ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _is_range(run)}
     ids = list(ranges)
     taken: dict[str, list[Instant]] = {job.id: [] for job in ranges.values() if _is_edited_since(job)}
@@ -52,8 +55,12 @@ async def in_the_way(
         for run in await store.get_runs(ids[start : start + BATCH_MAX]):
             if run is not None:
                 taken.setdefault(ranges[run.id].id, []).append(run.fire_at)
+    doubtful = list({job.id: job for job in ranges.values() if job.id in taken}.values())
+    stored = await store.get_jobs_by_id([job.id for job in doubtful]) if doubtful else []
     found: dict[str, list[Instant]] = {}
-    for job in {job.id: job for job in ranges.values() if job.id in taken}.values():
+    for job, as_it_is in zip(doubtful, stored, strict=True):
+        if as_it_is is None or as_it_is.version != job.version:
+            continue
         try:
             found[job.id] = await passed(store, job, now)
         except TooExpensive:

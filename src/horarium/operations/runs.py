@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 
 from msgspec.structs import replace
 
@@ -69,7 +70,8 @@ class RunOperations:
         require_reach(*runs)
         if len(runs) == 1:
             added_one = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
-            announce_run(self._signal, runs[0])
+            if added_one[0]:
+                announce_run(self._signal, runs[0])
             return added_one
         if len(runs) <= BATCH_MAX:
             return await self._add_batch(runs, asked)
@@ -83,7 +85,7 @@ class RunOperations:
 
     async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
         added = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
-        announce_runs(self._signal, runs)
+        announce_runs(self._signal, compress(runs, added))
         return added
 
     async def get_run(self, run_id: str) -> Run:

@@ -93,7 +93,10 @@ class Planner(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         self._pacing.look(now)
-        wakes = [await self._clock_steps.step(now), await self._plan_due(now)]
+        clock = asyncio.get_running_loop().time
+        wakes, began = [await self._clock_steps.step(now)], clock()
+        wakes.append(await self._plan_due(now))
+        self._shares.took(clock() - began)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _plan_due(self, now: Instant) -> Instant | None:

@@ -22,8 +22,9 @@ LOOK_EVERY = 5 * SECOND
 """How often it is looked who plans."""
 BEHIND_SECONDS = 0.1
 """How long a planner leaves the jobs to another one that was quicker with every job of a step, or whose turn it is."""
-LEFT_SECONDS = 0.3
-"""How long a job that is planned when it falls due is left to the planner whose turn it is."""
+LEFT_SECONDS, LEFT_SECONDS_MAX = 0.3, 3.0
+"""How long a job that is planned when it falls due is left to the planner whose turn it is: as long as two steps take,
+at least and at most for so long. What falls due in the middle of a step is planned by the next one."""
 SPARE = 10
 """A tenth of the look-ahead before a job falls due, any planner plans it, also where it is another one's turn."""
 SILENT = 25 * SECOND
@@ -51,6 +52,11 @@ class Help:
         self.lost = False
         """Whether a plan was lost since."""
         self._spoilt = False
+
+    @property
+    def of_use(self) -> bool:
+        """Whether it came to something three times in a row."""
+        return self.room > 4 * ROOM
 
     def judge(self) -> None:
         """See what came of what was given."""
@@ -88,6 +94,8 @@ class Shares:
         self._place = 0
         self._look_at: Instant = 0
         self._help: defaultdict[str, Help] = defaultdict(Help)
+        self._step = 0
+        """How long a step took lately: the longest, a quarter of which is forgotten with each one."""
         self.nothing = False
         """Whether nothing was due when it was last shared out."""
 
@@ -112,6 +120,10 @@ class Shares:
         turn = 1 + (apart - 1 + number) % others
         before = owner if turn == 1 else owner + 1 + (apart - 2) % others
         return turn, names[before % len(names)]
+
+    def took(self, seconds: float) -> None:
+        """That was a step of this planner. On a slow store those of the others take as long."""
+        self._step = max(to_micros(seconds), 3 * self._step // 4)
 
     def lost(self, jobs: Sequence[Job]) -> None:
         """Plans of these jobs came too late."""
@@ -161,10 +173,12 @@ class Shares:
 
     def _spare_at(self, job: Job, turn: int, before: str) -> Instant:
         """When this planner plans the job, where it is the turn of others."""
-        fire_at = (job.next_fire_at or 0) + self._help[before].patience + (turn - 1) * to_micros(BEHIND_SECONDS)
+        fire_at, help = job.next_fire_at or 0, self._help[before]
+        turns = (turn - 1) * to_micros(BEHIND_SECONDS)
         if plans_when_due(job) or not self._ahead:
-            return fire_at + to_micros(LEFT_SECONDS)
-        return fire_at - self._ahead // SPARE
+            steps = 0 if help.of_use else min(2 * self._step, to_micros(LEFT_SECONDS_MAX))
+            return fire_at + turns + max(to_micros(LEFT_SECONDS) + help.patience, steps)
+        return fire_at + turns + help.patience - self._ahead // SPARE
 
     async def look(self, now: Instant) -> None:
         """See who plans, if that was not done just now."""

@@ -136,6 +136,15 @@ def record_bounds(where: RecordFilter, after: str | None) -> tuple[bytes, bytes]
     return max(where.first, after.encode() + b"\0"), where.end
 
 
+def is_unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
+    """Whether a run is as the change of it assumes."""
+    if stored.token != change.token or stored.state is not change.state:
+        return False
+    if change.held is None:
+        return True
+    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held
+
+
 def comes_alone(change: RunChange) -> bool:
     """Whether a change brings nothing along."""
     return not change.follow_ups and not change.records

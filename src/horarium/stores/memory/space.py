@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Run, RunChange
+from horarium.stores.encoding import is_unmoved
 from horarium.stores.memory.beside import Beside
 from horarium.stores.memory.indexes import Identities, JobIndexes, RunIndexes
 
@@ -63,7 +64,7 @@ class Space:
     def apply(self, change: RunChange, now: Instant) -> bool:
         """Write a change, and what it brings along, if the stored run is still as it says."""
         stored = self.runs.get(change.run.id)
-        if stored is None or not _unmoved(stored, change, now):
+        if stored is None or not is_unmoved(stored, change, now):
             return False
         new = change.run
         self.put_run(
@@ -90,11 +91,3 @@ class Space:
             self.add_run(run)
         self.beside.add(change.records)
         return True
-
-
-def _unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
-    if stored.token != change.token or stored.state is not change.state:
-        return False
-    if change.held is None:
-        return True
-    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held

@@ -1,8 +1,8 @@
 """Jobs: what `ports.Store` says of them, as functions on a session.
 
 Plans are carried out in one transaction for the batch. The first try assumes that every job still has the version that
-was read, that the names of all records are free, and, where plans only add runs, that none of these conflicts: then
-nothing need be read but the runs that plans change. If that fails, mostly because another node has planned the same
+was read, that the names of all records are free, and that no run is in the way of those that plans add: then nothing
+need be read but the runs that plans change. If that fails, mostly because another node has planned the same
 jobs, nothing is written, and the batch is processed plan by plan: what is stored is read in one snapshot, the effect of
 each plan is computed in memory, and the result is written. A concurrent write makes the transaction start again.
 """
@@ -18,10 +18,10 @@ from horarium.model import Job, Plan
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
-from horarium.stores.mongo.connect import duplicates, new_mark, update_many
-from horarium.stores.mongo.indexes import JOBS, RUNS
-from horarium.stores.mongo.records import AddRecords, add_records, insert_records
-from horarium.stores.mongo.rows import job_document, load_job, run_document
+from horarium.stores.mongo.connect import update_many
+from horarium.stores.mongo.indexes import JOBS
+from horarium.stores.mongo.records import add_records, insert_records
+from horarium.stores.mongo.rows import job_document, load_job
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
 from horarium.stores.mongo.writes import insert, replacing
@@ -33,8 +33,17 @@ as the first. The server reads each job that it counts."""
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
     if along:
+        if added := await session.assuming(lambda within: _add_new_jobs(session, jobs, along, within)):
+            return added
         return await session.whole(lambda within: _add_jobs_with(session, jobs, along, within))
     return await insert(session.jobs, [job_document(session, job, job.version) for job in jobs])
+
+
+async def _add_new_jobs(session: Session, jobs: Sequence[Job], along: Along, within: Any) -> list[bool]:
+    """None of them is there."""
+    await session.insert(JOBS, [job_document(session, job, job.version) for job in jobs], within)
+    await insert_records(session, [record for job in jobs for record in along.get(job.id, ())], within)
+    return [True] * len(jobs)
 
 
 async def _add_jobs_with(session: Session, jobs: Sequence[Job], along: Along, within: Any) -> list[bool]:
@@ -153,34 +162,16 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tr
 
 
 async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
-    if session.hold is None and len({plan.job.id for plan in plans}) == len(plans):
-        try:
-            return await session.attempt(lambda within: _commit_all(session, plans, now, within))
-        except (Lost, Contended):
-            pass
+    once = len({plan.job.id for plan in plans}) == len(plans)
+    if once and (done := await session.assuming(lambda within: _commit_all(session, plans, now, within))):
+        return done
     return await session.transaction(lambda within: _commit_each(session, plans, now, within), tries=tries)
-
-
-def _is_simple(plan: Plan) -> bool:
-    """Whether it only adds runs."""
-    return not (plan.changes or plan.withdrawals or plan.along)
 
 
 async def _commit_all(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
     if await _write_jobs(session, plans, within) != len(plans):
         raise Lost
-    try:
-        if all(map(_is_simple, plans)):
-            mark = new_mark()
-            documents = [run_document(session, run, mark) for plan in plans for run in plan.runs]
-            await session.insert(RUNS, documents, within)
-            await insert_records(session, [record for plan in plans for record in plan.records], within)
-        else:
-            await _follow(session, plans, now, within, insert_records)
-    except Exception as error:
-        if duplicates(error) is None:
-            raise
-        raise Lost from error
+    await _follow(session, plans, now, within, assumed=True)
     return [True] * len(plans)
 
 
@@ -235,14 +226,12 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
     await session.write([replacing(JOBS, document) for document in documents], within)
 
 
-async def _follow(
-    session: Session, plans: Sequence[Plan], now: Instant, within: Any, add: AddRecords = add_records
-) -> None:
-    """What the plans do to runs."""
+async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within: Any, *, assumed: bool = False) -> None:
+    """What the plans do to runs. `assumed`: nothing is in the way of what they add."""
     changes = [change for plan in plans for change in plan.changes]
     named = [change.run for change in changes] + [run for plan in plans for run in plan.withdrawals]
     added = [run for plan in plans for run in plan.runs] + [run for change in changes for run in change.follow_ups]
-    scene = await read_scene(session, named, added, within)
+    scene = await read_scene(session, named, () if assumed else added, within)
     for plan in plans:
         for change in plan.changes:
             scene.change(change, now)
@@ -251,4 +240,4 @@ async def _follow(
             if run.id not in stays and scene.add(run):
                 scene.records += plan.along.get(run.id, ())
         scene.records += plan.records
-    await write_scene(session, scene, within, add)
+    await write_scene(session, scene, within, insert_records if assumed else add_records)

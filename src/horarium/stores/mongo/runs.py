@@ -21,9 +21,11 @@ from horarium.stores.encoding import STATE_NUMBERS, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import new_mark, update_many, update_one
+from horarium.stores.mongo.indexes import RUNS
+from horarium.stores.mongo.records import add_records, insert_records
 from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
 from horarium.stores.mongo.scene import read_scene, write_scene
-from horarium.stores.mongo.session import Contended, Document, Session
+from horarium.stores.mongo.session import Contended, Document, Session, Unwritten
 from horarium.stores.mongo.writes import insert
 
 CANCELLING = 2
@@ -44,14 +46,26 @@ def by_key(document: Document) -> str:
 
 async def add_runs(session: Session, runs: Sequence[Run], along: Along) -> list[bool]:
     if along:
+        if added := await session.assuming(lambda within: _add_new_runs(session, runs, along, within)):
+            return added
         return await session.whole(lambda within: _add_runs_with(session, runs, along, within))
     mark = new_mark()
     return await insert(session.runs, [run_document(session, run, mark) for run in runs])
 
 
+async def _add_new_runs(session: Session, runs: Sequence[Run], along: Along, within: Any) -> list[bool]:
+    """None of them is there."""
+    mark = new_mark()
+    await session.insert(RUNS, [run_document(session, run, mark) for run in runs], within)
+    await insert_records(session, [record for run in runs for record in along.get(run.id, ())], within)
+    return [True] * len(runs)
+
+
 async def _add_runs_with(session: Session, runs: Sequence[Run], along: Along, within: Any) -> list[bool]:
     scene = await read_scene(session, (), runs, within)
     answers = [scene.add(run) for run in runs]
+    if session.hold is None and not any(answers):
+        raise Unwritten(answers)
     scene.records += [
         record for run, added in zip(runs, answers, strict=True) if added for record in along.get(run.id, ())
     ]
@@ -136,6 +150,9 @@ def _run_id(change: RunChange) -> str:
 
 async def _settle_together(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     """A run that another transaction is writing must not hinder the others: the batch is halved until it is alone."""
+    written = await session.assuming(lambda within: _settle_with(session, changes, now, within, assumed=True))
+    if written is not None:
+        return written
     if len(changes) == 1:
         return await session.whole(lambda within: _settle_with(session, changes, now, within))
     try:
@@ -146,11 +163,14 @@ async def _settle_together(session: Session, changes: Sequence[RunChange], now: 
     return [*first, *await _settle_together(session, changes[half:], now)]
 
 
-async def _settle_with(session: Session, changes: Sequence[RunChange], now: Instant, within: Any) -> list[bool]:
-    added = [run for change in changes for run in change.follow_ups]
+async def _settle_with(
+    session: Session, changes: Sequence[RunChange], now: Instant, within: Any, *, assumed: bool = False
+) -> list[bool]:
+    """`assumed`: nothing is in the way of what follows."""
+    added = [] if assumed else [run for change in changes for run in change.follow_ups]
     scene = await read_scene(session, [change.run for change in changes], added, within)
     answers = [scene.change(change, now) for change in changes]
-    await write_scene(session, scene, within)
+    await write_scene(session, scene, within, insert_records if assumed else add_records)
     return answers
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from horarium.clock import Instant
 from horarium.model import Run, RunChange, State
 from horarium.model.records import Record
+from horarium.stores.encoding import is_unmoved
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark
 from horarium.stores.mongo.indexes import RUNS
@@ -24,6 +25,8 @@ from horarium.stores.mongo.writes import deleting, replacing, updating
 
 async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run], within: Any) -> Scene:
     """The stored runs that are `named`, or that may be in the way of those to be `added`."""
+    if not (named or added):
+        return Scene(())
     found = await session.find(queries.get_runs(session, (run.id for run in [*added, *named])), within=within)
     scene = Scene(load_runs(session, found))
     if keys := sorted({run.unique_key for run in added if run.unique_key is not None}):
@@ -74,7 +77,7 @@ class Scene:
     def change(self, change: RunChange, now: Instant) -> bool:
         """Write a change, and what it brings along, unless its run has moved on."""
         stored = self._now.get(change.run.id)
-        if stored is None or not _unmoved(stored, change, now):
+        if stored is None or not is_unmoved(stored, change, now):
             return False
         self._now[stored.id] = replace(stored, **{name: getattr(change.run, name) for name in CHANGING})
         for run in change.follow_ups:
@@ -116,11 +119,3 @@ class Scene:
         kept = [run for run in self._now.values() if run.id in self._before and run is not self._before[run.id]]
         new = [run for run in self._now.values() if run.id not in self._before]
         return gone, kept, new
-
-
-def _unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
-    if stored.token != change.token or stored.state is not change.state:
-        return False
-    if change.held is None:
-        return True
-    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held

@@ -190,9 +190,15 @@ class Session:
         async with self._gate:
             return await self._unhindered(work, tries)
 
-    async def attempt(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Carry out `work` as one transaction, or not at all if another one conflicts. Raises Contended."""
-        return await self._transaction(work, 1)
+    async def assuming(self, work: Callable[[Any], Awaitable[T]]) -> T | None:
+        """Carry out `work` as one transaction that does not look for what may be in its way. None: something was, or
+        another transaction conflicts, and nothing is written; or the server has no transactions."""
+        if self.hold is not None:
+            return None
+        try:
+            return await self._transaction(work, 1)
+        except (Lost, Contended):
+            return None
 
     async def _unhindered(self, work: Callable[[Any], Awaitable[T]], tries: int) -> T:
         try:

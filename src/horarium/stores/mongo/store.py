@@ -17,6 +17,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.stores.calls import Calls
 from horarium.stores.mongo import claim, jobs, records, runs, stats
 from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
@@ -37,7 +38,7 @@ class MongoStore:
         self.namespace = namespace
         self.location = parse_url(url)
         self._session: Session | None = None
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls = Calls()
         self._freeing: asyncio.Task[bool] | None = None
         self._last_write: Any = None
         self._writes = 0
@@ -62,8 +63,7 @@ class MongoStore:
 
     async def close(self) -> None:
         session, self._session = self._session, None
-        while self._calls:
-            await asyncio.wait(list(self._calls))
+        await self._calls.all_over()
         if session is not None:
             await session.client.close()
             if session.hold is not None:
@@ -81,29 +81,17 @@ class MongoStore:
         """`beside`: on a standalone server, not in turn with what takes place alone there."""
         loop = asyncio.get_running_loop()
         held = None if self._session is None else self._session.hold
-        task = self._start(call if held is None else _in_turn(call, held, beside))
+        task = self._calls.start(call if held is None else _in_turn(call, held, beside))
         timer = loop.call_later(HINDERED_SECONDS, self._free, task)
         task.add_done_callback(lambda _: timer.cancel())
         with translated(self.location):
             return await asyncio.shield(task)
 
-    def _start(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(call)
-        self._calls.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            # Read, so that a failure whose caller has gone is not reported as overlooked.
-            task.exception()
-
     def _free(self, hindered: asyncio.Task[Any]) -> None:
         """A write without a transaction waits at the server, which does not say for what."""
         if not hindered.done() and self._session is not None and self._session.hold is None:
             if self._freeing is None or self._freeing.done():
-                self._freeing = self._start(end_abandoned(self._session.client))
+                self._freeing = self._calls.start(end_abandoned(self._session.client))
             asyncio.get_running_loop().call_later(HINDERED_SECONDS, self._free, hindered)
 
     # -- jobs

@@ -22,10 +22,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from horarium.errors import BrokenInvariant, StoreUnavailable
+from horarium.stores.calls import Calls
 from horarium.stores.postgres.connect import Connection, Location, connect, driver, is_rolled_back, translated
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class Pool:
         self._used = 0
         """Calls that have a connection, or open one."""
         self._places = asyncio.Semaphore(location.connections_max)
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls = Calls()
         self.open = True
         self.opened = 0
         """How many connections were opened in all."""
@@ -69,19 +70,7 @@ class Pool:
         of one kind are made where the last was, if that is idle."""
         if not self.open:
             raise StoreUnavailable(f"the store at {self.location.shown} is closed; open it first")
-        return await self._apart(self._carry_out(work, transaction or self.location.pooler, kind))
-
-    async def _apart(self, call: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.get_running_loop().create_task(call)
-        self._calls.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            # Read, so that a failure whose caller has gone is not reported as overlooked.
-            task.exception()
+        return await self._calls.see_through(self._carry_out(work, transaction or self.location.pooler, kind))
 
     async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool, kind: str) -> T:
         async with self._places:
@@ -188,8 +177,7 @@ class Pool:
     async def close(self) -> None:
         """Carry out what was handed over, then disconnect."""
         self.open = False
-        while self._calls:
-            await asyncio.wait(list(self._calls))
+        await self._calls.all_over()
         await asyncio.gather(*(_disconnect(connection) for connection in self._idle))
         self._idle.clear()
 

@@ -21,12 +21,16 @@ class Script(Struct, frozen=True):
 @cache
 def script(name: str) -> Script:
     """The script of this name, behind what its first line says that it uses."""
-    text = _read(name)
-    head = text.partition("\n")[0]
-    used = head.removeprefix(_USES).split(", ") if head.startswith(_USES) else []
-    whole = "\n".join([*map(_read, used), text]).encode()
+    whole = "\n".join(_with_used(name, {}).values()).encode()
     return Script(whole, sha1(whole, usedforsecurity=False).hexdigest())
 
 
-def _read(name: str) -> str:
-    return files("horarium.stores.redis").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
+def _with_used(name: str, read: dict[str, str]) -> dict[str, str]:
+    """What was read, and behind it this text: what it uses comes first, each once."""
+    text = files("horarium.stores.redis").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
+    head = text.partition("\n")[0]
+    for used in head.removeprefix(_USES).split(", ") if head.startswith(_USES) else ():
+        if used not in read:
+            _with_used(used, read)
+    read[name] = text
+    return read

@@ -12,7 +12,7 @@ The node is chosen at the first call, and again after one that was not served: s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import hiredis
@@ -24,6 +24,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
 from horarium.errors import InvalidSetting, StoreRefused, StoreUnavailable
+from horarium.stores.calls import Calls
 from horarium.stores.redis.location import PROTOCOL, Location, Node, find_node
 from horarium.stores.redis.scripts import script
 
@@ -59,7 +60,8 @@ class Server:
     def __init__(self, location: Location, connections: int = CONNECTIONS_MAX) -> None:
         self.location = location
         self._connections = connections
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._calls = Calls()
+        self.see_through = self._calls.see_through
         self._finding = asyncio.Lock()
         self._node = location.nodes[0]
         self._pool = self._pool_of(self._node)
@@ -107,22 +109,8 @@ class Server:
 
     async def close(self) -> None:
         """See what was sent through, then disconnect."""
-        if self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.all_over()
         await self._pool.disconnect()
-
-    async def see_through(self, call: Coroutine[Any, Any, T]) -> T:
-        """Wait for a call that goes on even if we are cancelled."""
-        task = asyncio.ensure_future(call)
-        self._calls.add(task)
-        task.add_done_callback(self._over)
-        return await asyncio.shield(task)
-
-    def _over(self, task: asyncio.Future[Any]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            # Looked at, so that asyncio does not complain of an error that was never retrieved.
-            task.exception()
 
     async def read(self, name: str, prefix: bytes, *arguments: Any) -> Any:
         """The answer of a script that writes nothing."""

@@ -39,7 +39,7 @@ from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, are_alike, comes_alone, kinds_of_end, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
-from horarium.stores.redis.loading import decode_jobs, found_all, jobs_of, runs_of
+from horarium.stores.redis.loading import decode_jobs, due_of, found_all, jobs_of, runs_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import (
     CALL_BYTES_MAX,
@@ -199,10 +199,10 @@ class RedisStore:
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
-        rows, beyond = await self._read(
-            "due_jobs", until, min(limit, BATCH_MAX), "-inf" if after is None else f"({after}"
-        )
-        return [decode_job(row) for row in rows], None if beyond is None else int(float(beyond))
+        bound = "-inf" if after is None else f"({after}"
+        rows, beyond, left = await self._read("due_jobs", until, min(limit, BATCH_MAX), bound)
+        next_at = None if beyond is None else int(float(beyond))
+        return await due_of(self._read, [decode_job(row) for row in rows], left, until, next_at)
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         answers: list[bool] = []

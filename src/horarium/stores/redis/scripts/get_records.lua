@@ -1,10 +1,3 @@
--- ARGV: names. Answers their rows, and those of the first names alone if that makes four mebibytes.
-local key, rows, bytes, BYTES_MAX, AT_A_TIME = KEYS[1] .. 'records', {}, 0, 4 * 1024 * 1024, 16
-for first = 1, #ARGV, AT_A_TIME do
-  for _, row in ipairs(redis.call('HMGET', key, unpack(ARGV, first, math.min(first + AT_A_TIME - 1, #ARGV)))) do
-    rows[#rows + 1] = row
-    if row then bytes = bytes + #row end
-  end
-  if bytes >= BYTES_MAX then return rows end
-end
-return rows
+-- uses: shared_reading
+-- ARGV: names. Answers their rows, and those of the first names alone if that is as much as a call brings.
+return (bring_rows(P .. 'records', ARGV))

@@ -1,8 +1,7 @@
+-- uses: shared_reading
 -- Walks the names between two bounds (as ZRANGEBYLEX has them) for a bounded stretch, along the first label if there is
 -- any. ARGV: lower bound, upper bound, 1 to walk down, how many are looked at; labels (key, value ...). Answers the
--- names found, their rows, and the last name that was looked at ('' at the end). It ends after four mebibytes, too.
-local P, call = KEYS[1], redis.call
-local BYTES_MAX = 4 * 1024 * 1024
+-- names found, their rows, and the last name that was looked at ('' at the end). It ends with as much as a call brings, too.
 local lower, upper, down, stretch = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 
 local indexes = {P .. 'records_named'}
@@ -29,13 +28,6 @@ local found = {}
 for _, name in ipairs(names) do
   if matches(name) then found[#found + 1] = name end
 end
-local rows, bytes, AT_A_TIME = {}, 0, 16
-for first = 1, #found, AT_A_TIME do
-  local last = math.min(first + AT_A_TIME - 1, #found)
-  for _, row in ipairs(call('HMGET', P .. 'records', unpack(found, first, last))) do
-    rows[#rows + 1] = row
-    if row then bytes = bytes + #row end
-  end
-  if bytes >= BYTES_MAX and last < #found then return {{unpack(found, 1, last)}, rows, found[last]} end
-end
+local rows, brought = bring_rows(P .. 'records', found)
+if brought < #found then return {{unpack(found, 1, brought)}, rows, found[brought]} end
 return {found, rows, #names == stretch and names[stretch] or ''}

@@ -60,14 +60,7 @@ end
 
 -- The rows of these jobs, and from which name to go on. If they are large it is fewer of them, and the name of the last.
 local function rows_until(ids, name)
-  local rows, bytes = {}, 0
-  for first = 1, #ids, AT_A_TIME do
-    local last = math.min(first + AT_A_TIME - 1, #ids)
-    for _, row in ipairs(call('HMGET', JOBS, unpack(ids, first, last))) do
-      rows[#rows + 1] = row
-      if row then bytes = bytes + #row end
-    end
-    if bytes >= CALL_BYTES_MAX and last < #ids and rows[last] then return {rows, read_job(rows[last]).name} end
-  end
+  local rows, brought = bring_rows(JOBS, ids)
+  if brought < #ids then return {rows, read_job(rows[brought]).name} end
   return {rows, name}
 end

@@ -1,3 +1,4 @@
+-- uses: shared_reading
 -- Rows of runs and every index over them; comes before each script that writes runs.
 --
 -- A row is one MessagePack array (`rows.py` has the same order): first what may change, then what is fixed, then what
@@ -32,7 +33,6 @@
 --                 due time; gates:KEY: hash: gate -> its run in `heads` ('': none)
 --   heads:P:Q     the first run of each gate whose key has a place free, by due time
 
-local P, call = KEYS[1], redis.call
 local RUNS, OUTCOMES, PROGRESS, PAYLOADS = P .. 'runs', P .. 'outcomes', P .. 'progress', P .. 'payloads'
 local UNIQUE = P .. 'unique'
 local IDS, PRUNABLE, QUEUES, OPENED = P .. 'ids', P .. 'prunable', P .. 'queues', P .. 'opened'
@@ -102,29 +102,17 @@ local function load_beside(ids)
   return parts
 end
 
--- What the client needs to build these runs. Large values are read some at a time, until a call brings as many bytes as it may:
--- then the parts end before the ids do, and the client asks for the others.
-local CALL_BYTES_MAX, AT_A_TIME = 4 * 1024 * 1024, 16
+-- What the client needs to build these runs. If it is more than a call brings, the parts end before the ids do, and the
+-- client asks for the others.
 local function load_runs(ids)
-  local parts, keys, bytes = {many('HMGET', RUNS, ids), {}, {}, {}}, {}, 0
+  local parts, keys = {many('HMGET', RUNS, ids), {}, {}, {}}, {}
   for place, key in ipairs({OUTCOMES, PROGRESS, PAYLOADS}) do
     if #ids > 0 and call('EXISTS', key) == 1 then keys[place + 1] = key end
   end
   if not next(keys) then return parts end
-  for first = 1, #ids, AT_A_TIME do
-    local last = math.min(first + AT_A_TIME - 1, #ids)
-    for place, key in pairs(keys) do
-      local part = parts[place]
-      for _, value in ipairs(call('HMGET', key, unpack(ids, first, last))) do
-        part[#part + 1] = value
-        if value then bytes = bytes + #value end
-      end
-    end
-    if bytes >= CALL_BYTES_MAX and last < #ids then
-      parts[1] = {unpack(parts[1], 1, last)}
-      return parts
-    end
-  end
+  local beside, brought = bring(keys, ids)
+  for place, part in pairs(beside) do parts[place] = part end
+  if brought < #ids then parts[1] = {unpack(parts[1], 1, brought)} end
   return parts
 end
 

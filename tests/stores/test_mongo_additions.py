@@ -1,0 +1,86 @@
+"""What is added on MongoDB is not looked for first; where something is in the way, it is found all the same."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from horarium.model import Plan, RunChange, State
+from horarium.model.records import Record
+from horarium.stores.mongo import MongoStore
+from horarium.testing.values import NOW, a_job, a_run
+from tests.servers.mongo import Mongo
+
+pytestmark = pytest.mark.slow
+
+
+@pytest_asyncio.fixture
+async def store(mongo: Mongo) -> AsyncIterator[MongoStore]:
+    store = MongoStore(mongo.url, secrets.token_hex(8))
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def _finds(store: MongoStore) -> int:
+    assert store._session is not None
+    status = await store._session.database.command("serverStatus")
+    return int(status["metrics"]["commands"]["find"]["total"])
+
+
+async def test_what_is_new_is_not_looked_for_first(store: MongoStore) -> None:
+    """A plan and the end of a run read the runs that they change, and nothing else."""
+    job, entry = a_job(), Record(name="audit/1", body=b"{}")
+    before = await _finds(store)
+    assert await store.add_jobs([job], {job.id: (entry,)}) == [True]
+    asked = [a_run(1), a_run(2, of=job, unique_key="once")]
+    along = {run.id: (replace(entry, name=f"audit/{run.id}"),) for run in asked}
+    assert await store.add_runs(asked, along) == [True, True]
+    planned = a_run(3, of=job)
+    plan = Plan(job, runs=(planned,), along={planned.id: (replace(entry, name="audit/3"),)})
+    assert await store.commit_plans([plan], NOW) == [True]
+    assert await _finds(store) == before
+    ended = replace(asked[0], state=State.CANCELLED, finished_at=NOW)
+    follow_up = a_run(4, of=job, unique_key="follows")
+    change = RunChange(ended, 0, State.PENDING, follow_ups=(follow_up,), records=(replace(entry, name="audit/4"),))
+    assert await store.settle_runs([change], NOW) == [True]
+    assert await _finds(store) == before + 1
+    stored = await store.get_runs([asked[0].id, follow_up.id])
+    assert stored == [ended, follow_up]
+    names = [entry.name, *(f"audit/{name}" for name in (asked[0].id, asked[1].id, "3", "4"))]
+    assert None not in await store.get_records(names)
+
+
+async def test_what_is_in_the_way_of_some_keeps_none_of_the_others(store: MongoStore) -> None:
+    job, entry = a_job(), Record(name="audit/1", body=b"first")
+    await store.add_jobs([job], {job.id: (entry,)})
+    taken = a_run(1, of=job, unique_key="once")
+    await store.add_runs([taken])
+    runs = [a_run(2, of=job), taken, a_run(3, unique_key="once"), a_run(4)]
+    along = {run.id: (replace(entry, body=b"second"),) for run in runs}
+    assert await store.add_runs(runs, along) == [True, False, False, True]
+    other = a_job("other")
+    assert await store.add_jobs([job, other], {other.id: (replace(entry, name="audit/2"),)}) == [False, True]
+    change = RunChange(replace(runs[3], state=State.CANCELLED, finished_at=NOW), 0, State.PENDING, follow_ups=(taken,))
+    assert await store.settle_runs([change], NOW) == [True]
+    found = await store.get_records(["audit/1", "audit/2"])
+    assert [None if record is None else record.body for record in found] == [b"first", b"first"]
+
+
+async def test_what_is_there_already_needs_no_commit(store: MongoStore) -> None:
+    run = a_run(1, unique_key="once")
+    await store.add_runs([run])
+
+    async def committed() -> int:
+        assert store._session is not None
+        return int((await store._session.database.command("serverStatus"))["transactions"]["totalCommitted"])
+
+    before = await committed()
+    again = a_run(2, unique_key="once")
+    assert await store.add_runs([again], {again.id: (Record(name="audit/2", body=b"{}"),)}) == [False]
+    assert await committed() == before
+    assert await store.get_records(["audit/2"]) == [None]

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 from horarium.node.backends import make_backend
@@ -218,7 +219,7 @@ async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
 async def test_a_file_that_was_not_written_to_is_not_asked_about(tmp_path: Path) -> None:
     asked = 0
 
-    async def changed() -> bool:
+    async def changed(*, alone: bool) -> bool:
         nonlocal asked
         asked += 1
         return True
@@ -277,12 +278,14 @@ class WellWatched:
     def _wake(self) -> None:
         self.woken += 1
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits until the file is written to."""
+        return self.touched._watched is not None and self.touched._watched.waits
+
     async def calm(self) -> None:
-        """Return once it waits until the file is written to: as if nothing had been written for long."""
-        long_ago = time.time() - 10 * RECENT_SECONDS
-        for path in self.touched._paths:
-            os.utime(path, (long_ago, long_ago))
-        await until(lambda: self.touched._watched is not None and self.touched._watched.waits)
+        """Return once it waits until the file is written to."""
+        await until(lambda: self.waits)
 
 
 async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -> None:
@@ -310,8 +313,56 @@ async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -
             await store.close()
 
 
+async def test_a_question_after_a_write_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, asked = WellWatched(f"sqlite:///{tmp_path}/own.db"), 0
+    changed = watched.store.changed
+
+    async def counted(*, alone: bool) -> bool:
+        nonlocal asked
+        asked += 1
+        return await changed(alone=alone)
+
+    monkeypatch.setattr(watched.touched, "_changed", counted)
+    await watched.store.open()
+    await watched.signal.start()
+    try:
+        await watched.calm()
+        before = asked
+        await watched.store.add_runs([a_run(1)])
+        await until(lambda: asked > before and watched.waits)
+        assert asked <= before + 2, "the first may come before all of it is written"
+    finally:
+        await watched.signal.stop()
+        await watched.store.close()
+
+
+async def test_it_is_asked_when_no_process_is_in_the_middle_of_a_write(tmp_path: Path) -> None:
+    """What such a write put into the log is seen by the watch before it can be seen by a question."""
+    watched = WellWatched(f"sqlite:///{tmp_path}/shared.db")
+    await watched.store.open()
+    await watched.signal.start()
+    other = apsw.Connection(str(tmp_path / "shared.db"))
+    try:
+        await watched.calm()
+        woken = watched.woken
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE namespaces SET name = name || '2'")
+        os.utime(watched.touched._paths[1])
+        await until(lambda: not watched.waits)
+        for _ in range(3):
+            assert await watched.store.get_jobs(["none"]) == [None]
+        assert not watched.touched._certain, "it can't tell yet"
+        other.execute("COMMIT")
+        await until(lambda: watched.woken > woken)
+        await watched.calm()
+    finally:
+        other.close()
+        await watched.signal.stop()
+        await watched.store.close()
+
+
 async def test_where_there_are_no_events_it_is_asked_again_after_a_pause(tmp_path: Path) -> None:
-    async def changed() -> bool:
+    async def changed(*, alone: bool) -> bool:
         return False
 
     file = tmp_path / "x.db"

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from horarium.node.backends import make_backend
-from horarium.ports import JOBS
+from horarium.ports import JOBS, WRITTEN
 from horarium.server.http import HttpServer
 from horarium.services.service import (
     EARLY_SECONDS,
@@ -203,6 +203,19 @@ async def test_where_nothing_was_written_most_looks_are_left_out() -> None:
         looked.signal.written += 1
         looked.looks.look()
         assert (await looked.steps())[0] == after[0] + 1
+
+
+async def test_what_was_seen_to_be_written_is_looked_for_at_once() -> None:
+    async with Looked(Sleeper(wakeful=True, of_writes=True)) as looked:
+        looking = asyncio.create_task(Looks(looked.loops, looked.clock, signal=looked.signal).run())
+        await until(lambda: WRITTEN in looked.signal._wakes)
+        (before,) = await looked.steps()
+        looked.signal.written += 1
+        looked.signal.wake(WRITTEN)
+        assert await looked.steps() == [before + 1]
+        looking.cancel()
+        await asyncio.wait([looking])
+        assert WRITTEN not in looked.signal._wakes
 
 
 async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:

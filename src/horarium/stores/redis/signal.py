@@ -21,17 +21,28 @@ from redis.exceptions import RedisError
 from horarium.errors import StoreUnavailable
 from horarium.stores.redis.location import PROTOCOL, parse_url
 from horarium.stores.redis.server import Server, is_hangup
-from horarium.stores.wakeups import SharedSignal
+from horarium.stores.redis.store import RedisStore
+from horarium.stores.wakeups import SharedSignal, Work
 
+LOOK_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
 
 
 class RedisSignal(SharedSignal):
-    """The `ports.Signal` of the nodes of one namespace. Used on one event loop."""
+    """The `ports.Signal` of the nodes of one namespace. Used on one event loop. `store`: is asked once a second whether
+    something was written."""
 
-    def __init__(self, url: str, namespace: str = "default", *, quiet_seconds: float = QUIET_SECONDS) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        url: str,
+        namespace: str = "default",
+        *,
+        store: RedisStore | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        super().__init__(None if store is None else store.written)
+        self._store = store
         location = parse_url(url)
         self._server = Server(location, connections=1)
         self._timeout_seconds = location.timeout_seconds
@@ -42,6 +53,16 @@ class RedisSignal(SharedSignal):
     async def stop(self) -> None:
         await super().stop()
         await self._server.close()
+
+    def _works(self) -> tuple[Work, ...]:
+        return super()._works() if self._store is None else (*super()._works(), self._look)
+
+    async def _look(self, went_well: asyncio.Event) -> None:
+        assert self._store is not None
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._store.look_for_writes()
+            went_well.set()
 
     async def _send(self, went_well: asyncio.Event) -> None:
         while True:

@@ -83,6 +83,24 @@ SELDOM = (
 """What an idle server on a SQLite file must not have loaded: each costs memory, or a later start."""
 
 
+ON_REDIS = """
+import json, sys
+from horarium.server.later import SELDOM_USED, Later, postpone
+
+postpone(*SELDOM_USED)
+import horarium.stores.redis
+print(json.dumps(sorted(name for name, module in sys.modules.items() if not isinstance(module, Later))))
+"""
+
+
+@pytest.mark.slow
+def test_a_store_on_redis_loads_connections_and_no_client_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", ON_REDIS], capture_output=True, timeout=PATIENCE, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "redis.asyncio.connection" in loaded
+    assert loaded.isdisjoint({"redis.asyncio.client", "redis.client", "redis.cluster", "redis.commands.core"})
+
+
 @pytest.mark.slow
 def test_an_idle_server_has_not_loaded_what_it_does_not_use(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/idle.db"

@@ -32,7 +32,6 @@ SELDOM_USED = (
     "yaml",  # by litestar, for a document that we serve ourselves
 )
 IN_A_PART = {
-    "redis.asyncio.BlockingConnectionPool": "redis.asyncio.connection",
     "redis.asyncio.Redis": "redis.asyncio.client",
     "uvicorn.Config": "uvicorn.config",
 }

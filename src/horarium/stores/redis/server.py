@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 
 import hiredis
 from redis import exceptions as errors
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
 from horarium.errors import InvalidSetting, StoreRefused, StoreUnavailable
-from horarium.stores.redis.location import PROTOCOL, Location, Node, find_node
+from horarium.stores.redis.location import Location, Node, find_node
 from horarium.stores.redis.scripts import script
+from horarium.stores.redis.single import PROTOCOL
 
 T = TypeVar("T")
 

@@ -83,22 +83,45 @@ SELDOM = (
 """What an idle server on a SQLite file must not have loaded: each costs memory, or a later start."""
 
 
-ON_REDIS = """
-import json, sys
-from horarium.server.later import SELDOM_USED, Later, postpone
+MADE = """
+import asyncio, json, sys
+from horarium.server.later import Later, postpone, seldom_used
 
-postpone(*SELDOM_USED)
-import horarium.stores.redis
+async def make():
+    backend = make_backend(sys.argv[1])
+    if sys.argv[1].startswith("mongodb"):
+        from horarium.stores.mongo.connect import make_client
+        await make_client(backend.store.location).close()
+
+postpone(*seldom_used(sys.argv[1]))
+from horarium.node.backends import make_backend
+asyncio.run(make())
 print(json.dumps(sorted(name for name, module in sys.modules.items() if not isinstance(module, Later))))
 """
 
 
 @pytest.mark.slow
-def test_a_store_on_redis_loads_connections_and_no_client_of_it() -> None:
-    done = subprocess.run([sys.executable, "-c", ON_REDIS], capture_output=True, timeout=PATIENCE, check=True)
+@pytest.mark.parametrize(
+    ("store", "used", "unused"),
+    [
+        (
+            "redis://127.0.0.1:1",
+            "redis.asyncio.connection",
+            {"redis.asyncio.client", "redis.client", "redis.cluster", "redis.commands.core"},
+        ),
+        (
+            "mongodb://127.0.0.1:1",
+            "pymongo.asynchronous.mongo_client",
+            {"cryptography.x509", "cryptography.hazmat.bindings._rust"},
+        ),
+    ],
+    ids=["redis", "mongodb"],
+)
+def test_of_a_driver_no_more_is_loaded_than_is_used(store: str, used: str, unused: set[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", MADE, store], capture_output=True, timeout=PATIENCE, check=True)
     loaded = set(json.loads(done.stdout))
-    assert "redis.asyncio.connection" in loaded
-    assert loaded.isdisjoint({"redis.asyncio.client", "redis.client", "redis.cluster", "redis.commands.core"})
+    assert used in loaded
+    assert loaded.isdisjoint(unused)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ PROOF_FOLDERS = {"proof"}
 SLOW_FOLDERS = {
     "blackbox", "buses", "deploy", "doors", "examples", "notify", "proof", "remote", "server",
 }  # fmt: skip
-SLOW_MODULE = "\npytestmark = pytest.mark.slow\n"
+SLOW_MODULE = ("\npytestmark = pytest.mark.slow\n", "\npytestmark = [pytest.mark.slow, ")
 QUICK = "not slow"
 GARBAGE_LOOKED_FOR_AFTER = (50_000, 20, 20)
 """Objects more than before: Python's own 700 is made for small heaps. Each module's garbage is collected at its end."""
@@ -52,10 +52,16 @@ def _forbid_processes() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Modules in which all is slow are not even imported where slow tests are left out."""
-    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+    """Modules in which all is slow are not even imported where slow tests are left out, nor is what they share."""
+    if config.option.markexpr != QUICK or not collection_path.is_relative_to(TESTS):
         return None
-    return True if _in_slow_folder(collection_path) or SLOW_MODULE in collection_path.read_text() else None
+    if _in_slow_folder(collection_path):
+        return True
+    return True if collection_path.suffix == ".py" and _is_slow_module(collection_path.read_text()) else None
+
+
+def _is_slow_module(text: str) -> bool:
+    return any(mark in text for mark in SLOW_MODULE)
 
 
 def _in_slow_folder(path: Path) -> bool:

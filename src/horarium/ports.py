@@ -288,6 +288,8 @@ CANCEL = Topic("cancel")
 """A cancel was asked, of any run."""
 APPLY = Topic("apply")
 """A change of a job is still to be applied to runs of it."""
+WRITTEN = Topic("written")
+"""It was seen that something was written to the store, by any process: said within a process only, never published."""
 
 
 def queue_topic(queue: str) -> Topic:
@@ -297,7 +299,7 @@ def queue_topic(queue: str) -> Topic:
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `JOBS`, `CANCEL`, `APPLY` and `queue_topic(NAME)`."""
+    Topics: `JOBS`, `CANCEL`, `APPLY`, `WRITTEN` and `queue_topic(NAME)`."""
 
     def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""

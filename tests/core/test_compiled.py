@@ -101,11 +101,11 @@ def a_phrase(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("count", "made"),
     [
-        (100, daily),
+        (25, daily),
         (100, an_interval),
         (20, a_rule),
         (20, a_phrase),
-        (1, lambda number: a_tree(number, daily)),
+        pytest.param(1, lambda number: a_tree(number, daily), marks=pytest.mark.slow),
         (1, lambda number: a_tree(number, an_interval)),
     ],
     ids=["crons", "intervals", "rules", "phrases", "trees of crons", "trees of intervals"],

@@ -14,12 +14,14 @@ from tests.waiting import PATIENCE
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+pytestmark = pytest.mark.slow
+
+
 def program_of(page: str) -> str:
     (text,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     return str(text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", ["triggers.md", "triggers-recurrence.md"])
 def test_an_example_prints_what_its_comments_say(page: str) -> None:
     program = program_of(page)

@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 from horarium.node.backends import make_backend
-from horarium.ports import JOBS
+from horarium.ports import JOBS, WRITTEN
 from horarium.server.http import HttpServer
 from horarium.services.service import (
     EARLY_SECONDS,
@@ -80,6 +81,47 @@ SELDOM = (
     "horarium.triggers.phrase",
 )  # fmt: skip
 """What an idle server on a SQLite file must not have loaded: each costs memory, or a later start."""
+
+
+MADE = """
+import asyncio, json, sys
+from horarium.server.later import Later, postpone, seldom_used
+
+async def make():
+    backend = make_backend(sys.argv[1])
+    if sys.argv[1].startswith("mongodb"):
+        from horarium.stores.mongo.connect import make_client
+        await make_client(backend.store.location).close()
+
+postpone(*seldom_used(sys.argv[1]))
+from horarium.node.backends import make_backend
+asyncio.run(make())
+print(json.dumps(sorted(name for name, module in sys.modules.items() if not isinstance(module, Later))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("store", "used", "unused"),
+    [
+        (
+            "redis://127.0.0.1:1",
+            "redis.asyncio.connection",
+            {"redis.asyncio.client", "redis.client", "redis.cluster", "redis.commands.core"},
+        ),
+        (
+            "mongodb://127.0.0.1:1",
+            "pymongo.asynchronous.mongo_client",
+            {"cryptography.x509", "cryptography.hazmat.bindings._rust"},
+        ),
+    ],
+    ids=["redis", "mongodb"],
+)
+def test_of_a_driver_no_more_is_loaded_than_is_used(store: str, used: str, unused: set[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", MADE, store], capture_output=True, timeout=PATIENCE, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert used in loaded
+    assert loaded.isdisjoint(unused)
 
 
 @pytest.mark.slow
@@ -204,6 +246,19 @@ async def test_where_nothing_was_written_most_looks_are_left_out() -> None:
         assert (await looked.steps())[0] == after[0] + 1
 
 
+async def test_what_was_seen_to_be_written_is_looked_for_at_once() -> None:
+    async with Looked(Sleeper(wakeful=True, of_writes=True)) as looked:
+        looking = asyncio.create_task(Looks(looked.loops, looked.clock, signal=looked.signal).run())
+        await until(lambda: WRITTEN in looked.signal._wakes)
+        (before,) = await looked.steps()
+        looked.signal.written += 1
+        looked.signal.wake(WRITTEN)
+        assert await looked.steps() == [before + 1]
+        looking.cancel()
+        await asyncio.wait([looking])
+        assert WRITTEN not in looked.signal._wakes
+
+
 async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
     async with Looked(Sleeper(wakeful=False)) as looked:
         (before,) = await looked.steps()
@@ -218,7 +273,7 @@ async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
 async def test_a_file_that_was_not_written_to_is_not_asked_about(tmp_path: Path) -> None:
     asked = 0
 
-    async def changed() -> bool:
+    async def changed(*, alone: bool) -> bool:
         nonlocal asked
         asked += 1
         return True
@@ -277,12 +332,14 @@ class WellWatched:
     def _wake(self) -> None:
         self.woken += 1
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits until the file is written to."""
+        return self.touched._watched is not None and self.touched._watched.waits
+
     async def calm(self) -> None:
-        """Return once it waits until the file is written to: as if nothing had been written for long."""
-        long_ago = time.time() - 10 * RECENT_SECONDS
-        for path in self.touched._paths:
-            os.utime(path, (long_ago, long_ago))
-        await until(lambda: self.touched._watched is not None and self.touched._watched.waits)
+        """Return once it waits until the file is written to."""
+        await until(lambda: self.waits)
 
 
 async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -> None:
@@ -310,8 +367,56 @@ async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -
             await store.close()
 
 
+async def test_a_question_after_a_write_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, asked = WellWatched(f"sqlite:///{tmp_path}/own.db"), 0
+    changed = watched.store.changed
+
+    async def counted(*, alone: bool) -> bool:
+        nonlocal asked
+        asked += 1
+        return await changed(alone=alone)
+
+    monkeypatch.setattr(watched.touched, "_changed", counted)
+    await watched.store.open()
+    await watched.signal.start()
+    try:
+        await watched.calm()
+        before = asked
+        await watched.store.add_runs([a_run(1)])
+        await until(lambda: asked > before and watched.waits)
+        assert asked <= before + 2, "the first may come before all of it is written"
+    finally:
+        await watched.signal.stop()
+        await watched.store.close()
+
+
+async def test_it_is_asked_when_no_process_is_in_the_middle_of_a_write(tmp_path: Path) -> None:
+    """What such a write put into the log is seen by the watch before it can be seen by a question."""
+    watched = WellWatched(f"sqlite:///{tmp_path}/shared.db")
+    await watched.store.open()
+    await watched.signal.start()
+    other = apsw.Connection(str(tmp_path / "shared.db"))
+    try:
+        await watched.calm()
+        woken = watched.woken
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE namespaces SET name = name || '2'")
+        os.utime(watched.touched._paths[1])
+        await until(lambda: not watched.waits)
+        for _ in range(3):
+            assert await watched.store.get_jobs(["none"]) == [None]
+        assert not watched.touched._certain, "it can't tell yet"
+        other.execute("COMMIT")
+        await until(lambda: watched.woken > woken)
+        await watched.calm()
+    finally:
+        other.close()
+        await watched.signal.stop()
+        await watched.store.close()
+
+
 async def test_where_there_are_no_events_it_is_asked_again_after_a_pause(tmp_path: Path) -> None:
-    async def changed() -> bool:
+    async def changed(*, alone: bool) -> bool:
         return False
 
     file = tmp_path / "x.db"

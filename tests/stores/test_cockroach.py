@@ -14,10 +14,11 @@ from horarium.testing.contract import StoreContract
 from tests.stores.cockroach_server import REAL_URL, Trouble, TroubledStore
 from tests.stores.postgres_server import transaction_on
 
+pytestmark = pytest.mark.slow
+
 SERVERS = ["giving-up", *(["cockroachdb"] if REAL_URL else [])]
 
 
-@pytest.mark.slow
 class TestCockroachStore(StoreContract):
     @pytest.fixture(autouse=True, params=SERVERS)
     def _database(self, request: pytest.FixtureRequest) -> None:

@@ -24,7 +24,7 @@ from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
 from tests.servers.mongo import Mongo
 from tests.servers.process import ServerProcess, free_port
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 SECRET = "mongodb://user:geheim@127.0.0.1:1/horarium?serverSelectionTimeoutMS=100"
 WAIT_SECONDS = PATIENCE
@@ -324,44 +324,6 @@ async def test_what_one_node_publishes_wakes_another(mongo: Mongo) -> None:
     assert not heard.is_set()
     await here.stop()
     await there.stop()
-    await store.close()
-
-
-@pytest.mark.slow
-async def test_writes_of_any_process_are_counted_with_the_time(mongo: Mongo) -> None:
-    asking, writing = MongoStore(mongo.url, "written"), MongoStore(mongo.url, "elsewhere")
-    signal = MongoSignal(mongo.url, "written", writes=asking.writes)
-    assert MongoSignal(mongo.url).writes() is None
-    await asking.open()
-    await writing.open()
-    assert signal.writes() is None
-    await asking.server_time()
-    for number in range(20):
-        before = signal.writes()
-        await writing.add_runs([a_run(number)])
-        await asking.server_time()
-        assert signal.writes() not in {None, before}
-    await writing.close()
-    await asking.close()
-    with pytest.raises(StoreUnavailable):
-        await asking.server_time()
-    assert signal.writes() is None
-
-
-@pytest.mark.slow
-async def test_where_nothing_is_written_nothing_is_counted(mongo: Mongo) -> None:
-    """A server writes for itself now and then: so this looks for a while in which it did not."""
-    store = MongoStore(mongo.url, "unwritten")
-    await store.open()
-
-    async def stays() -> bool:
-        seen = set()
-        for _ in range(10):
-            await store.server_time()
-            seen.add(store.writes())
-        return len(seen) == 1 and None not in seen
-
-    await until(stays)
     await store.close()
 
 

@@ -12,8 +12,9 @@ from horarium.stores.postgres import PostgresStore, fronts, orders
 from horarium.testing.contract import StoreContract
 from tests.stores.postgres_server import transaction_on
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _database(self, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

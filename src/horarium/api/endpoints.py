@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import urandom
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from litestar import Request
@@ -29,6 +29,10 @@ from horarium.api.reading import JSON_TYPES, header, read_body, read_query
 from horarium.api.refused import Part
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
+
+if TYPE_CHECKING:
+    from litestar._signature import SignatureModel
+    from litestar.utils.signature import ParsedSignature
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
@@ -128,9 +132,24 @@ Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
 
 class Route(HTTPRouteHandler):
     """A route whose guards get it as it is, and whose answers are sent as they are. The framework copies it for each
-    guard, and puts its error handlers together from all layers, with each request: that costs more than the guards."""
+    guard, and puts its error handlers together from all layers, with each request: that costs more than the guards.
+    And all take a request and give an answer: what the framework makes of that for each handler is made once."""
 
     _layers: ExceptionHandlersMap | None = None
+    _signature: ClassVar[ParsedSignature | None] = None
+    _model: ClassVar[type[SignatureModel] | None] = None
+
+    @property
+    def parsed_fn_signature(self) -> ParsedSignature:
+        if Route._signature is None:
+            Route._signature = super().parsed_fn_signature
+        return Route._signature
+
+    @property
+    def signature_model(self) -> type[SignatureModel]:
+        if Route._model is None:
+            Route._model = super().signature_model
+        return Route._model
 
     @property
     def plain(self) -> bool:

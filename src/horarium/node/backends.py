@@ -100,7 +100,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore
 
             postgres = PostgresStore(url, namespace=namespace)
-            clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace)
+            clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace, written=postgres.written)
             return Backend(postgres, clock, signal, (clock, signal))
         case "cockroachdb":
             from horarium.stores.cockroach import CockroachStore
@@ -112,13 +112,14 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
         case "redis" | "rediss" | "valkey" | "valkeys":
             from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 
-            redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace)
-            return Backend(RedisStore(url, namespace=namespace), redis_clock, redis_signal, (redis_clock, redis_signal))
+            redis = RedisStore(url, namespace=namespace)
+            redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace, store=redis)
+            return Backend(redis, redis_clock, redis_signal, (redis_clock, redis_signal))
         case "mongodb" | "mongodb+srv":
             from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
 
             mongo = MongoStore(url, namespace=namespace)
-            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace, writes=mongo.writes)
+            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace, written=mongo.written)
             return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case _:
             raise _unknown(scheme, url)

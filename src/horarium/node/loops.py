@@ -23,7 +23,7 @@ class Loops:
         self._tasks = {
             name: asyncio.create_task(loop.run(), name=f"horarium-{name}") for name, loop in self._loops.items()
         }
-        looks = Looks(list(self._loops.values()), clock, looks_at)
+        looks = Looks(list(self._loops.values()), clock, looks_at, signal)
         self._looks = asyncio.create_task(looks.run(), name="horarium-looks")
 
     def stop(self, name: str) -> None:

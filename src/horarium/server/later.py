@@ -31,8 +31,13 @@ SELDOM_USED = (
     "uvicorn",  # all but its server: a command line, supervisors
     "yaml",  # by litestar, for a document that we serve ourselves
 )
+BY_STORE = {
+    # By its driver for the API that does not use it, to look at certificates: 8 MB.
+    "mongodb": ("cryptography.x509",),
+    "mongodb+srv": ("cryptography.x509",),
+}
+"""What the drivers of stores load besides, by the scheme of the store's URL. (To find a part loads its package.)"""
 IN_A_PART = {
-    "redis.asyncio.BlockingConnectionPool": "redis.asyncio.connection",
     "redis.asyncio.Redis": "redis.asyncio.client",
     "uvicorn.Config": "uvicorn.config",
 }
@@ -72,6 +77,11 @@ class Later(ModuleType):
             self.__class__ = ModuleType  # type: ignore[assignment]
         finally:
             _loading.remove(self.__name__)
+
+
+def seldom_used(store: str) -> tuple[str, ...]:
+    """The modules that a server on this store may never use."""
+    return SELDOM_USED + BY_STORE.get(store.partition(":")[0], ())
 
 
 def postpone(*names: str) -> None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import Outage
-from horarium.ports import Signal, Topic
+from horarium.ports import WRITTEN, Signal, Topic
 
 POLL_SECONDS = 1.0
 LEFT_OUT_MAX = 4
@@ -275,21 +275,28 @@ class Loop:
 
 class Looks:
     """Once a second, at the same part of it (`at`), every loop of a node looks that has a reason to: together, so that
-    an idle process wakes up once, and not once for each of them. Here a step of the wall clock is noticed, too, for all
+    an idle process wakes up once, and not once for each of them; and when the signal says that something was written to
+    the store. Here a step of the wall clock is noticed, too, for all
     of them."""
 
-    def __init__(self, loops: Sequence[Loop], clock: Clock, at: float = 0.0) -> None:
+    def __init__(self, loops: Sequence[Loop], clock: Clock, at: float = 0.0, signal: Signal | None = None) -> None:
         self._loops = tuple(loops)
+        self._signal = signal
         self._clock = clock
         self._at = at
         self._offset: float | None = None
 
     async def run(self) -> None:
         """Look, until cancelled."""
-        self.look()
-        while True:
-            await asyncio.sleep(self.pause())
+        stop = self._signal.subscribe(WRITTEN, self.look) if self._signal else None
+        try:
             self.look()
+            while True:
+                await asyncio.sleep(self.pause())
+                self.look()
+        finally:
+            if stop is not None:
+                stop()
 
     def pause(self) -> float:
         """Seconds until the next look."""

@@ -13,13 +13,16 @@ from contextlib import suppress
 from typing import Protocol
 
 from horarium.errors import HorariumError, Outage
-from horarium.ports import Topic
+from horarium.ports import WRITTEN, Topic
+from horarium.stores.written import Written
 
 POLL_SECONDS = 0.1
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 5.0
 WAITING_MAX = 1_000
 """Topics that wait to be sent, at most; more are dropped."""
 CANCEL_SECONDS = 0.2
+
+Work = Callable[[asyncio.Event], Awaitable[None]]
 
 
 class LocalSignal:
@@ -116,10 +119,13 @@ class SharedSignal(LocalSignal, ABC):
     its own, so publishing never waits, and what comes up meanwhile goes out together, a topic once. A task that fails
     starts again, more slowly while it goes on failing; what it was about to send is dropped. An adapter says how, in
     `_listen` (which calls `_listens` once it hears) and `_send` (which sends `_topics` until it fails); both raise a
-    HorariumError when they are cut off, and set `went_well` once something got through."""
+    HorariumError when they are cut off, and set `went_well` once something got through. `written`: what is known of
+    writes to the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, written: Written | None = None) -> None:
         super().__init__()
+        self._written = written or Written()
+        self._written.tell = self._tell_written
         self.listening = asyncio.Event()
         """Set while publications of other processes are heard."""
         self._waiting: dict[Topic, None] = {}
@@ -136,7 +142,17 @@ class SharedSignal(LocalSignal, ABC):
         """Begin to listen and to send, and go on through every outage until `stop`. Returns at once."""
         if not self._tasks:
             loop = asyncio.get_running_loop()
-            self._tasks = {loop.create_task(self._again(work)) for work in (self._listen, self._send)}
+            self._tasks = {loop.create_task(self._again(work)) for work in self._works()}
+
+    def _works(self) -> tuple[Work, ...]:
+        """What its tasks do."""
+        return self._listen, self._send
+
+    def writes(self) -> int | None:
+        return self._written.count()
+
+    def _tell_written(self) -> None:
+        self.wake(WRITTEN)
 
     async def stop(self) -> None:
         """Disconnect. May be called twice."""
@@ -147,7 +163,7 @@ class SharedSignal(LocalSignal, ABC):
                 task.cancel()
             _, tasks = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
-    async def _again(self, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    async def _again(self, work: Work) -> None:
         pause = RECONNECT_SECONDS_MIN
         while True:
             went_well = asyncio.Event()

@@ -13,7 +13,6 @@ written. While nothing is, services need not look for what others may have writt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
@@ -30,6 +29,7 @@ from horarium.stores.mongo.connect import (
 )
 from horarium.stores.mongo.indexes import WAKES
 from horarium.stores.wakeups import SharedSignal
+from horarium.stores.written import Written
 
 WAKES_BYTES = 1_000_000
 """What the collection holds: some thousand wake-ups. A node that is that far behind begins again."""
@@ -44,17 +44,14 @@ _started: WeakSet[MongoSignal] = WeakSet()
 
 class MongoSignal(SharedSignal):
     """`ports.Signal` over all nodes of a database and namespace. Local subscribers are always woken, at once. The
-    database must have been opened by a store before `start`. `writes`: what that store knows of them."""
+    database must have been opened by a store before `start`. `written`: what that store knows of writes."""
 
-    def __init__(
-        self, url: str, namespace: str = "default", *, writes: Callable[[], int | None] = lambda: None
-    ) -> None:
-        super().__init__()
+    def __init__(self, url: str, namespace: str = "default", *, written: Written | None = None) -> None:
+        super().__init__(written)
         self.location = parse_url(url)
         self.namespace = namespace
         self._client: Any = None
         self._sender: Any = None
-        self._writes = writes
 
     async def start(self) -> None:
         if self._client is None:
@@ -106,9 +103,6 @@ class MongoSignal(SharedSignal):
             with translated(self.location):
                 await wakes.insert_one(document)
             went_well.set()
-
-    def writes(self) -> int | None:
-        return self._writes()
 
     async def _is_alone(self) -> bool:
         """Whether the server is a standalone one, which has no change streams, and this process the only one on it."""

@@ -23,6 +23,7 @@ from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
+from horarium.stores.written import Written
 
 T = TypeVar("T")
 
@@ -40,8 +41,7 @@ class MongoStore:
         self._session: Session | None = None
         self._calls = Calls()
         self._freeing: asyncio.Task[bool] | None = None
-        self._last_write: Any = None
-        self._writes = 0
+        self.written = Written()
 
     async def open(self) -> None:
         if self._session is not None:
@@ -182,14 +182,8 @@ class MongoStore:
         try:
             now, written = await self._call(server_time(self._open().client, self.location))
         finally:
-            if written != self._last_write:
-                self._last_write, self._writes = written, self._writes + 1
+            self.written.saw(written)
         return now
-
-    def writes(self) -> int | None:
-        """`ports.Signal.writes`, as of when the primary was last asked for its time. A server that no one uses writes
-        now and then for itself. None: it was not asked, did not answer, or can't tell."""
-        return None if self._last_write is None else self._writes
 
     async def beat_node(self, node: Node) -> None:
         await self._call(stats.beat_node(self._open(), node))

@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 
 from horarium.errors import StoreUnavailable
-from horarium.ports import Topic
+from horarium.ports import WRITTEN, Topic
 from horarium.stores.postgres.connect import Connection, connect, find_pooler, parse_url, translated
 from horarium.stores.wakeups import SharedSignal
+from horarium.stores.written import Written
 
 CHANNEL = "horarium"
 HEARTBEAT_SECONDS = 10.0
@@ -37,10 +38,11 @@ def topic_id(namespace: str, topic: Topic) -> Topic:
 
 
 class PostgresSignal(SharedSignal):
-    """`ports.Signal` over all nodes of a database and namespace. Local subscribers are always woken, server or not."""
+    """`ports.Signal` over all nodes of a database and namespace. Local subscribers are always woken, server or not.
+    `written`: what the store knows of writes."""
 
-    def __init__(self, url: str, namespace: str = "default") -> None:
-        super().__init__()
+    def __init__(self, url: str, namespace: str = "default", *, written: Written | None = None) -> None:
+        super().__init__(written)
         self.location = parse_url(url)
         self.namespace = namespace
 
@@ -49,6 +51,9 @@ class PostgresSignal(SharedSignal):
 
     def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         return super().subscribe(topic_id(self.namespace, topic), wake)
+
+    def _tell_written(self) -> None:
+        self.wake(topic_id(self.namespace, WRITTEN))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:

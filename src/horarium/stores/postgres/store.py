@@ -32,11 +32,12 @@ from horarium.ports import (
 from horarium.stores.migrations import FINAL, known_migrations
 from horarium.stores.postgres import claim, jobs, listing, records, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
-from horarium.stores.postgres.connect import Connection, Location, find_pooler, first_value, parse_url
+from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
 from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
 from horarium.stores.postgres.migrate import PACKAGE, build_indexes, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
+from horarium.stores.written import Written
 
 T = TypeVar("T")
 
@@ -53,9 +54,12 @@ class PostgresStore:
     """A store in a PostgreSQL database. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`.
     Everything is in the database's schema `horarium`, which `open` creates."""
 
+    _server_time = SERVER_TIME
+
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace
         self.location = self._parse_url(url)
+        self.written = Written()
         self._memory = Memory()
         self._namespace_id = -1
         self._pool: Pool | None = None
@@ -264,8 +268,12 @@ class PostgresStore:
 
     async def server_time(self) -> Instant:
         """What time the server has. Not in the port: `PostgresClock` asks it."""
-        now: Instant = await self._call(lambda session: first_value(session.connection, SERVER_TIME))
-        return now
+        mark = None
+        try:
+            ((mark, now),) = await self._call(lambda session: session.connection.fetch(self._server_time))
+        finally:
+            self.written.saw(mark)
+        return Instant(now)
 
     async def beat_node(self, node: Node) -> None:
         await self._call(lambda session: _beat_node(session, node), transaction=True)

@@ -15,12 +15,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from horarium.errors import InvalidSetting, StoreUnavailable
+from horarium.stores.redis.single import connected, send
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 PORT, SENTINEL_PORT = 6379, 26379
@@ -30,8 +28,6 @@ TIMEOUT_SECONDS_MAX = 300.0
 ASK_SECONDS = 1.0
 """How long a node may take to say what it is, where there are several."""
 REPLICAS_MAX = 100
-PROTOCOL = 2
-"""RESP 2: the answers of scripts are the same on every server, and nothing is pushed in between."""
 
 Node = tuple[str, int]
 
@@ -106,9 +102,10 @@ async def find_node(location: Location) -> Node:
         nodes = await _named_by_sentinels(location)
     elif len(nodes) == 1:
         return nodes[0]
-    said = await asyncio.gather(*(_ask(location, node, ("INFO",)) for node in nodes))
-    primaries = [node for node, info in zip(nodes, said, strict=True) if info and info.get("role") == "master"]
-    in_cluster = any(info and info.get("cluster_enabled") for info in said)
+    said = await asyncio.gather(*(_ask(location, node, "INFO") for node in nodes))
+    told = [set((info or b"").split()) for info in said]
+    primaries = [node for node, lines in zip(nodes, told, strict=True) if b"role:master" in lines]
+    in_cluster = any(b"cluster_enabled:1" in lines for lines in told)
     if not primaries:
         raise StoreUnavailable(f"Redis at {location.shown}: none of these answers as a primary")
     if len(primaries) > 1 and not in_cluster:
@@ -118,31 +115,23 @@ async def find_node(location: Location) -> Node:
 
 
 async def _named_by_sentinels(location: Location) -> Sequence[Node]:
-    question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", location.sentinel)
+    assert location.sentinel is not None
     for node in location.nodes:
-        named = await _ask(location, node, question)
+        named = await _ask(location, node, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", location.sentinel)
         if named:
             return [(named[0].decode(), int(named[1]))]
     raise StoreUnavailable(f"Redis: none of the sentinels {location.shown} names {location.sentinel!r}")
 
 
-async def _ask(location: Location, node: Node, command: Sequence[Any]) -> Any:
+async def _ask(location: Location, node: Node, *command: str) -> Any:
     """What a node answers; None if it does not in time."""
     seconds = min(ASK_SECONDS, location.timeout_seconds)
     url = location.url(node)
     if command[0] == "SENTINEL":
         # Sentinels have no databases, and rarely the users of their servers.
         url = urlunsplit(urlsplit(url)._replace(path="", netloc=_shown(node)))
-    client = Redis.from_url(
-        url,
-        protocol=PROTOCOL,
-        socket_timeout=seconds,
-        socket_connect_timeout=seconds,
-        retry=Retry(NoBackoff(), 0),
-        single_connection_client=True,
-    )
     with suppress(RedisError, OSError, TimeoutError):
-        async with client:
-            # Untyped there.
-            return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+        async with connected(url, seconds) as connection:
+            await send(connection, *command)
+            return await connection.read_response()
     return None

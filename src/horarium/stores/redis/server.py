@@ -12,25 +12,29 @@ The node is chosen at the first call, and again after one that was not served: s
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import hiredis
 from redis import exceptions as errors
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
 from horarium.errors import InvalidSetting, StoreRefused, StoreUnavailable
 from horarium.stores.calls import Calls
-from horarium.stores.redis.location import PROTOCOL, Location, Node, find_node
+from horarium.stores.redis.location import Location, Node, find_node
 from horarium.stores.redis.scripts import script
+from horarium.stores.redis.single import PROTOCOL
 
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
+
+_WRITTEN = re.compile(rb"^rdb_changes_since_last_save:(\d+)", re.MULTILINE)
+_SAVED = re.compile(rb"^rdb_last_save_time:(\d+)", re.MULTILINE)
 
 _PASSING_ERRORS: dict[type[RedisError], str] = {
     errors.OutOfMemoryError: "its memory is full (maxmemory)",
@@ -123,6 +127,16 @@ class Server:
     async def command(self, *arguments: Any) -> Any:
         """The answer to one plain command."""
         return await self.see_through(self._translated(self._commands([arguments])))
+
+    async def last_write(self) -> bytes | None:
+        """Another text after each write, by anyone, to any database of the server: how much was changed since it was
+        last saved, and when that was. None: it does not say. Raises StoreUnavailable."""
+        try:
+            said = bytes(await self.command("INFO", "persistence"))
+        except ResponseError:
+            return None
+        found = [_WRITTEN.search(said), _SAVED.search(said)]
+        return b" ".join(each[1] for each in found if each) if all(found) else None
 
     async def _script(self, name: str, prefix: bytes, arguments: Sequence[Any], replicas: int) -> Any:
         known = script(name)

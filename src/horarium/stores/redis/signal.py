@@ -12,26 +12,36 @@ import asyncio
 import os
 from urllib.parse import quote
 
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 from horarium.errors import StoreUnavailable
-from horarium.stores.redis.location import PROTOCOL, parse_url
+from horarium.ports import Topic
+from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.server import Server, is_hangup
-from horarium.stores.wakeups import SharedSignal
+from horarium.stores.redis.single import connected, send
+from horarium.stores.redis.store import RedisStore
+from horarium.stores.wakeups import SharedSignal, Work
 
+LOOK_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
 
 
 class RedisSignal(SharedSignal):
-    """The `ports.Signal` of the nodes of one namespace. Used on one event loop."""
+    """The `ports.Signal` of the nodes of one namespace. Used on one event loop. `store`: is asked once a second whether
+    something was written."""
 
-    def __init__(self, url: str, namespace: str = "default", *, quiet_seconds: float = QUIET_SECONDS) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        url: str,
+        namespace: str = "default",
+        *,
+        store: RedisStore | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        super().__init__(None if store is None else store.written)
+        self._store = store
         location = parse_url(url)
         self._server = Server(location, connections=1)
         self._timeout_seconds = location.timeout_seconds
@@ -43,6 +53,16 @@ class RedisSignal(SharedSignal):
         await super().stop()
         await self._server.close()
 
+    def _works(self) -> tuple[Work, ...]:
+        return super()._works() if self._store is None else (*super()._works(), self._look)
+
+    async def _look(self, went_well: asyncio.Event) -> None:
+        assert self._store is not None
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._store.look_for_writes()
+            went_well.set()
+
     async def _send(self, went_well: asyncio.Event) -> None:
         while True:
             message = "\n".join([self._own, *await self._topics()])
@@ -50,18 +70,11 @@ class RedisSignal(SharedSignal):
             went_well.set()
 
     async def _listen(self, went_well: asyncio.Event) -> None:
-        client = Redis.from_url(
-            await self._server.node_url(),
-            protocol=PROTOCOL,
-            socket_timeout=self._timeout_seconds,
-            socket_connect_timeout=self._timeout_seconds,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        )
+        url = await self._server.node_url()
         try:
-            async with client, client.pubsub() as channel:
-                await channel.subscribe(self._channel)
-                await self._hear(channel, went_well)
+            async with connected(url, self._timeout_seconds) as connection:
+                await send(connection, "SUBSCRIBE", self._channel)
+                await self._hear(connection, went_well)
         except (RedisError, OSError, TimeoutError) as error:
             self._server.look_again()
             raise StoreUnavailable(f"no wake-ups from other nodes for now: {error}") from error
@@ -71,19 +84,20 @@ class RedisSignal(SharedSignal):
             self._server.look_again()
             raise StoreUnavailable("no wake-ups from other nodes for now: the server closed the connection") from error
 
-    async def _hear(self, channel: PubSub, went_well: asyncio.Event) -> None:
+    async def _hear(self, connection: AbstractConnection, went_well: asyncio.Event) -> None:
         """Listen until the connection fails, which it does by raising."""
         asked = False
         while True:
-            message = await channel.get_message(timeout=self._quiet_seconds)
+            message = await connection.read_response(timeout=self._quiet_seconds)
             if message is None:
                 if asked:
                     raise TimeoutError(f"the connection was silent for {2 * self._quiet_seconds:g} s")
-                await channel.ping()
+                await send(connection, "PING")
             asked = message is None
-            if message is not None and message["type"] == "subscribe":
-                self._listens(went_well)
-            elif message is not None and message["type"] == "message":
-                sender, *topics = message["data"].split("\n")
-                for topic in topics if sender != self._own else ():
-                    self.wake(topic)
+            match message:
+                case [b"subscribe", *_]:
+                    self._listens(went_well)
+                case [b"message", _, said]:
+                    sender, *topics = said.decode().split("\n")
+                    for topic in topics if sender != self._own else ():
+                        self.wake(Topic(topic))

@@ -69,6 +69,7 @@ from horarium.stores.redis.rows import (
 )
 from horarium.stores.redis.server import Server
 from horarium.stores.redis.unfinished import unfinished_runs
+from horarium.stores.written import Written
 
 log = logging.getLogger("horarium.redis")
 
@@ -105,6 +106,7 @@ class RedisStore:
         self.namespace = namespace
         self._prefix = f"horarium:{{{quote(namespace, safe='')}}}:".encode()
         self._server = Server(parse_url(url))
+        self.written = Written()
 
     async def open(self) -> None:
         try:
@@ -366,6 +368,14 @@ class RedisStore:
         return int(await self._write("prune_records", b"[" + lower, b"(" + upper, bound))
 
     # -- the rest
+
+    async def look_for_writes(self) -> None:
+        """Let `written` know. Not in the port: `RedisSignal` asks for it. Raises StoreUnavailable."""
+        mark = None
+        try:
+            mark = await self._server.last_write()
+        finally:
+            self.written.saw(mark)
 
     async def beat_node(self, node: Node) -> None:
         await self._write("beat_node", node.name, node.beat_at, _encode_node(node), node.beat_at - NODES_KEPT)

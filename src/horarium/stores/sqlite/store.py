@@ -81,17 +81,20 @@ class SqliteStore:
         """A number that grows with every row that this store changed."""
         return self._writer.changes
 
-    async def changed(self) -> bool:
+    async def changed(self, *, alone: bool = False) -> bool:
         """Whether another process (or another store of this one) committed anything since this was last asked. Not in
-        the port: what other stores learn from their signals, a file has to be asked for.
+        the port: what other stores learn from their signals, a file has to be asked for. `alone`: at an instant at
+        which no process is in the middle of a write, so that none is missed that began before this was asked.
 
-        A connection sees no change in what it committed itself, so the one that writes is asked; but only if the one
-        that reads saw any change, since asking the first takes the lock that others may want."""
-        version = await self._reader.call(_data_version)
-        if version == self._version_read:
-            return False
+        A connection sees no change in what it committed itself, so the one that writes is asked; where it need not be
+        alone, only if the one that reads saw any change, since asking the first takes the lock that others may want."""
+        read = self._version_read
+        if not alone:
+            read = await self._reader.call(_data_version)
+            if read == self._version_read:
+                return False
         written = await self._writer.call(_data_version)
-        self._version_read = version
+        self._version_read = read
         changed, self._version_written = written != self._version_written, written
         return changed
 

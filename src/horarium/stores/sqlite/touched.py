@@ -5,46 +5,63 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from horarium.stores.sqlite.watched import Watched
 
 RECENT_SECONDS = 2.0
-"""A file that was written to within this is asked about in any case: two writes may bear the same time, and a commit is
-seen only some time after it was written, when the disk has it."""
+"""Where writes can't be watched, a file that was written to within this is asked about in any case: two writes may bear
+the same time, and a commit is seen only some time after it was written, when the disk has it."""
+
+
+class Changed(Protocol):
+    """Asks SQLite whether another process committed anything since this was last asked."""
+
+    async def __call__(self, *, alone: bool) -> bool:
+        """`alone`: at an instant at which no process is in the middle of a write."""
 
 
 class Touched:
     """Asks `changed` only where the file or its log was written to since it was last asked. `pause` waits as long as
-    that is not so, where the system can say."""
+    that is not so, where the system can say.
 
-    def __init__(self, path: str, changed: Callable[[], Awaitable[bool]]) -> None:
+    Where writes are watched one question is enough after each. The watch begins before it, and it is answered while no
+    process writes: what was written before has been committed or undone by then, and all that comes after it is seen by
+    the watch.
+    """
+
+    def __init__(self, path: str, changed: Changed) -> None:
         self._paths = (path, f"{path}-wal")
         self._changed = changed
         self._stamps: tuple[tuple[int, int], ...] | None = None
         self._watched: Watched | None = None
+        self._certain = False
 
     async def changed(self) -> bool:
         """Whether another process wrote."""
+        self._certain = False
+        if self._watched is not None and self._watched.arm():
+            changed = await self._changed(alone=True)
+            self._certain = True
+            return changed
         stamps = self._look()
         if stamps == self._stamps and not _recent(stamps):
             return False
         self._stamps = stamps
-        return await self._changed()
+        return await self._changed(alone=False)
 
     async def pause(self, seconds: float) -> None:
-        """Wait for that long, and then until it may have changed. A clock that was set, or an event that is lost, costs
-        no more than it does where there are no events: the caller asks again later in any case."""
+        """Wait for that long, and then until it may have changed. An event that is lost costs no more than the time of
+        a look: those are left out a few times in a row at most."""
         await asyncio.sleep(seconds)
         if self._watched is None:
             self._watched = Watched(self._paths)
-        if self._stamps is None or _recent(self._stamps) or not self._watched.arm():
-            return
-        if self._look() == self._stamps:
+        if self._certain:
             await self._watched.wait()
 
     def close(self) -> None:
         """Watch no longer."""
+        self._certain = False
         if self._watched is not None:
             self._watched.close()
             self._watched = None

@@ -36,7 +36,7 @@ class Ready(ASGIResponse):
         lines = b""
         for name, value in self._more:
             text = value.encode("latin-1")
-            if _CONTROL.search(text):
+            if not value.isprintable() and _CONTROL.search(text):
                 raise ValueError(f"{value!r} can't be sent in a header ({name})")
             lines += b"%s: %s\r\n" % (name.encode("latin-1"), text)
         if self.status_code == NO_CONTENT:

@@ -43,6 +43,7 @@ from horarium.api.work import Work
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.operations.reaching import Places
+from horarium.ports import answers_at_once
 from horarium.services.claims import Claims
 from horarium.services.news import News
 from horarium.siblings import ALONE, Siblings
@@ -150,7 +151,11 @@ def create_app(
         debug=False,
         event_emitter_backend=NoEvents,
         on_shutdown=[claims.close, heard.close],
-    ).open_short_way(known, {keys.guard: keys.lets_pass, same_site: names_no_site})
+    ).open_short_way(
+        known,
+        {keys.guard: keys.lets_pass, same_site: names_no_site},
+        at_once=answers_at_once(operations.store),
+    )
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

@@ -19,13 +19,13 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ExceptionHandlersMap, Method
 from msgspec import Struct
 
-from horarium.access.acting import acting
+from horarium.access.acting import act_for, act_no_more, acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
-from horarium.api.reading import JSON_TYPES, header, read_body, read_query
+from horarium.api.reading import JSON_TYPES, body_at_hand, header, read_body, read_query
 from horarium.api.refused import Part
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
@@ -109,6 +109,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
     bound: bool = False
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
+    at_once: bool = False
+    """Where the store answers at once, done without a task of its own: nothing that it waits for asks for its task."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
 
@@ -116,6 +118,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
     """A value as JSON."""
     return Ready(msgspec.json.encode(value), status=status, media_type=JSON, headers=headers)
+
+
+def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+    """What is JSON already."""
+    return Ready(text, status=status, media_type=JSON, headers=headers)
 
 
 def no_content() -> Answer:
@@ -137,6 +144,11 @@ class Route(HTTPRouteHandler):
         """Whether it answers with JSON, all of it at once."""
         return bool(self.opt["media_type"] == JSON)
 
+    @property
+    def at_once(self) -> bool:
+        """Whether its work needs no task where the store answers at once."""
+        return bool(self.opt["at_once"])
+
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         for guard in self.resolve_guards():
             await guard(connection, self)  # type: ignore[misc]
@@ -154,6 +166,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
     """The handler of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is
     told what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
+    types = frozenset(each.encode() for each in endpoint.body_types)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
         scope = request.scope
@@ -164,7 +177,9 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
             query = None if endpoint.query is None else read_query(request, endpoint.query)
             body = None
             if endpoint.read is not None:
-                text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
+                text = body_at_hand(scope, types, endpoint.body_bytes_max)
+                if text is None:
+                    text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
             trace = header(scope, b"traceparent")
@@ -173,8 +188,11 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
                     return await endpoint.handle(call)
             if not changes:
                 return await endpoint.handle(call)
-            with acting(origin_of(scope, scope["user"])):
+            before = act_for(origin_of(scope, scope["user"]))
+            try:
                 return await endpoint.handle(call)
+            finally:
+                act_no_more(before)
         except Forbidden as refusal:
             refused(request, refusal, None)
             raise
@@ -187,7 +205,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"scope": endpoint.scope, "media_type": endpoint.media_type},
+        opt={"scope": endpoint.scope, "media_type": endpoint.media_type, "at_once": endpoint.at_once},
     )(handle)
 
 

@@ -12,6 +12,7 @@ answered before. All else goes through the framework, untouched: other paths and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from litestar import Litestar, Request
@@ -36,12 +37,13 @@ LetsPass = Callable[[Any], bool]
 
 class Way(Struct, frozen=True):
     """A route, its guards but for that of the host, each with its `LetsPass`, the handler, and the names of its
-    parameters in the order of the path."""
+    parameters in the order of the path. `at_once`: it can do without a task."""
 
     route: Route
     guards: Sequence[tuple[Guard, LetsPass]]
     handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
+    at_once: bool
 
 
 Methods = Mapping[str, Way | None]
@@ -110,7 +112,8 @@ def _way(
     if not isinstance(handler, Route) or not handler.plain:
         return None
     asked: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
-    return Way(handler, [(guard, lets_pass.get(guard, _always_ask)) for guard in asked], handler.fn, names)
+    guards = [(guard, lets_pass.get(guard, _always_ask)) for guard in asked]
+    return Way(handler, guards, handler.fn, names, handler.at_once)
 
 
 def _always_ask(scope: Any) -> bool:
@@ -134,6 +137,7 @@ class Application(Litestar):
     """The framework's application, with the short way before it. `open_short_way` opens it."""
 
     _ways: Ways | None = None
+    _at_once = False
     _hosts: KnownHosts
 
     @staticmethod
@@ -146,21 +150,40 @@ class Application(Litestar):
             return Litestar._get_default_plugins(plugins)
         return [*plugins, MsgspecDIPlugin()]
 
-    def open_short_way(self, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> Application:
+    def open_short_way(
+        self, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass], *, at_once: bool = False
+    ) -> Application:
         """From now on, plain requests to hosts that are known here go the short way. `lets_pass`: of guards that are
-        not asked about each request. Itself."""
+        not asked about each request. `at_once`: what the store is asked is answered at once. Itself."""
         self._hosts = hosts
+        self._at_once = at_once
         self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, lets_pass)
         return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        found = self._found(scope)
+        if found is None:
+            await super().__call__(scope, receive, send)
+        else:
+            await self._answer(found[0], found[1], scope, receive, send)
+
+    def at_once(self, scope: Any) -> Any | None:
+        """What answers this request, in a task or in none (see `api.whole`). None: it needs one, or may need one."""
+        found = self._found(scope) if self._at_once else None
+        if found is None or not found[0].at_once:
+            return None
+        for _, lets_pass in found[0].guards:
+            if not lets_pass(scope):
+                return None
+        return partial(self._answer, found[0], found[1])
+
+    def _found(self, scope: Any) -> tuple[Way, dict[str, Any]] | None:
+        """The short way of this request, if it may go it."""
         ways = self._ways
-        if ways is not None and scope["type"] == "http" and not scope.get("root_path"):
-            found = ways.find(scope["method"], scope["path"])
-            if found is not None and self._is_to_us(scope):
-                await self._answer(found[0], found[1], scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
+        if ways is None or scope["type"] != "http" or scope.get("root_path"):
+            return None
+        found = ways.find(scope["method"], scope["path"])
+        return found if found is not None and self._is_to_us(scope) else None
 
     def _is_to_us(self, scope: Any) -> bool:
         """Whether it is sent to a name that is known, and no header is given twice."""

@@ -175,6 +175,8 @@ class Work:
         reports: Sequence[Report] = call.body
         if call.principal.queues is not None:
             await self._refuse_others(call, [report.id for report in reports])
+        if len(reports) == 1:
+            return answer([await self._settled(reports[0])])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):
@@ -191,6 +193,21 @@ class Work:
                 settled[index].state = run.state
         return answer(settled)
 
+    async def _settled(self, report: Report) -> Settled:
+        """One report alone."""
+        settled = Settled(report.id)
+        try:
+            settlement = _settlement(report)
+        except HorariumError as error:
+            settled.problem = problem_of(error)
+            return settled
+        (run,) = await self._operations.settling.settle((settlement,))
+        if isinstance(run, HorariumError):
+            settled.problem = problem_of(run)
+        else:
+            settled.state = run.state
+        return settled
+
     def endpoints(self) -> list[Endpoint]:
         """The route table."""
         return [self._claiming(), *self._reporting(), self._settling()]
@@ -198,7 +215,7 @@ class Work:
     def _claiming(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
-            scope=Scope.WORK,
+            scope=Scope.WORK, at_once=True,
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
             "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
@@ -214,7 +231,7 @@ class Work:
         return [
             Endpoint(
                 method="POST", path="/runs/{id}/heartbeat", name="heartbeatRun", tag="work", handle=self.heartbeat,
-                scope=Scope.WORK,
+                scope=Scope.WORK, at_once=True,
                 summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
                 body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
                 answers={200: (PulseView, "The lease is renewed")}, problems=lost,
@@ -229,14 +246,14 @@ class Work:
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
-                scope=Scope.WORK,
+                scope=Scope.WORK, at_once=True,
                 summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
                 body=CompleteRequest, read=BodyReader(CompleteRequest, nul=True), examples=examples.COMPLETIONS,
                 answers={200: (RunView, "The run as it now is")}, problems=lost,
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/fail", name="failRun", tag="work", handle=self.fail,
-                scope=Scope.WORK,
+                scope=Scope.WORK, at_once=True,
                 summary="Report that an attempt failed", body_bytes_max=REPORT_BYTES_MAX,
                 description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
                 "was asked to stop, this ends it as `cancelled`.",
@@ -248,7 +265,7 @@ class Work:
     def _settling(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/settle", name="settleRuns", tag="work", handle=self.settle,
-            scope=Scope.WORK,
+            scope=Scope.WORK, at_once=True,
             summary="Report how many runs ended, in one request",
             description="At most 1,000. Each report is judged by itself: the answers are in the order of the "
             "reports, each with the run's state or with the problem that kept it from being written.",

@@ -15,7 +15,19 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
+from horarium.ports import (
+    NOTHING_ALONG,
+    Along,
+    Beat,
+    Claimed,
+    JobFilter,
+    Page,
+    Pulse,
+    RunFilter,
+    Stats,
+    Store,
+    answers_at_once,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,6 +78,7 @@ class FaultyStore:
         self.store = store
         self.plan = plan
         self.faults = 0
+        self.at_once = answers_at_once(store)
 
     async def _through(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         name = getattr(call, "__name__", str(call))

@@ -160,7 +160,9 @@ def moment(instant: Instant | None) -> datetime | None:
 
 def job_view(job: Job) -> JobView:
     """A job as it is shown, every default written out."""
-    concurrency = job.concurrency
+    concurrency, starts_at, ends_at = job.concurrency, job.starts_at, job.ends_at
+    next_fire_at, paused_at, finished_at = job.next_fire_at, job.paused_at, job.finished_at
+    created_at = to_datetime(job.created_at)
     return JobView(
         name=job.name,
         trigger=job.trigger,
@@ -174,8 +176,8 @@ def job_view(job: Job) -> JobView:
         priority=job.priority,
         concurrency=None if concurrency is None else _spelt(concurrency),
         jitter_seconds=job.jitter_seconds,
-        starts_at=moment(job.starts_at),
-        ends_at=moment(job.ends_at),
+        starts_at=None if starts_at is None else to_datetime(starts_at),
+        ends_at=None if ends_at is None else to_datetime(ends_at),
         fires_max=job.fires_max,
         retention=_spelt(job.retention),
         title=job.title,
@@ -185,13 +187,13 @@ def job_view(job: Job) -> JobView:
         version=job.version,
         state=job.state,
         words=words_of(job),
-        next_fire_at=moment(job.next_fire_at),
+        next_fire_at=None if next_fire_at is None else to_datetime(next_fire_at),
         fires_count=job.fires_count,
-        paused_at=moment(job.paused_at),
+        paused_at=None if paused_at is None else to_datetime(paused_at),
         pause_reason=job.pause_reason,
-        created_at=to_datetime(job.created_at),
-        updated_at=to_datetime(job.updated_at),
-        finished_at=moment(job.finished_at),
+        created_at=created_at,
+        updated_at=created_at if job.updated_at == job.created_at else to_datetime(job.updated_at),
+        finished_at=None if finished_at is None else to_datetime(finished_at),
     )
 
 

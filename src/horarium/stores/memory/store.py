@@ -53,6 +53,9 @@ class MemoryDatabase:
 class MemoryStore:
     """A store that forgets everything with its process. For its methods see `ports.Store`."""
 
+    at_once = True
+    """See `ports.answers_at_once`."""
+
     def __init__(self, namespace: str = "default", database: MemoryDatabase | None = None) -> None:
         self.namespace = namespace
         self._space = (database or MemoryDatabase()).space(namespace)
@@ -191,7 +194,7 @@ class MemoryStore:
         for run in runs:
             self._space.put_run(run)
         ids = {run.job_id for run in runs if run.job_id is not None}
-        jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
+        jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs} if ids else {}
         return Claimed(runs, jobs, claim.due_ahead() if left is None else left.due_at)
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
@@ -316,12 +319,13 @@ class _Claim:
     def takes(self) -> Iterator[Run]:
         """Runs to take, in claim order. Each one drawn counts as claimed for those that follow."""
         for run in self._due():
-            if self._held_back(run):
+            key, job_id = run.concurrency_key, run.job_id
+            if (run.start_by is not None or run.serial or key is not None) and self._held_back(run):
                 continue
-            if run.concurrency_key is not None:
-                self._keys[run.concurrency_key] = self._keys.get(run.concurrency_key, 0) + 1
-            if run.job_id is not None:
-                self._jobs.add(run.job_id)
+            if key is not None:
+                self._keys[key] = self._keys.get(key, 0) + 1
+            if job_id is not None:
+                self._jobs.add(job_id)
             yield run
 
     def due_ahead(self) -> Instant | None:

@@ -22,17 +22,16 @@ from msgspec import Struct
 from horarium.access.acting import act_for, act_no_more, acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
-from horarium.api.answers import NO_CONTENT, Ready
+from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
-from horarium.api.reading import JSON_TYPES, body_at_hand, header, read_body, read_query
+from horarium.api.reading import JSON_TYPES, body_at_hand, first_headers, header, read_body, read_query
 from horarium.api.refused import Part
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
-JSON = "application/json"
 REQUEST_ID_BYTES = 16
 
 
@@ -182,8 +181,8 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
                     text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
-            trace = header(scope, b"traceparent")
-            if trace is not None:
+            if b"traceparent" in first_headers(scope):
+                trace = header(scope, b"traceparent")
                 with acting(call.origin if changes else None), asked_under(trace):
                     return await endpoint.handle(call)
             if not changes:

@@ -67,21 +67,19 @@ class Keys:
     ) -> None:
         self._known = [key_digest(key) for key in api_keys]
         self._callers = callers
+        self.needed = bool(api_keys) or callers.ask
+        """Whether callers must be known at all."""
         self._sign_ins = sign_ins
         self._refused = refused
         self._count = count
 
     def open(self, connection: Connection) -> bool:
         """Whether the request carries one of the keys, or none is needed."""
-        return not self._needed or self._fits(sha256(_bearer(connection)).digest())
-
-    @property
-    def _needed(self) -> bool:
-        return bool(self._known) or self._callers.ask
+        return not self.needed or self._fits(sha256(_bearer(connection)).digest())
 
     def lets_pass(self, scope: Any) -> bool:
         """Whether the guard has nothing to ask of this request, which is then anyone's: no key is needed nor sent."""
-        if self._needed or b"authorization" in first_headers(scope):
+        if self.needed or b"authorization" in first_headers(scope):
             return False
         scope["user"] = LOCAL
         return True
@@ -90,7 +88,7 @@ class Keys:
         """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
         also open to the key that was sent with its request."""
         given = _bearer(connection)
-        if not self._needed and not given.startswith(NAMED):
+        if not self.needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
             return
         address, digest = _address(connection), sha256(given).digest()
@@ -118,11 +116,6 @@ class Keys:
             self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal, part)
 
     # ---- people in a browser
-
-    @property
-    def needed(self) -> bool:
-        """Whether callers must be known at all."""
-        return self._needed
 
     async def sign_in(self, connection: Connection, given: bytes) -> tuple[Credential, str] | None:
         """What a typed key opens, and its digest. Raises TooManyFailures."""
@@ -220,12 +213,9 @@ class KnownHosts:
     def __init__(self, hosts: Hosts, count: Count) -> None:
         self._hosts = hosts
         self._count = count
-        self._known: set[bytes] = set()
+        self.known: set[bytes | None] = set()
+        """Names that were found to be this server's."""
         self.guard: Guard = self._require
-
-    def knows(self, host: bytes | None) -> bool:
-        """Whether this name was found to be this server's."""
-        return host in self._known
 
     async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
         given = [value for name, value in connection.scope["headers"] if name == b"host"]
@@ -233,7 +223,7 @@ class KnownHosts:
             return  # sent by no browser
         if len(given) != 1:
             raise MalformedRequest("a request has exactly one Host header", field="host")
-        if given[0] in self._known:
+        if given[0] in self.known:
             return
         host = given[0].decode("latin-1")
         if not self._hosts.allow(host):
@@ -243,8 +233,8 @@ class KnownHosts:
                 "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
                 field="host",
             )
-        if len(self._known) < HOSTS_KNOWN_MAX:
-            self._known.add(given[0])
+        if len(self.known) < HOSTS_KNOWN_MAX:
+            self.known.add(given[0])
 
 
 def refuse_cross_site(count: Count) -> Guard:

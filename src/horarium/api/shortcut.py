@@ -35,12 +35,15 @@ LetsPass = Callable[[Any], bool]
 """Whether a guard need not be asked about the request of this ASGI scope, as it would let it pass."""
 
 
+Guards = Sequence[tuple[Guard, LetsPass]]
+
+
 class Way(Struct, frozen=True):
     """A route, its guards but for that of the host, each with its `LetsPass`, the handler, and the names of its
     parameters in the order of the path. `at_once`: it can do without a task."""
 
     route: Route
-    guards: Sequence[tuple[Guard, LetsPass]]
+    guards: Guards
     handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
     at_once: bool
@@ -165,7 +168,7 @@ class Application(Litestar):
         if found is None:
             await super().__call__(scope, receive, send)
         else:
-            await self._answer(found[0], found[1], scope, receive, send)
+            await self._answer(found[0], found[1], found[0].guards, scope, receive, send)
 
     def at_once(self, scope: Any) -> Any | None:
         """What answers this request, in a task or in none (see `api.whole`). None: it needs one, or may need one."""
@@ -175,7 +178,7 @@ class Application(Litestar):
         for _, lets_pass in found[0].guards:
             if not lets_pass(scope):
                 return None
-        return partial(self._answer, found[0], found[1])
+        return partial(self._answer, found[0], found[1], ())
 
     def _found(self, scope: Any) -> tuple[Way, dict[str, Any]] | None:
         """The short way of this request, if it may go it."""
@@ -188,16 +191,18 @@ class Application(Litestar):
     def _is_to_us(self, scope: Any) -> bool:
         """Whether it is sent to a name that is known, and no header is given twice."""
         headers = first_headers(scope)
-        return len(headers) == len(scope["headers"]) and self._hosts.knows(headers.get(b"host"))
+        return len(headers) == len(scope["headers"]) and headers.get(b"host") in self._hosts.known
 
-    async def _answer(self, way: Way, values: dict[str, Any], scope: Any, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, way: Way, values: dict[str, Any], guards: Guards, scope: Any, receive: Receive, send: Send
+    ) -> None:
         route = way.route
         scope["app"] = scope["litestar_app"] = self
         scope["path_params"] = values
         scope["route_handler"] = route
         request = PlainRequest(scope, receive, send)
         try:
-            for guard, lets_pass in way.guards:
+            for guard, lets_pass in guards:
                 if not lets_pass(scope):
                     await guard(request, route)
             answer = await way.handle(request)

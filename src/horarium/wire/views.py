@@ -33,6 +33,8 @@ from horarium.model import (
     State,
     Target,
     awaits_worker,
+    claimed_text,
+    planned_text,
     timeline,
 )
 from horarium.policies import (
@@ -90,7 +92,7 @@ class JobView(Struct, kw_only=True):
     ping_url: str | UnsetType = UNSET
 
 
-_PENDING = State.PENDING
+_PENDING, _RUNNING = State.PENDING, State.RUNNING
 
 
 class EventView(Struct):
@@ -296,8 +298,23 @@ def run_view(run: Run) -> RunView:
         progress=None if run.progress is None else _json(run.progress),
         payload=None if payload is None else _json(shown_json(payload)),
         idempotency_key=run.id,
-        history=[event_view(event) for event in timeline(run)],
+        history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
     )
+
+
+def _begun(run: Run, created_at: datetime, started_at: Instant | None) -> list[EventView] | None:
+    """The timeline of a run of which nothing is recorded: it waits, or its first attempt is under way. None: of which
+    there is more to say."""
+    if run.history or run.finished_at is not None:
+        return None
+    if run.state is _PENDING and run.started_at is None:
+        return [EventView(created_at, _PENDING, planned_text(run))]
+    if run.state is _RUNNING and started_at is not None and run.attempt and run.created_at <= started_at:
+        return [
+            EventView(created_at, _PENDING, planned_text(run)),
+            EventView(to_datetime(started_at), _RUNNING, claimed_text(run)),
+        ]
+    return None
 
 
 def event_view(event: Event) -> EventView:

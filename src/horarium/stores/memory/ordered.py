@@ -74,6 +74,11 @@ class Ordered(Generic[T]):
         """The least item."""
         return self._chunks[0][0] if self._chunks else None
 
+    def least(self, count: int) -> list[T]:
+        """The least items, at most this many."""
+        chunks = self._chunks
+        return chunks[0][:count] if chunks and len(chunks[0]) >= count else list(islice(self, count))
+
     def count_below(self, bound: T) -> int:
         """How many items are less than `bound`."""
         index = bisect_left(self._lasts, bound)

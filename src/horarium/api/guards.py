@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
+from msgspec import Struct
 
 from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL, Principal
@@ -23,7 +24,7 @@ from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.reading import first_headers, header
+from horarium.api.reading import header
 from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -33,6 +34,15 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 Count = Callable[[str], None]
 """Takes the reason of a refusal."""
+
+
+class Unasked(Struct, frozen=True):
+    """A guard need not be asked about a request that sends none of these headers: it would let it pass, as one of this
+    caller if it says who asks."""
+
+    headers: frozenset[bytes]
+    caller: Principal | None = None
+
 
 PATH_CHARS_SHOWN = 500
 HOSTS_KNOWN_MAX = 1_000
@@ -77,12 +87,10 @@ class Keys:
         """Whether the request carries one of the keys, or none is needed."""
         return not self.needed or self._fits(sha256(_bearer(connection)).digest())
 
-    def lets_pass(self, scope: Any) -> bool:
-        """Whether the guard has nothing to ask of this request, which is then anyone's: no key is needed nor sent."""
-        if self.needed or b"authorization" in first_headers(scope):
-            return False
-        scope["user"] = LOCAL
-        return True
+    @property
+    def unasked(self) -> Unasked | None:
+        """The guard lets anyone pass who sends no key where none is needed."""
+        return None if self.needed else Unasked(frozenset({b"authorization"}), LOCAL)
 
     async def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
         """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
@@ -250,10 +258,8 @@ def refuse_cross_site(count: Count) -> Guard:
     return guard
 
 
-def names_no_site(scope: Any) -> bool:
-    """Whether a request says nothing of the page that it comes from: that guard lets it pass."""
-    headers = first_headers(scope)
-    return b"sec-fetch-site" not in headers and b"origin" not in headers
+NAMES_NO_SITE = Unasked(frozenset({b"sec-fetch-site", b"origin"}))
+"""A request that says nothing of the page that it comes from: that guard lets it pass."""
 
 
 def _is_foreign(connection: Connection) -> bool:

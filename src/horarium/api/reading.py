@@ -397,6 +397,8 @@ def run_id(request: Request[Any, Any, Any]) -> str:
 
 def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
     """The Idempotency-Key header, if there is one."""
+    if b"idempotency-key" not in first_headers(request.scope):
+        return None
     key = header(request.scope, b"idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidContent(

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Route
-from horarium.api.guards import HEADER_LINES, Guard, KnownHosts, security_headers
+from horarium.api.guards import HEADER_LINES, Guard, KnownHosts, Unasked, security_headers
 from horarium.api.reading import first_headers
 from horarium.api.whole import whole_of
 
@@ -31,19 +31,16 @@ ANY = ""
 """What stands for a parameter in a path: no segment is empty."""
 
 
-LetsPass = Callable[[Any], bool]
-"""Whether a guard need not be asked about the request of this ASGI scope, as it would let it pass."""
-
-
-Guards = Sequence[tuple[Guard, LetsPass]]
+Guards = Sequence[Guard]
 
 
 class Way(Struct, frozen=True):
-    """A route, its guards but for that of the host, each with its `LetsPass`, the handler, and the names of its
-    parameters in the order of the path. `at_once`: it can do without a task."""
+    """A route, its guards but for that of the host, when none of them need be asked (None: never), the handler, and the
+    names of its parameters in the order of the path. `at_once`: it can do without a task."""
 
     route: Route
     guards: Guards
+    unasked: Unasked | None
     handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
     at_once: bool
@@ -67,13 +64,13 @@ class Ways:
     """Which route is at a path. Chosen as the framework does: a path without parameters first, then segment by
     segment, a word before a parameter."""
 
-    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> None:
+    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None]) -> None:
         self._plain: dict[str, Methods] = {}
         self._root = Node()
         for route in routes:
             names = tuple(each.name for each in route.path_components if not isinstance(each, str))
             methods: dict[Any, Way | None] = {
-                method: _way(handler, hosts, lets_pass, names)
+                method: _way(handler, hosts, unasked, names)
                 for handler in route.route_handlers
                 for method in handler.http_methods
             }
@@ -110,17 +107,24 @@ class Ways:
 
 
 def _way(
-    handler: HTTPRouteHandler, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass], names: tuple[str, ...]
+    handler: HTTPRouteHandler, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None], names: tuple[str, ...]
 ) -> Way | None:
     if not isinstance(handler, Route) or not handler.plain:
         return None
     asked: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
-    guards = [(guard, lets_pass.get(guard, _always_ask)) for guard in asked]
-    return Way(handler, guards, handler.fn, names, handler.at_once)
+    return Way(
+        handler, asked, _all_unasked([unasked.get(guard) for guard in asked]), handler.fn, names, handler.at_once
+    )
 
 
-def _always_ask(scope: Any) -> bool:
-    return False
+def _all_unasked(each: Sequence[Unasked | None]) -> Unasked | None:
+    """When none of several guards need be asked."""
+    headers, caller = frozenset[bytes](), None
+    for unasked in each:
+        if unasked is None:
+            return None
+        headers, caller = headers | unasked.headers, unasked.caller or caller
+    return Unasked(headers, caller)
 
 
 class PlainRequest(Request[Any, Any, Any]):
@@ -154,13 +158,13 @@ class Application(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
     def open_short_way(
-        self, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass], *, at_once: bool = False
+        self, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None], *, at_once: bool = False
     ) -> Application:
-        """From now on, plain requests to hosts that are known here go the short way. `lets_pass`: of guards that are
+        """From now on, plain requests to hosts that are known here go the short way. `unasked`: of guards that are
         not asked about each request. `at_once`: what the store is asked is answered at once. Itself."""
         self._hosts = hosts
         self._at_once = at_once
-        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, lets_pass)
+        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, unasked)
         return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -168,17 +172,25 @@ class Application(Litestar):
         if found is None:
             await super().__call__(scope, receive, send)
         else:
-            await self._answer(found[0], found[1], found[0].guards, scope, receive, send)
+            guards = () if self._passes(found[0], scope) else found[0].guards
+            await self._answer(found[0], found[1], guards, scope, receive, send)
 
     def at_once(self, scope: Any) -> Any | None:
         """What answers this request, in a task or in none (see `api.whole`). None: it needs one, or may need one."""
         found = self._found(scope) if self._at_once else None
-        if found is None or not found[0].at_once:
+        if found is None or not found[0].at_once or not self._passes(found[0], scope):
             return None
-        for _, lets_pass in found[0].guards:
-            if not lets_pass(scope):
-                return None
         return partial(self._answer, found[0], found[1], ())
+
+    @staticmethod
+    def _passes(way: Way, scope: Any) -> bool:
+        """Whether no guard need be asked of this request; who asks is then said."""
+        unasked = way.unasked
+        if unasked is None or not unasked.headers.isdisjoint(first_headers(scope)):
+            return False
+        if unasked.caller is not None:
+            scope["user"] = unasked.caller
+        return True
 
     def _found(self, scope: Any) -> tuple[Way, dict[str, Any]] | None:
         """The short way of this request, if it may go it."""
@@ -202,9 +214,8 @@ class Application(Litestar):
         scope["route_handler"] = route
         request = PlainRequest(scope, receive, send)
         try:
-            for guard, lets_pass in guards:
-                if not lets_pass(scope):
-                    await guard(request, route)
+            for guard in guards:
+                await guard(request, route)
             answer = await way.handle(request)
         except Exception as error:
             answer = self._refusal(request, route, error)

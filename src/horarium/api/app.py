@@ -43,7 +43,6 @@ from horarium.api.work import Work
 from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
 from horarium.operations.reaching import Places
-from horarium.ports import answers_at_once
 from horarium.services.claims import Claims
 from horarium.services.news import News
 from horarium.siblings import ALONE, Siblings
@@ -154,7 +153,6 @@ def create_app(
     ).open_short_way(
         known,
         {keys.guard: keys.unasked, same_site: NAMES_NO_SITE},
-        at_once=answers_at_once(operations.store),
     )
 
 

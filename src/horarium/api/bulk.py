@@ -124,7 +124,7 @@ class BulkRuns:
         return [
             Endpoint(
                 method="POST", path="/runs", name="addRun", tag="runs", handle=self.add,
-                scope=Scope.RUNS_WRITE, at_once=True,
+                scope=Scope.RUNS_WRITE,
                 summary="Add a run that belongs to no job",
                 description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
                 "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "

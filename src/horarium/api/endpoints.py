@@ -108,8 +108,6 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
     bound: bool = False
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
-    at_once: bool = False
-    """Where the store answers at once, done without a task of its own: nothing that it waits for asks for its task."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
 
@@ -142,11 +140,6 @@ class Route(HTTPRouteHandler):
     def plain(self) -> bool:
         """Whether it answers with JSON, all of it at once."""
         return bool(self.opt["media_type"] == JSON)
-
-    @property
-    def at_once(self) -> bool:
-        """Whether its work needs no task where the store answers at once."""
-        return bool(self.opt["at_once"])
 
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         for guard in self.resolve_guards():
@@ -204,7 +197,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
         status_code=200,  # a default that no answer uses: each brings its own
         include_in_schema=False,
         request_max_body_size=endpoint.body_bytes_max,
-        opt={"scope": endpoint.scope, "media_type": endpoint.media_type, "at_once": endpoint.at_once},
+        opt={"scope": endpoint.scope, "media_type": endpoint.media_type},
     )(handle)
 
 

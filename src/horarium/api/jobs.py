@@ -203,7 +203,7 @@ class Jobs:
         return [
             Endpoint(
                 method="POST", path="/jobs", name="createJob", tag="jobs", handle=self.create,
-                scope=Scope.JOBS_WRITE, at_once=True,
+                scope=Scope.JOBS_WRITE,
                 summary="Define a job",
                 description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
                 "very same content is the answer (200): so a request whose answer was lost can be sent again.",
@@ -237,7 +237,7 @@ class Jobs:
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}", name="getJob", tag="jobs", handle=self.get,
-                scope=Scope.JOBS_READ, at_once=True,
+                scope=Scope.JOBS_READ,
                 summary="Show a job", answers={200: (JobView, "The job")}, problems=("not_found",),
             ),
             Endpoint(

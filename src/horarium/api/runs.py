@@ -107,7 +107,7 @@ class Runs:
             ),
             Endpoint(
                 method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
-                scope=Scope.RUNS_READ, at_once=True,
+                scope=Scope.RUNS_READ,
                 summary="Show a run", answers={200: (RunView, "The run")}, problems=("not_found",),
             ),
             Endpoint(

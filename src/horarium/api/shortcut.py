@@ -12,7 +12,6 @@ answered before. All else goes through the framework, untouched: other paths and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from litestar import Litestar, Request
@@ -31,19 +30,15 @@ ANY = ""
 """What stands for a parameter in a path: no segment is empty."""
 
 
-Guards = Sequence[Guard]
-
-
 class Way(Struct, frozen=True):
     """A route, its guards but for that of the host, when none of them need be asked (None: never), the handler, and the
-    names of its parameters in the order of the path. `at_once`: it can do without a task."""
+    names of its parameters in the order of the path."""
 
     route: Route
-    guards: Guards
+    guards: Sequence[Guard]
     unasked: Unasked | None
     handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
-    at_once: bool
 
 
 Methods = Mapping[str, Way | None]
@@ -112,9 +107,7 @@ def _way(
     if not isinstance(handler, Route) or not handler.plain:
         return None
     asked: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
-    return Way(
-        handler, asked, _all_unasked([unasked.get(guard) for guard in asked]), handler.fn, names, handler.at_once
-    )
+    return Way(handler, asked, _all_unasked([unasked.get(guard) for guard in asked]), handler.fn, names)
 
 
 def _all_unasked(each: Sequence[Unasked | None]) -> Unasked | None:
@@ -144,7 +137,6 @@ class Application(Litestar):
     """The framework's application, with the short way before it. `open_short_way` opens it."""
 
     _ways: Ways | None = None
-    _at_once = False
     _hosts: KnownHosts
 
     @staticmethod
@@ -157,30 +149,21 @@ class Application(Litestar):
             return Litestar._get_default_plugins(plugins)
         return [*plugins, MsgspecDIPlugin()]
 
-    def open_short_way(
-        self, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None], *, at_once: bool = False
-    ) -> Application:
+    def open_short_way(self, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None]) -> Application:
         """From now on, plain requests to hosts that are known here go the short way. `unasked`: of guards that are
-        not asked about each request. `at_once`: what the store is asked is answered at once. Itself."""
+        not asked about each request. Itself."""
         self._hosts = hosts
-        self._at_once = at_once
         self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, unasked)
         return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        found = self._found(scope)
-        if found is None:
-            await super().__call__(scope, receive, send)
-        else:
-            guards = () if self._passes(found[0], scope) else found[0].guards
-            await self._answer(found[0], found[1], guards, scope, receive, send)
-
-    def at_once(self, scope: Any) -> Any | None:
-        """What answers this request, in a task or in none (see `api.whole`). None: it needs one, or may need one."""
-        found = self._found(scope) if self._at_once else None
-        if found is None or not found[0].at_once or not self._passes(found[0], scope):
-            return None
-        return partial(self._answer, found[0], found[1], ())
+        ways = self._ways
+        if ways is not None and scope["type"] == "http" and not scope.get("root_path"):
+            found = ways.find(scope["method"], scope["path"])
+            if found is not None and self._is_to_us(scope):
+                await self._answer(found[0], found[1], scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
     @staticmethod
     def _passes(way: Way, scope: Any) -> bool:
@@ -192,30 +175,21 @@ class Application(Litestar):
             scope["user"] = unasked.caller
         return True
 
-    def _found(self, scope: Any) -> tuple[Way, dict[str, Any]] | None:
-        """The short way of this request, if it may go it."""
-        ways = self._ways
-        if ways is None or scope["type"] != "http" or scope.get("root_path"):
-            return None
-        found = ways.find(scope["method"], scope["path"])
-        return found if found is not None and self._is_to_us(scope) else None
-
     def _is_to_us(self, scope: Any) -> bool:
         """Whether it is sent to a name that is known, and no header is given twice."""
         headers = first_headers(scope)
         return len(headers) == len(scope["headers"]) and headers.get(b"host") in self._hosts.known
 
-    async def _answer(
-        self, way: Way, values: dict[str, Any], guards: Guards, scope: Any, receive: Receive, send: Send
-    ) -> None:
+    async def _answer(self, way: Way, values: dict[str, Any], scope: Any, receive: Receive, send: Send) -> None:
         route = way.route
         scope["app"] = scope["litestar_app"] = self
         scope["path_params"] = values
         scope["route_handler"] = route
         request = PlainRequest(scope, receive, send)
         try:
-            for guard in guards:
-                await guard(request, route)
+            if not self._passes(way, scope):
+                for guard in way.guards:
+                    await guard(request, route)
             answer = await way.handle(request)
         except Exception as error:
             answer = self._refusal(request, route, error)

@@ -168,7 +168,7 @@ class System:
         """The route table outside of /api/v1, answered without an API key."""
         return [
             Endpoint(
-                method="GET", path="/healthz", name="alive", tag="health", handle=self.alive, open=True, at_once=True,
+                method="GET", path="/healthz", name="alive", tag="health", handle=self.alive, open=True,
                 summary="Whether the process lives", answers={200: (Alive, "It does")},
             ),
             Endpoint(

@@ -13,13 +13,6 @@ from typing import Any, Protocol
 EXTENSION = "horarium.whole"
 
 
-class AtOnce(Protocol):
-    """An ASGI application that can do without a task for some of its requests."""
-
-    def at_once(self, scope: Any) -> Any | None:
-        """What answers this request, to be called as the application is, in a task or in none. None: it needs one."""
-
-
 class Whole(Protocol):
     """The requests of one connection, each by its ASGI scope."""
 

@@ -215,7 +215,7 @@ class Work:
     def _claiming(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
-            scope=Scope.WORK, at_once=True,
+            scope=Scope.WORK,
             summary="Claim runs to work on",
             description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
             "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
@@ -231,7 +231,7 @@ class Work:
         return [
             Endpoint(
                 method="POST", path="/runs/{id}/heartbeat", name="heartbeatRun", tag="work", handle=self.heartbeat,
-                scope=Scope.WORK, at_once=True,
+                scope=Scope.WORK,
                 summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
                 body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
                 answers={200: (PulseView, "The lease is renewed")}, problems=lost,
@@ -246,14 +246,14 @@ class Work:
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
-                scope=Scope.WORK, at_once=True,
+                scope=Scope.WORK,
                 summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
                 body=CompleteRequest, read=BodyReader(CompleteRequest, nul=True), examples=examples.COMPLETIONS,
                 answers={200: (RunView, "The run as it now is")}, problems=lost,
             ),
             Endpoint(
                 method="POST", path="/runs/{id}/fail", name="failRun", tag="work", handle=self.fail,
-                scope=Scope.WORK, at_once=True,
+                scope=Scope.WORK,
                 summary="Report that an attempt failed", body_bytes_max=REPORT_BYTES_MAX,
                 description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
                 "was asked to stop, this ends it as `cancelled`.",
@@ -265,7 +265,7 @@ class Work:
     def _settling(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/runs/settle", name="settleRuns", tag="work", handle=self.settle,
-            scope=Scope.WORK, at_once=True,
+            scope=Scope.WORK,
             summary="Report how many runs ended, in one request",
             description="At most 1,000. Each report is judged by itself: the answers are in the order of the "
             "reports, each with the run's state or with the problem that kept it from being written.",

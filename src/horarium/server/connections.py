@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from enum import Enum, auto
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -24,7 +25,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from horarium.api.guards import security_headers
 from horarium.api.problems import MEDIA_TYPE, Problem, encode_problem, make_problem
 from horarium.api.whole import EXTENSION
-from horarium.server.beginning import Beginning
 from horarium.server.intake import Intake
 from horarium.server.whole import WholeExchange
 
@@ -85,7 +85,6 @@ class Connection(HttpToolsProtocol):
         self._unread = Unread()
         self._refusal: Refused | None = None
         self._answers: Answers
-        self._beginning = Beginning(intake.turns, self.app, super()._start_asgi_task, self.tasks)
         self._extensions: dict[Any, Any]
 
     # ---- the transport
@@ -124,10 +123,8 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False  # no other protocol is spoken here: answered, and closed
         except (httptools.HttpParserError, Refused):
             self._refuse(self._refusal or Refused(MALFORMED, "malformed"))
-        self._beginning.go_on()
 
     def _feed(self, data: bytes) -> None:
-        self._beginning.hold()
         size, reports = self._size, self._size.reports
         self.parser.feed_data(data)
         silent = size is self._size and reports == size.reports
@@ -165,7 +162,7 @@ class Connection(HttpToolsProtocol):
         self._enter(Phase.BODY, self._limits.body_seconds)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._beginning.add(cycle)
+        self._intake.turns.take(partial(super()._start_asgi_task, cycle, app))
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)

@@ -25,25 +25,26 @@ class Turns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._context = copy_context()
         """In which later ones begin: not in that of the request which happened to be there."""
+        self._counting = False
 
     def take(self, begin: Callable[[], None]) -> None:
         """Begin this now, or when those before it have had their turn."""
-        if self._begun >= self._round_max:
+        if self._waiting or self._begun >= self._round_max:
             self._waiting.append(begin)
-            return
-        self._begun += 1
-        if self._begun == self._round_max:
-            self._end_round()
-        begin()
+        else:
+            self._begun += 1
+            begin()
+        if not self._counting:
+            self._count()
 
-    def _end_round(self) -> None:
-        """As many have begun as may in one round. That they did so in several is as good: it is noticed by one call of
-        the loop for all of them, and not by one in each round."""
+    def _count(self) -> None:
+        self._counting = True
         asyncio.get_running_loop().call_soon(self._next_round, context=self._context)
 
     def _next_round(self) -> None:
+        self._counting = False
         self._begun = min(len(self._waiting), self._round_max)
-        if self._begun == self._round_max:
-            self._end_round()
+        if self._begun:
+            self._count()
         for _ in range(self._begun):
             self._waiting.popleft()()

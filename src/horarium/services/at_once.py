@@ -1,4 +1,4 @@
-"""Work that is begun by whom it is for, in place of a task: what waits for nothing is done when `begin` returns.
+"""Work that is begun by the one that asks for it, in place of a task: what waits for nothing is done when `begin` returns.
 
 A task costs its own making, a round of the event loop, and a look at the sockets in between. Work that turns out to
 wait goes on in a task. Until it does, it is in none, so that nothing in it may ask which task it is in: timers

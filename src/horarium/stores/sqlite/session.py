@@ -104,6 +104,14 @@ class Session:
             changed += self.connection.changes()
         return changed
 
+    def first_of_rows(self, query: str, rows: Sequence[Row], *values: Any) -> list[Any]:
+        """The only column of what the query returns for a batch."""
+        return [
+            value
+            for size, flat in _statements(rows)
+            for (value,) in self.connection.execute(QUERIES.rows(query, size), (*flat, *values))
+        ]
+
     def array_rows(self, query: str, rows: Sequence[Row], *values: Any) -> list[Any]:
         """The JSON arrays that the query returns for a batch, together."""
         answers: list[Any] = []
@@ -156,6 +164,11 @@ class Session:
         if unknown := self._worker_names.unknown(numbers):
             self._worker_names.learn(dict(self.array("worker_names", carray(unknown))))
         return self._worker_names
+
+    def new_owner(self, job_id: str, name: str) -> int | None:
+        """The owner number of a new job. None: its name is taken, or it has one already."""
+        new = self.change("intern_new_owner", self.namespace_id, encode_id(job_id), name)
+        return self.connection.last_insert_rowid() if new else None
 
     def owner_numbers(self, jobs: dict[str, str]) -> dict[str, int]:
         """The owner numbers for jobs, given as ids and names; new ones where need be."""

@@ -264,11 +264,6 @@ class Store(Protocol):
         which a due run has waited longest. Cost: at most proportional to these runs. Deleted jobs are not counted."""
 
 
-def answers_at_once(store: Store) -> bool:
-    """Whether nothing waits in this store: each call is carried out when it is first asked to go on."""
-    return getattr(store, "at_once", False)
-
-
 @runtime_checkable
 class TransactionalStore(Protocol):
     """What a store can do in addition if its database is one in which callers have transactions of their own. A store

@@ -15,7 +15,7 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Deferred, Job, Run, RunChange, State
 from horarium.operations.settling import Settling
-from horarium.ports import Claimed, Store, answers_at_once
+from horarium.ports import Claimed, Store
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
 from horarium.rules.silences import beside_others, put_off_until
@@ -30,7 +30,6 @@ class Claiming:
 
     def __init__(self, store: Store, settling: Settling) -> None:
         self._store = store
-        self.at_once = answers_at_once(store)
         self._settling = settling
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:

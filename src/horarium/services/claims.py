@@ -23,7 +23,6 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Run
 from horarium.operations.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
-from horarium.services.at_once import begin
 from horarium.services.left_claims import LeftClaims
 from horarium.services.service import Service, Wake
 from horarium.siblings import ALONE, Siblings
@@ -150,15 +149,10 @@ class Claims(Service):
 
     async def _take_for_caller(self, queues: tuple[str, ...], limit: int, worker: str) -> Claimed:
         """Take at once. A caller that leaves meanwhile does not undo the claim, so what it brought is given back."""
-        taking: asyncio.Task[Claimed] | tuple[Claimed]
-        if self._claiming.at_once:
-            taking = begin(self._take(queues, limit, worker))
-            if isinstance(taking, tuple):
-                return taking[0]  # no caller could leave meanwhile
-        else:
-            taking = asyncio.ensure_future(self._take(queues, limit, worker))
+        taking = asyncio.ensure_future(self._take(queues, limit, worker))
         try:
-            return await asyncio.shield(taking)
+            await asyncio.sleep(0)  # it begins; a store in memory has answered then, and nothing is left to be shielded
+            return taking.result() if taking.done() else await asyncio.shield(taking)
         except asyncio.CancelledError:
             if not taking.done():
                 taking.add_done_callback(self._left.keep_answer)

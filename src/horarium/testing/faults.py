@@ -15,19 +15,7 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.ports import (
-    NOTHING_ALONG,
-    Along,
-    Beat,
-    Claimed,
-    JobFilter,
-    Page,
-    Pulse,
-    RunFilter,
-    Stats,
-    Store,
-    answers_at_once,
-)
+from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,7 +66,6 @@ class FaultyStore:
         self.store = store
         self.plan = plan
         self.faults = 0
-        self.at_once = answers_at_once(store)
 
     async def _through(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         name = getattr(call, "__name__", str(call))

@@ -53,9 +53,6 @@ class MemoryDatabase:
 class MemoryStore:
     """A store that forgets everything with its process. For its methods see `ports.Store`."""
 
-    at_once = True
-    """See `ports.answers_at_once`."""
-
     def __init__(self, namespace: str = "default", database: MemoryDatabase | None = None) -> None:
         self.namespace = namespace
         self._space = (database or MemoryDatabase()).space(namespace)

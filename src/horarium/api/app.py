@@ -150,10 +150,7 @@ def create_app(
         debug=False,
         event_emitter_backend=NoEvents,
         on_shutdown=[claims.close, heard.close],
-    ).open_short_way(
-        known,
-        {keys.guard: keys.unasked, same_site: NAMES_NO_SITE},
-    )
+    ).open_short_way(known, {keys.guard: keys.unasked, same_site: NAMES_NO_SITE})
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

@@ -55,8 +55,8 @@ def _add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
 
 def _add_job(session: Session, job: Job) -> bool:
     name = job.name if job.deleted_at is None else None
-    if name is not None and (owner := session.new_owner(job.id, name)) is not None:
-        return _insert_owned(session, [job], {job.id: owner}) == 1
+    if name is not None and session.change("intern_new_owner", session.namespace_id, encode_id(job.id), name):
+        return _insert_owned(session, [job], {job.id: session.connection.last_insert_rowid()}) == 1
     if session.one("job_taken", session.namespace_id, encode_id(job.id), name):
         return False
     return _insert(session, [job]) == 1

@@ -165,11 +165,6 @@ class Session:
             self._worker_names.learn(dict(self.array("worker_names", carray(unknown))))
         return self._worker_names
 
-    def new_owner(self, job_id: str, name: str) -> int | None:
-        """The owner number of a new job. None: its name is taken, or it has one already."""
-        new = self.change("intern_new_owner", self.namespace_id, encode_id(job_id), name)
-        return self.connection.last_insert_rowid() if new else None
-
     def owner_numbers(self, jobs: dict[str, str]) -> dict[str, int]:
         """The owner numbers for jobs, given as ids and names; new ones where need be."""
         owners = [(encode_id(job_id), name) for job_id, name in jobs.items()]

@@ -10,6 +10,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Send
 
 NO_CONTENT = 204
+JSON = "application/json"
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -36,11 +37,13 @@ class Ready(ASGIResponse):
         lines = b""
         for name, value in self._more:
             text = value.encode("latin-1")
-            if _CONTROL.search(text):
+            if not value.isprintable() and _CONTROL.search(text):
                 raise ValueError(f"{value!r} can't be sent in a header ({name})")
             lines += b"%s: %s\r\n" % (name.encode("latin-1"), text)
         if self.status_code == NO_CONTENT:
             return lines
+        if self._media_type == JSON:
+            return b"%scontent-type: application/json\r\ncontent-length: %d\r\n" % (lines, len(self.body))
         return b"%scontent-type: %s\r\ncontent-length: %d\r\n" % (lines, self._media_type.encode(), len(self.body))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:

@@ -25,7 +25,7 @@ from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import Check, Endpoint, Note, options, route
 from horarium.api.explaining import Explanations
-from horarium.api.guards import Keys, KnownHosts, add_security_headers, names_no_site, refuse_cross_site
+from horarium.api.guards import NAMES_NO_SITE, Keys, KnownHosts, add_security_headers, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.limits import BODY_BYTES_MAX
@@ -150,7 +150,7 @@ def create_app(
         debug=False,
         event_emitter_backend=NoEvents,
         on_shutdown=[claims.close, heard.close],
-    ).open_short_way(known, {keys.guard: keys.lets_pass, same_site: names_no_site})
+    ).open_short_way(known, {keys.guard: keys.unasked, same_site: NAMES_NO_SITE})
 
 
 def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:

@@ -19,13 +19,13 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ExceptionHandlersMap, Method
 from msgspec import Struct
 
-from horarium.access.acting import acting
+from horarium.access.acting import act_for, act_no_more, acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
-from horarium.api.answers import NO_CONTENT, Ready
+from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.problems import allowed_methods
-from horarium.api.reading import JSON_TYPES, header, read_body, read_query
+from horarium.api.reading import JSON_TYPES, body_at_hand, first_headers, header, read_body, read_query
 from horarium.api.refused import Part
 from horarium.errors import Forbidden
 from horarium.operations.tracing import asked_under
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Answer = ASGIResponse
 AnyRequest = Request[Any, Any, Any]
-JSON = "application/json"
 REQUEST_ID_BYTES = 16
 
 
@@ -122,6 +121,11 @@ def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = (
     return Ready(msgspec.json.encode(value), status=status, media_type=JSON, headers=headers)
 
 
+def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+    """What is JSON already."""
+    return Ready(text, status=status, media_type=JSON, headers=headers)
+
+
 def no_content() -> Answer:
     """204."""
     return Ready(status=NO_CONTENT)
@@ -173,6 +177,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
     """The handler of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is
     told what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
+    types = frozenset(each.encode() for each in endpoint.body_types)
 
     async def handle(request: AnyRequest) -> ASGIResponse:
         scope = request.scope
@@ -183,17 +188,22 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
             query = None if endpoint.query is None else read_query(request, endpoint.query)
             body = None
             if endpoint.read is not None:
-                text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
+                text = body_at_hand(scope, types, endpoint.body_bytes_max)
+                if text is None:
+                    text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
-            trace = header(scope, b"traceparent")
-            if trace is not None:
+            if b"traceparent" in first_headers(scope):
+                trace = header(scope, b"traceparent")
                 with acting(call.origin if changes else None), asked_under(trace):
                     return await endpoint.handle(call)
             if not changes:
                 return await endpoint.handle(call)
-            with acting(origin_of(scope, scope["user"])):
+            before = act_for(origin_of(scope, scope["user"]))
+            try:
                 return await endpoint.handle(call)
+            finally:
+                act_no_more(before)
         except Forbidden as refusal:
             refused(request, refusal, None)
             raise

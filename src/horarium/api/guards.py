@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Message, Scope
+from msgspec import Struct
 
 from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL, Principal
@@ -23,7 +24,7 @@ from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.reading import first_headers, header
+from horarium.api.reading import header
 from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -33,6 +34,15 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 Count = Callable[[str], None]
 """Takes the reason of a refusal."""
+
+
+class Unasked(Struct, frozen=True):
+    """A guard need not be asked about a request that sends none of these headers: it would let it pass, as one of this
+    caller if it says who asks."""
+
+    headers: frozenset[bytes]
+    caller: Principal | None = None
+
 
 PATH_CHARS_SHOWN = 500
 HOSTS_KNOWN_MAX = 1_000
@@ -67,30 +77,26 @@ class Keys:
     ) -> None:
         self._known = [key_digest(key) for key in api_keys]
         self._callers = callers
+        self.needed = bool(api_keys) or callers.ask
+        """Whether callers must be known at all."""
         self._sign_ins = sign_ins
         self._refused = refused
         self._count = count
 
     def open(self, connection: Connection) -> bool:
         """Whether the request carries one of the keys, or none is needed."""
-        return not self._needed or self._fits(sha256(_bearer(connection)).digest())
+        return not self.needed or self._fits(sha256(_bearer(connection)).digest())
 
     @property
-    def _needed(self) -> bool:
-        return bool(self._known) or self._callers.ask
-
-    def lets_pass(self, scope: Any) -> bool:
-        """Whether the guard has nothing to ask of this request, which is then anyone's: no key is needed nor sent."""
-        if self._needed or b"authorization" in first_headers(scope):
-            return False
-        scope["user"] = LOCAL
-        return True
+    def unasked(self) -> Unasked | None:
+        """The guard lets anyone pass who sends no key where none is needed."""
+        return None if self.needed else Unasked(frozenset({b"authorization"}), LOCAL)
 
     async def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
         """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
         also open to the key that was sent with its request."""
         given = _bearer(connection)
-        if not self._needed and not given.startswith(NAMED):
+        if not self.needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
             return
         address, digest = _address(connection), sha256(given).digest()
@@ -118,11 +124,6 @@ class Keys:
             self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal, part)
 
     # ---- people in a browser
-
-    @property
-    def needed(self) -> bool:
-        """Whether callers must be known at all."""
-        return self._needed
 
     async def sign_in(self, connection: Connection, given: bytes) -> tuple[Credential, str] | None:
         """What a typed key opens, and its digest. Raises TooManyFailures."""
@@ -220,12 +221,9 @@ class KnownHosts:
     def __init__(self, hosts: Hosts, count: Count) -> None:
         self._hosts = hosts
         self._count = count
-        self._known: set[bytes] = set()
+        self.known: set[bytes | None] = set()
+        """Names that were found to be this server's."""
         self.guard: Guard = self._require
-
-    def knows(self, host: bytes | None) -> bool:
-        """Whether this name was found to be this server's."""
-        return host in self._known
 
     async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
         given = [value for name, value in connection.scope["headers"] if name == b"host"]
@@ -233,7 +231,7 @@ class KnownHosts:
             return  # sent by no browser
         if len(given) != 1:
             raise MalformedRequest("a request has exactly one Host header", field="host")
-        if given[0] in self._known:
+        if given[0] in self.known:
             return
         host = given[0].decode("latin-1")
         if not self._hosts.allow(host):
@@ -243,8 +241,8 @@ class KnownHosts:
                 "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
                 field="host",
             )
-        if len(self._known) < HOSTS_KNOWN_MAX:
-            self._known.add(given[0])
+        if len(self.known) < HOSTS_KNOWN_MAX:
+            self.known.add(given[0])
 
 
 def refuse_cross_site(count: Count) -> Guard:
@@ -260,10 +258,8 @@ def refuse_cross_site(count: Count) -> Guard:
     return guard
 
 
-def names_no_site(scope: Any) -> bool:
-    """Whether a request says nothing of the page that it comes from: that guard lets it pass."""
-    headers = first_headers(scope)
-    return b"sec-fetch-site" not in headers and b"origin" not in headers
+NAMES_NO_SITE = Unasked(frozenset({b"sec-fetch-site", b"origin"}))
+"""A request that says nothing of the page that it comes from: that guard lets it pass."""
 
 
 def _is_foreign(connection: Connection) -> bool:

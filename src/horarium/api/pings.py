@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from litestar.response.base import ASGIResponse
 
-from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
@@ -57,7 +57,7 @@ class Shown:
             return answer(await self(call, job), status, headers)
         if has_many_parts(job):
             await say_words(job)
-        return answer(job_text(job), status, headers)
+        return answer_text(bytes(job_text(job)), status, headers)
 
 
 class Pings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Container, Hashable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 JSON_TYPES = ("application/json",)
 PATCH_TYPES = ("application/json", "application/merge-patch+json")
+DIGITS_MAX = 10
+"""Of a length that is read at a glance."""
 READ_ONLY = frozenset(JobView.__struct_fields__) - frozenset(JobDefinition.__struct_fields__)
 """Fields of a job that the server sets. In a job that was read, edited and sent back they are ignored."""
 
@@ -75,6 +77,18 @@ def header(scope: Any, name: bytes) -> str | None:
 
 
 # ---- bodies -----------------------------------------------------------------------------------------------------
+
+
+def body_at_hand(scope: Any, types: Container[bytes], bytes_max: int) -> bytes | None:
+    """The body, if it is here, and its head says nothing unusual of it. None: `read_body` is to judge."""
+    headers = first_headers(scope)
+    length = headers.get(b"content-length", b"")
+    if not (length.isdigit() and len(length) <= DIGITS_MAX and int(length) <= bytes_max):
+        return None
+    if headers.get(b"content-type") not in types or b"content-encoding" in headers:
+        return None
+    whole = whole_of(scope)
+    return None if whole is None else whole.take_body(scope)
 
 
 async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], bytes_max: int) -> bytes:
@@ -383,6 +397,8 @@ def run_id(request: Request[Any, Any, Any]) -> str:
 
 def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
     """The Idempotency-Key header, if there is one."""
+    if b"idempotency-key" not in first_headers(request.scope):
+        return None
     key = header(request.scope, b"idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidContent(

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Route
-from horarium.api.guards import HEADER_LINES, Guard, KnownHosts, security_headers
+from horarium.api.guards import HEADER_LINES, Guard, KnownHosts, Unasked, security_headers
 from horarium.api.reading import first_headers
 from horarium.api.whole import whole_of
 
@@ -30,16 +30,13 @@ ANY = ""
 """What stands for a parameter in a path: no segment is empty."""
 
 
-LetsPass = Callable[[Any], bool]
-"""Whether a guard need not be asked about the request of this ASGI scope, as it would let it pass."""
-
-
 class Way(Struct, frozen=True):
-    """A route, its guards but for that of the host, each with its `LetsPass`, the handler, and the names of its
-    parameters in the order of the path."""
+    """A route, its guards but for that of the host, when none of them need be asked (None: never), the handler, and the
+    names of its parameters in the order of the path."""
 
     route: Route
-    guards: Sequence[tuple[Guard, LetsPass]]
+    guards: Sequence[Guard]
+    unasked: Unasked | None
     handle: Callable[[Any], Awaitable[Ready]]
     names: tuple[str, ...]
 
@@ -62,13 +59,13 @@ class Ways:
     """Which route is at a path. Chosen as the framework does: a path without parameters first, then segment by
     segment, a word before a parameter."""
 
-    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> None:
+    def __init__(self, routes: Iterable[HTTPRoute], hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None]) -> None:
         self._plain: dict[str, Methods] = {}
         self._root = Node()
         for route in routes:
             names = tuple(each.name for each in route.path_components if not isinstance(each, str))
             methods: dict[Any, Way | None] = {
-                method: _way(handler, hosts, lets_pass, names)
+                method: _way(handler, hosts, unasked, names)
                 for handler in route.route_handlers
                 for method in handler.http_methods
             }
@@ -105,16 +102,22 @@ class Ways:
 
 
 def _way(
-    handler: HTTPRouteHandler, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass], names: tuple[str, ...]
+    handler: HTTPRouteHandler, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None], names: tuple[str, ...]
 ) -> Way | None:
     if not isinstance(handler, Route) or not handler.plain:
         return None
     asked: list[Any] = [guard for guard in handler.resolve_guards() if guard is not hosts.guard]
-    return Way(handler, [(guard, lets_pass.get(guard, _always_ask)) for guard in asked], handler.fn, names)
+    return Way(handler, asked, _all_unasked([unasked.get(guard) for guard in asked]), handler.fn, names)
 
 
-def _always_ask(scope: Any) -> bool:
-    return False
+def _all_unasked(each: Sequence[Unasked | None]) -> Unasked | None:
+    """When none of several guards need be asked."""
+    headers, caller = frozenset[bytes](), None
+    for unasked in each:
+        if unasked is None:
+            return None
+        headers, caller = headers | unasked.headers, unasked.caller or caller
+    return Unasked(headers, caller)
 
 
 class PlainRequest(Request[Any, Any, Any]):
@@ -146,11 +149,11 @@ class Application(Litestar):
             return Litestar._get_default_plugins(plugins)
         return [*plugins, MsgspecDIPlugin()]
 
-    def open_short_way(self, hosts: KnownHosts, lets_pass: Mapping[Guard, LetsPass]) -> Application:
-        """From now on, plain requests to hosts that are known here go the short way. `lets_pass`: of guards that are
+    def open_short_way(self, hosts: KnownHosts, unasked: Mapping[Guard, Unasked | None]) -> Application:
+        """From now on, plain requests to hosts that are known here go the short way. `unasked`: of guards that are
         not asked about each request. Itself."""
         self._hosts = hosts
-        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, lets_pass)
+        self._ways = Ways((route for route in self.routes if isinstance(route, HTTPRoute)), hosts, unasked)
         return self
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -162,10 +165,20 @@ class Application(Litestar):
                 return
         await super().__call__(scope, receive, send)
 
+    @staticmethod
+    def _passes(way: Way, scope: Any) -> bool:
+        """Whether no guard need be asked of this request; who asks is then said."""
+        unasked = way.unasked
+        if unasked is None or not unasked.headers.isdisjoint(first_headers(scope)):
+            return False
+        if unasked.caller is not None:
+            scope["user"] = unasked.caller
+        return True
+
     def _is_to_us(self, scope: Any) -> bool:
         """Whether it is sent to a name that is known, and no header is given twice."""
         headers = first_headers(scope)
-        return len(headers) == len(scope["headers"]) and self._hosts.knows(headers.get(b"host"))
+        return len(headers) == len(scope["headers"]) and headers.get(b"host") in self._hosts.known
 
     async def _answer(self, way: Way, values: dict[str, Any], scope: Any, receive: Receive, send: Send) -> None:
         route = way.route
@@ -174,8 +187,8 @@ class Application(Litestar):
         scope["route_handler"] = route
         request = PlainRequest(scope, receive, send)
         try:
-            for guard, lets_pass in way.guards:
-                if not lets_pass(scope):
+            if not self._passes(way, scope):
+                for guard in way.guards:
                     await guard(request, route)
             answer = await way.handle(request)
         except Exception as error:

@@ -175,6 +175,8 @@ class Work:
         reports: Sequence[Report] = call.body
         if call.principal.queues is not None:
             await self._refuse_others(call, [report.id for report in reports])
+        if len(reports) == 1:
+            return answer([await self._settled(reports[0])])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):
@@ -190,6 +192,21 @@ class Work:
             else:
                 settled[index].state = run.state
         return answer(settled)
+
+    async def _settled(self, report: Report) -> Settled:
+        """One report alone."""
+        settled = Settled(report.id)
+        try:
+            settlement = _settlement(report)
+        except HorariumError as error:
+            settled.problem = problem_of(error)
+            return settled
+        (run,) = await self._operations.settling.settle((settlement,))
+        if isinstance(run, HorariumError):
+            settled.problem = problem_of(run)
+        else:
+            settled.state = run.state
+        return settled
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

@@ -136,14 +136,24 @@ _RUNNING = State.RUNNING
 _PLANNED = {cause: f"planned ({cause})" for cause in Cause}
 
 
+def planned_text(run: Run) -> str:
+    """What a run's history says of its making."""
+    return _PLANNED[run.cause]
+
+
+def claimed_text(run: Run) -> str:
+    """And of the beginning of its present attempt."""
+    return f"attempt {run.attempt} claimed by {run.worker or 'a worker'}"
+
+
 def timeline(run: Run) -> list[Event]:
     """All of a run's history, oldest first: created, what was recorded, and its present state."""
-    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, _PLANNED[run.cause])]
+    events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, planned_text(run))]
     events.extend(run.history)
     started_at = run.started_at
     claimed = started_at is not None and run.attempt and not _recorded(run, _RUNNING, started_at)
     if started_at is not None and claimed and shown_state(run) is not State.PENDING:
-        events.append(Event(started_at, _RUNNING, f"attempt {run.attempt} claimed by {run.worker or 'a worker'}"))
+        events.append(Event(started_at, _RUNNING, claimed_text(run)))
         if run.history or run.created_at > started_at:
             events.sort(key=lambda event: event.at)
     if run.finished_at is not None and not _recorded(run, run.state, run.finished_at):

@@ -42,20 +42,18 @@ class Gathered(Generic[Q, A]):
 
     async def __call__(self, question: Q) -> A:
         """The answer to one of them."""
-        if self._at_once and not self._busy:
-            return await self._ask_one(question)
-        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._asked.append((question, answer))
-        self._go_on()
-        return await answer
-
-    async def _ask_one(self, question: Q) -> A:
+        if self._busy or not self._at_once:
+            answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+            self._asked.append((question, answer))
+            self._go_on()
+            return await answer
         self._busy = True
         try:
             (said,) = await self._ask([question])
         finally:
             self._busy = False
-            self._go_on()
+            if self._asked:
+                self._go_on()
         if isinstance(said, Exception):
             raise said
         return said

@@ -8,6 +8,7 @@ from itertools import compress
 
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
 from horarium.clock import Clock, Instant, to_micros
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
@@ -23,7 +24,7 @@ from horarium.model import (
     shown_state,
     uuid7,
 )
-from horarium.operations.auditing import NOT_SAID, require_reach, told_cancel, told_runs
+from horarium.operations.auditing import NOT_SAID, require_reach, told_asked, told_cancel, told_runs
 from horarium.operations.contention import RACES_MAX, Entropy, contended, pause_after
 from horarium.operations.jobs import JobOperations
 from horarium.operations.limits import check_size
@@ -67,12 +68,9 @@ class RunOperations:
     async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
         """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
         the audit says of them, by id; left out: that they were made."""
-        require_reach(*runs)
         if len(runs) == 1:
-            added_one = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
-            if added_one[0]:
-                announce_run(self._signal, runs[0])
-            return added_one
+            return await self._add_one(runs, asked)
+        require_reach(*runs)
         if len(runs) <= BATCH_MAX:
             return await self._add_batch(runs, asked)
         added: list[bool] = []
@@ -81,6 +79,20 @@ class RunOperations:
             adding = (self._add_batch(batch, asked) for batch in batches[first : first + BATCHES_AT_ONCE])
             for answer in await asyncio.gather(*adding):
                 added += answer
+        return added
+
+    async def _add_one(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
+        """As a batch of one, without what many need."""
+        run, origin = runs[0], who_acts()
+        if origin is None:
+            added = await self._store.add_runs(runs)
+        else:
+            if origin.principal.queues is not None:
+                require_reach(run)
+            told = told_asked(origin, asked.get(run.id) or f"run.create run/{run.id}", run, self._clock.now())
+            added = await self._store.add_runs(runs, {run.id: told})
+        if added[0]:
+            announce_run(self._signal, run)
         return added
 
     async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:

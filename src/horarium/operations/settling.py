@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, compress
 from operator import attrgetter
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -41,6 +42,9 @@ Whether there were any."""
 
 
 _state_of = attrgetter("state")
+
+
+NO_JOBS: Mapping[str, Job] = MappingProxyType({})
 
 
 async def no_step(claims: Mapping[str, int]) -> bool:
@@ -83,6 +87,8 @@ class Settling:
         return [written[index] for index in range(len(changes))]
 
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        if len(changes) == 1:
+            return await self._write_one(changes[0], jobs, now)
         written = await self._store.settle_runs(changes, now)
         done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)
@@ -95,6 +101,22 @@ class Settling:
         if State.CANCELLING in set(map(_state_of, done)):
             self._signal.publish(CANCEL)
         await self._reconciler.after_put_back(room)
+        return written
+
+    async def _write_one(self, change: RunChange, jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        """As a batch of one, without what many need."""
+        run = change.run
+        written = await self._store.settle_runs((change,), now)
+        if change.follow_ups:
+            announce_runs(self._signal, change.follow_ups)
+        if not written[0]:
+            return written
+        self._settled((run,), jobs)
+        if run.state is State.CANCELLING:
+            self._signal.publish(CANCEL)
+        if run.state is State.PENDING or run.serial or run.concurrency_key is not None:
+            self._signal.publish(queue_topic(run.queue))
+            await self._reconciler.after_put_back([run])
         return written
 
     async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
@@ -128,6 +150,8 @@ class Settling:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Run | HorariumError]:
         """Settle many claimed runs in one go. For each the run as it then is, or the error that applies. A report that
         is repeated is answered as it was the first time."""
+        if len(settlements) == 1 and (settled := await self._settle_at_once(settlements[0])) is not None:
+            return [settled]
         answers: dict[int, Run | HorariumError] = {}
         for start in range(0, len(settlements), BATCH_MAX):
             todo = dict(enumerate(settlements[start : start + BATCH_MAX], start))
@@ -138,6 +162,19 @@ class Settling:
             for index in todo:
                 answers[index] = contended(settlements[index].run_id)
         return [answers[index] for index in range(len(settlements))]
+
+    async def _settle_at_once(self, settlement: Settlement) -> Run | None:
+        """The run, if its lease holds, nothing follows from it and it is written: so it is with nearly all of them.
+        None: nothing was written, and the reason is to be found."""
+        (run,) = await self._store.get_runs((settlement.run_id,))
+        if run is None:
+            return None
+        jobs = NO_JOBS if run.job_id is None else await self._jobs_of((run,))
+        job, now = jobs.get(run.job_id or ""), self._clock.now()
+        if (job is not None and job.on) or not (holds(run, settlement.token) and lasts(run, now)):
+            return None
+        change = RunChange(settle(run, job, settlement.outcome, now), run.token, run.state, held=True)
+        return change.run if (await self._write_one(change, jobs, now))[0] else None
 
     async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
         """Read the runs, decide, write. What was written or refused leaves `todo`; what lost a race stays in it."""

@@ -67,14 +67,13 @@ def along_created(jobs: Sequence[Job], now: Instant) -> Along:
     along = watched(jobs)
     if who_acts() is None:
         return along
-    return {
-        job.id: (
-            *along.get(job.id, ()),
-            *told_job("job.create", None, job, now),
-            _record(job.id, _version(job, job.version, 1, now, "job.create")),
-        )
-        for job in jobs
-    }
+    return {job.id: _created(job, along, now) for job in jobs}
+
+
+def _created(job: Job, along: Along, now: Instant) -> tuple[Record, ...]:
+    told = told_job("job.create", None, job, now)
+    version = _record(job.id, _version(job, job.version, 1, now, "job.create"))
+    return (*along.get(job.id, ()), *told, version)
 
 
 class Versions:

@@ -28,7 +28,7 @@ def next_try_at(run: Run, attempts_max: int, now: Instant) -> Instant:
 def beside_others(claimed: Sequence[Run]) -> list[Run]:
     """Of runs that were claimed together: those to be put off, since all of them had been set apart, and no one claimed
     until several were due. The first goes on. A run is put off once for each silence."""
-    if max(map(_token_of, claimed), default=0) <= 1:
+    if len(claimed) < 2 or max(map(_token_of, claimed), default=0) <= 1:
         return []
     return [run for run in claimed if _was_set_apart(run)][1:]
 

@@ -32,7 +32,8 @@ class LocalSignal:
         self._wakes: dict[Topic, list[Callable[[], None]]] = {}
 
     def publish(self, topic: Topic) -> None:
-        self.wake(topic)
+        if topic in self._wakes:
+            self.wake(topic)
 
     def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
         wakes = self._wakes.setdefault(topic, [])

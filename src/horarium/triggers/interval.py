@@ -52,6 +52,8 @@ class Interval(Trigger):
     @classmethod
     def from_spec(cls, spec: Spec) -> Interval:
         """Reads `{"type": "interval", "every_seconds": 300, "anchor"?: "2026-01-01T00:00:00Z", "from"?: "end"}`."""
+        if spec.only("every_seconds"):
+            return cls(_from_seconds(spec.get("every_seconds")))
         every = _from_seconds(spec.need("every_seconds", "a number of seconds"))
         counted = spec.optional_text("from", "the text end")
         if counted not in (None, "end"):

@@ -95,6 +95,13 @@ class Spec:
         self._parse = parse
         self._known = {"type"}
 
+    def only(self, name: str) -> bool:
+        """Whether this field is given, and no other."""
+        if len(self._fields) != 2 or self._fields.get(name) is None:
+            return False
+        self._known.add(name)
+        return "type" in self._fields
+
     def has(self, name: str) -> bool:
         """Whether the field is given; null counts as not given."""
         self._known.add(name)

@@ -82,6 +82,8 @@ def say_duration(micros: int) -> str:
     parts: list[str] = []
     rest = micros
     for unit, size in _UNITS:
+        if rest < size and unit != "second":
+            continue
         whole, rest = divmod(rest, size)
         if unit == "second" and rest:
             parts.append(f"{whole + rest / SECOND:.6f}".rstrip("0") + " seconds")

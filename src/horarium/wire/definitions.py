@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Instant, to_instant
+from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.model import (
     JITTER_SECONDS_MAX,
@@ -52,7 +52,6 @@ from horarium.triggers.budget import PLAN_STEPS, bounded
 from horarium.triggers.words import say_patterns
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets, shown_target
-from horarium.wire.views import moment
 
 LabelText = Annotated[str, Meta(max_length=200)]
 LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$")]
@@ -127,7 +126,8 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
     check_target(job.target)
     _check_sizes(job)
     _check_window(job)
-    _check_follows(job)
+    if job.on:
+        _check_follows(job)
     first = next_fire(job if job.enabled else replace(job, enabled=True), now)
     if first is None:
         raise InvalidTrigger(_never(job), field="trigger")
@@ -181,13 +181,13 @@ def _shape(definition: JobDefinition, trigger: Trigger, *, id: str, now: Instant
         priority=definition.priority,
         concurrency=definition.concurrency,
         jitter_seconds=definition.jitter_seconds,
-        starts_at=_instant(definition.starts_at, "starts_at"),
-        ends_at=_instant(definition.ends_at, "ends_at"),
+        starts_at=None if definition.starts_at is None else _instant(definition.starts_at, "starts_at"),
+        ends_at=None if definition.ends_at is None else _instant(definition.ends_at, "ends_at"),
         fires_max=definition.fires_max,
         retention=definition.retention,
         title=definition.title,
         buffer_max=definition.buffer_max,
-        on={occasion: follows for occasion, follows in definition.on.items() if follows},
+        on={occasion: follows for occasion, follows in definition.on.items() if follows} if definition.on else {},
         id=id,
         anchor_at=now,
         planned_until=now,
@@ -197,9 +197,7 @@ def _shape(definition: JobDefinition, trigger: Trigger, *, id: str, now: Instant
     )
 
 
-def _instant(moment: datetime | None, field: str) -> Instant | None:
-    if moment is None:
-        return None
+def _instant(moment: datetime, field: str) -> Instant:
     instant = to_instant(moment)
     if not 0 <= instant <= INSTANT_MAX:
         raise InvalidJob(f"{field}: {moment.isoformat()} lies outside of the years 1970 to 2200", field=field)
@@ -207,6 +205,8 @@ def _instant(moment: datetime | None, field: str) -> Instant | None:
 
 
 def _check_sizes(job: Job) -> None:
+    if len(msgspec.json.encode((job.trigger, job.target, job.on))) <= PAYLOAD_BYTES_MAX:
+        return
     for field in ("trigger", "target", "on"):
         size = len(msgspec.json.encode(getattr(job, field)))
         if size > PAYLOAD_BYTES_MAX:
@@ -270,8 +270,8 @@ def _definition(job: Job, target: Target) -> JobDefinition:
         priority=job.priority,
         concurrency=job.concurrency,
         jitter_seconds=job.jitter_seconds,
-        starts_at=moment(job.starts_at),
-        ends_at=moment(job.ends_at),
+        starts_at=None if job.starts_at is None else to_datetime(job.starts_at),
+        ends_at=None if job.ends_at is None else to_datetime(job.ends_at),
         fires_max=job.fires_max,
         retention=job.retention,
         title=job.title,

@@ -106,7 +106,11 @@ def keep_secrets(target: Target, stored: Target | None) -> Target:
     if isinstance(target, HttpTarget):
         return _keep_http(target, stored if isinstance(stored, HttpTarget) else None)
     if isinstance(target, QueueTarget):
-        return _keep_queue(target, stored if isinstance(stored, QueueTarget) else None)
+        return (
+            target
+            if not _is_command(target.payload)
+            else _keep_queue(target, stored if isinstance(stored, QueueTarget) else None)
+        )
     return target
 
 

@@ -30,13 +30,20 @@ from horarium.model import (
     encode_payload,
     queue_of,
 )
-from horarium.policies import Concurrency, Retention, Retry, Timeouts
+from horarium.policies import (
+    DEFAULT_RETENTION,
+    DEFAULT_RETRY,
+    DEFAULT_TIMEOUTS,
+    Concurrency,
+    Retention,
+    Retry,
+    Timeouts,
+)
 from horarium.wire.definitions import Moment, Priority, TargetCheck
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets
 
 DELAY_SECONDS_MAX = 10 * 366 * 86_400
-_NO_TIMEOUTS = Timeouts()
 
 UniqueKey = Annotated[
     str,
@@ -60,9 +67,9 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     delay_seconds: DelaySeconds | None = None
     priority: Priority = 0
     unique_key: UniqueKey | None = None
-    retry: Retry = Retry()
-    timeouts: Timeouts = Timeouts()
-    retention: Retention = Retention()
+    retry: Retry = DEFAULT_RETRY
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    retention: Retention = DEFAULT_RETENTION
     concurrency: Concurrency | None = None
 
 
@@ -83,10 +90,10 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
         )
     target = keep_secrets(definition.target, None)
     check_target(target)
-    policy = RunPolicy(definition.retry, definition.timeouts, definition.retention)
+    policy = _policy_of(definition)
     if isinstance(target, HttpTarget):
         _check_size("target", msgspec.json.encode(target))
-        policy = replace(policy, target=target)
+        policy = replace(policy or DEFAULT_RUN_POLICY, target=target)
     return one_off_run(
         id=id,
         queue=queue_of(target),
@@ -94,10 +101,19 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
         now=now,
         priority=definition.priority,
         payload=_payload(target, definition.payload),
-        policy=None if policy == DEFAULT_RUN_POLICY else policy,
+        policy=policy,
         unique_key=definition.unique_key,
         concurrency=definition.concurrency,
     )
+
+
+def _policy_of(definition: RunDefinition) -> RunPolicy | None:
+    """None: all is as by default."""
+    retry, timeouts, retention = definition.retry, definition.timeouts, definition.retention
+    if retry is DEFAULT_RETRY and timeouts is DEFAULT_TIMEOUTS and retention is DEFAULT_RETENTION:
+        return None
+    policy = RunPolicy(retry, timeouts, retention)
+    return None if policy == DEFAULT_RUN_POLICY else policy
 
 
 def one_off_run(
@@ -113,7 +129,7 @@ def one_off_run(
     concurrency: Concurrency | None = None,
 ) -> Run:
     """A pending run that belongs to no job."""
-    timeouts = _NO_TIMEOUTS if policy is None else policy.timeouts
+    timeouts = DEFAULT_TIMEOUTS if policy is None else policy.timeouts
     return Run(
         id=id,
         queue=queue,

@@ -33,6 +33,8 @@ from horarium.model import (
     State,
     Target,
     awaits_worker,
+    claimed_text,
+    planned_text,
     timeline,
 )
 from horarium.policies import (
@@ -90,7 +92,7 @@ class JobView(Struct, kw_only=True):
     ping_url: str | UnsetType = UNSET
 
 
-_PENDING = State.PENDING
+_PENDING, _RUNNING = State.PENDING, State.RUNNING
 
 
 class EventView(Struct):
@@ -160,24 +162,26 @@ def moment(instant: Instant | None) -> datetime | None:
 
 def job_view(job: Job) -> JobView:
     """A job as it is shown, every default written out."""
-    concurrency = job.concurrency
+    concurrency, starts_at, ends_at = job.concurrency, job.starts_at, job.ends_at
+    next_fire_at, paused_at, finished_at = job.next_fire_at, job.paused_at, job.finished_at
+    created_at = to_datetime(job.created_at)
     return JobView(
         name=job.name,
         trigger=job.trigger,
         target=_spelt(shown_target(job.target)),
         enabled=job.enabled,
         labels=job.labels,
-        catch_up=_spelt(job.catch_up),
+        catch_up=_DEFAULTS_IN_FULL.get(id(job.catch_up)) or _spelt(job.catch_up),
         overlap=job.overlap,
-        retry=_spelt(job.retry),
-        timeouts=_spelt(job.timeouts),
+        retry=_DEFAULTS_IN_FULL.get(id(job.retry)) or _spelt(job.retry),
+        timeouts=_DEFAULTS_IN_FULL.get(id(job.timeouts)) or _spelt(job.timeouts),
         priority=job.priority,
         concurrency=None if concurrency is None else _spelt(concurrency),
         jitter_seconds=job.jitter_seconds,
-        starts_at=moment(job.starts_at),
-        ends_at=moment(job.ends_at),
+        starts_at=None if starts_at is None else to_datetime(starts_at),
+        ends_at=None if ends_at is None else to_datetime(ends_at),
         fires_max=job.fires_max,
-        retention=_spelt(job.retention),
+        retention=_DEFAULTS_IN_FULL.get(id(job.retention)) or _spelt(job.retention),
         title=job.title,
         buffer_max=job.buffer_max,
         on=job.on,
@@ -185,13 +189,13 @@ def job_view(job: Job) -> JobView:
         version=job.version,
         state=job.state,
         words=words_of(job),
-        next_fire_at=moment(job.next_fire_at),
+        next_fire_at=None if next_fire_at is None else to_datetime(next_fire_at),
         fires_count=job.fires_count,
-        paused_at=moment(job.paused_at),
+        paused_at=None if paused_at is None else to_datetime(paused_at),
         pause_reason=job.pause_reason,
-        created_at=to_datetime(job.created_at),
-        updated_at=to_datetime(job.updated_at),
-        finished_at=moment(job.finished_at),
+        created_at=created_at,
+        updated_at=created_at if job.updated_at == job.created_at else to_datetime(job.updated_at),
+        finished_at=None if finished_at is None else to_datetime(finished_at),
     )
 
 
@@ -294,8 +298,23 @@ def run_view(run: Run) -> RunView:
         progress=None if run.progress is None else _json(run.progress),
         payload=None if payload is None else _json(shown_json(payload)),
         idempotency_key=run.id,
-        history=[event_view(event) for event in timeline(run)],
+        history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
     )
+
+
+def _begun(run: Run, created_at: datetime, started_at: Instant | None) -> list[EventView] | None:
+    """The timeline of a run of which nothing is recorded: it waits, or its first attempt is under way. None: of which
+    there is more to say."""
+    if run.history or run.finished_at is not None:
+        return None
+    if run.state is _PENDING and run.started_at is None:
+        return [EventView(created_at, _PENDING, planned_text(run))]
+    if run.state is _RUNNING and started_at is not None and run.attempt and run.created_at <= started_at:
+        return [
+            EventView(created_at, _PENDING, planned_text(run)),
+            EventView(to_datetime(started_at), _RUNNING, claimed_text(run)),
+        ]
+    return None
 
 
 def event_view(event: Event) -> EventView:

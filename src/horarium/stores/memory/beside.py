@@ -21,7 +21,8 @@ class Beside:
         """Insert records, except those whose names are taken."""
         for record in records:
             if record.name not in self.records:
-                self.put(record)
+                self.names.add(record.name)
+                self.records[record.name] = record
 
     def put(self, record: Record) -> None:
         """Insert a record, or write it over the one of its name."""

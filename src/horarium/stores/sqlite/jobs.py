@@ -55,13 +55,18 @@ def _add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
 
 def _add_job(session: Session, job: Job) -> bool:
     name = job.name if job.deleted_at is None else None
+    if name is not None and session.change("intern_new_owner", session.namespace_id, encode_id(job.id), name):
+        return _insert_owned(session, [job], {job.id: session.connection.last_insert_rowid()}) == 1
     if session.one("job_taken", session.namespace_id, encode_id(job.id), name):
         return False
     return _insert(session, [job]) == 1
 
 
 def _insert(session: Session, jobs: Sequence[Job]) -> int:
-    owners = session.owner_numbers({job.id: job.name for job in jobs})
+    return _insert_owned(session, jobs, session.owner_numbers({job.id: job.name for job in jobs}))
+
+
+def _insert_owned(session: Session, jobs: Sequence[Job], owners: Mapping[str, int]) -> int:
     rows = [(owners[job.id], encode_id(job.id), job.name, *job_columns(job, job.version)) for job in jobs]
     return session.change_rows("add_jobs", rows, session.namespace_id)
 

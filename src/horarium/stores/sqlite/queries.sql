@@ -41,6 +41,12 @@ WITH given (job_id, name) AS (VALUES (?, ?))
 INSERT INTO owners (namespace_id, job_id, name)
 SELECT ?, job_id, name FROM given WHERE job_id IS NOT NULL ON CONFLICT DO NOTHING;
 
+-- name: intern_new_owner
+-- The owner of a job that has none yet, if its name is free.
+INSERT INTO owners (namespace_id, job_id, name) SELECT ?1, ?2, ?3
+WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND name = ?3 AND deleted_at IS NULL)
+ON CONFLICT DO NOTHING;
+
 -- name: owner_numbers
 SELECT json_group_array(json_array(num, lower(hex(job_id)))) FROM owners
 WHERE namespace_id = ?1 AND job_id IN (SELECT value FROM carray(?2));
@@ -810,6 +816,12 @@ SELECT name, version FROM records WHERE namespace_id = ?1 AND name IN (SELECT va
 WITH given (name, version, labels, body) AS (VALUES (?, ?, ?, ?))
 INSERT INTO records (namespace_id, name, version, labels, body)
 SELECT ?, * FROM given WHERE name IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- name: add_records_told
+-- The same, with the names of those that are new.
+WITH given (name, version, labels, body) AS (VALUES (?, ?, ?, ?))
+INSERT INTO records (namespace_id, name, version, labels, body)
+SELECT ?, * FROM given WHERE name IS NOT NULL ON CONFLICT DO NOTHING RETURNING name;
 
 -- name: old_records
 SELECT name FROM records WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4;

@@ -53,11 +53,8 @@ def add_records(session: Session, records: Iterable[Record]) -> None:
     given: dict[str, Record] = {}
     for record in records:
         given.setdefault(record.name, record)
-    if len(given) == 1:
+    if given:
         _insert(session, list(given.values()))
-        return
-    taken = _versions(session, list(given)) if given else {}
-    _insert(session, [record for name, record in given.items() if name not in taken])
 
 
 def add_along(session: Session, items: Sequence[T], added: Sequence[bool], along: Along) -> None:
@@ -80,11 +77,18 @@ def _versions(session: Session, names: Sequence[str]) -> dict[str, int]:
 
 
 def _insert(session: Session, records: Sequence[Record]) -> None:
-    """Insert these, of which one alone may be there already."""
+    """Insert these, except those whose names are taken."""
     rows = [(record.name.encode(), record.version, encode_json(record.labels), record.body) for record in records]
-    if not session.change_rows("add_records", rows, session.namespace_id):
-        return
-    labels = [(record.name.encode(), label) for record in records for label in label_bytes(record.labels)]
+    if len(rows) == 1:
+        new = {rows[0][0]} if session.change_rows("add_records", rows, session.namespace_id) else set()
+    else:
+        new = set(session.first_of_rows("add_records_told", rows, session.namespace_id))
+    labels = [
+        (row[0], label)
+        for row, record in zip(rows, records, strict=True)
+        if row[0] in new
+        for label in label_bytes(record.labels)
+    ]
     session.change_rows("add_record_labels", labels, session.namespace_id)
 
 

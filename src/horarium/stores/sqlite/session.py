@@ -104,6 +104,14 @@ class Session:
             changed += self.connection.changes()
         return changed
 
+    def first_of_rows(self, query: str, rows: Sequence[Row], *values: Any) -> list[Any]:
+        """The only column of what the query returns for a batch."""
+        return [
+            value
+            for size, flat in _statements(rows)
+            for (value,) in self.connection.execute(QUERIES.rows(query, size), (*flat, *values))
+        ]
+
     def array_rows(self, query: str, rows: Sequence[Row], *values: Any) -> list[Any]:
         """The JSON arrays that the query returns for a batch, together."""
         answers: list[Any] = []

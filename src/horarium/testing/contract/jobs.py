@@ -21,7 +21,7 @@ from horarium.model import (
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import BATCH_MAX, JobFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, job_of
-from horarium.testing.values import NOW, a_job
+from horarium.testing.values import NOW, a_job, a_run
 
 FULL_JOB = Job(
     name="full.job_1:a@b-c",
@@ -139,6 +139,13 @@ class JobContract(StoreUnderTest):
         first = a_job("first")
         assert await store.add_jobs([first, a_job("second", id=first.id)]) == [True, False]
         assert await store.get_jobs(["first", "second"]) == [first, None]
+
+    async def test_a_job_may_be_added_after_a_run_of_it(self, store: Store) -> None:
+        job, run = a_job(), a_run(1, of=a_job())
+        assert await store.add_runs([run]) == [True]
+        assert await store.add_jobs([job]) == [True]
+        assert await store.get_jobs([job.name]) == [job]
+        assert (await store.unfinished_runs([job.id]))[job.id] == [run]
 
     async def test_adding_a_job_again_changes_nothing(self, store: Store) -> None:
         assert await store.add_jobs([a_job()]) == [True]

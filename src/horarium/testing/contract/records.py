@@ -206,13 +206,16 @@ class RecordContract(StoreUnderTest):
         """Of one that only adds a run, and of one that ends another run as well."""
         await store.add_jobs([job := a_job()])
         assert await store.put_records([RecordChange(a_record("audit/1"))]) == [True]
-        taken, twice, new = a_record("audit/1", b"other"), a_record("audit/2", b"again"), a_record("audit/2")
+        taken, twice = a_record("audit/1", b"other", of="taken"), a_record("audit/2", b"again", of="twice")
+        new = a_record("audit/2", of="new")
         run = a_run(1, of=job)
         assert await store.commit_plans([Plan(job, (run,), records=(taken, new, twice))], NOW) == [True]
         ends = a_change(run, state=State.CANCELLED, finished_at=NOW)
         later = Plan(replace(job, version=job.version + 1), (a_run(2, of=job),), (ends,), records=(taken, new))
         assert await store.commit_plans([later], NOW) == [True]
         assert await store.get_records(["audit/1", "audit/2"]) == [a_record("audit/1"), new]
+        found = [await names(store, RecordFilter(labels={"of": of})) for of in ("taken", "twice", "new")]
+        assert found == [[], [], ["audit/2"]]
         (stored, added) = await store.get_runs([run.id, a_run(2, of=job).id])
         assert stored is not None
         assert stored.state is State.CANCELLED

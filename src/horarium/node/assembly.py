@@ -265,7 +265,14 @@ class Assembly:
         delivery = BusDelivery(bus, shared.clock, handing_over.add)
         cancels = BusCancels(name, bus, shared.store, delivery.cancel)
         reports = Reports(
-            name, bus, shared.store, shared.clock, shared.telemetry, shared.operations.settling.settle, cancels.add
+            name,
+            bus,
+            shared.store,
+            shared.clock,
+            shared.telemetry,
+            shared.operations.settling.settle,
+            cancels.add,
+            shared.leases.revive,
         )
         self.reports[name] = reports
         self.handing_over.append(handing_over)

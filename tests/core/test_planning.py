@@ -46,6 +46,14 @@ def test_the_look_ahead_includes_its_last_instant() -> None:
 
 
 @pytest.mark.parametrize("overlap", [overlap for overlap in Overlap if overlap is not Overlap.ALLOW])
+def test_a_run_does_not_make_way_for_its_own_fire_time_that_comes_again(overlap: Overlap) -> None:
+    """The clock went back, and the cursor with it."""
+    job = a_job(overlap=overlap)
+    planned = plan(job, [a_run(job, NOW + EACH)], NOW + EACH)
+    assert (planned.runs, planned.changes, planned.job.fires_count) == ((), (), 0)
+
+
+@pytest.mark.parametrize("overlap", [overlap for overlap in Overlap if overlap is not Overlap.ALLOW])
 def test_what_depends_on_earlier_runs_is_not_planned_ahead(overlap: Overlap) -> None:
     assert plan(a_job(overlap=overlap), [], NOW, 2 * EACH).runs == ()
 

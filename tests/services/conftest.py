@@ -13,6 +13,7 @@ from horarium.model import Job, QueueTarget, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.rules.planning import next_fire
+from horarium.services.clock_watch import Steps
 from horarium.services.collector import Collector
 from horarium.services.leases import Leases
 from horarium.services.rescuer import Rescuer
@@ -82,15 +83,17 @@ class Setting:
         return (await self.run(id)).state
 
 
-def a_rescuer(setting: Setting) -> Rescuer:
+def a_rescuer(setting: Setting, steps: Steps | None = None) -> Rescuer:
     operations = setting.operations
-    return Rescuer(setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock)
+    return Rescuer(
+        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock, steps=steps
+    )
 
 
-def a_collector(setting: Setting, store: Store | None = None) -> Collector:
+def a_collector(setting: Setting, store: Store | None = None, steps: Steps | None = None) -> Collector:
     """`store`: another one than that of the setting."""
     operations = setting.operations if store is None else setting.operations_on(store)
-    leases = Leases(operations.store, setting.clock)
+    leases = Leases(operations.store, setting.clock, steps)
     return Collector(operations.settling, leases, setting.clock, setting.telemetry)
 
 

@@ -45,8 +45,9 @@ class Node:
 
     def __init__(self, setting: Setting, work: Work, **options: Any) -> None:
         self.setting = setting
-        self.collector = a_collector(setting)
-        self.leases = Leases(setting.store, setting.clock)
+        steps = options.pop("steps", None)
+        self.collector = a_collector(setting, steps=steps)
+        self.leases = Leases(setting.store, setting.clock, steps)
         leased = Wake()
         places = options.pop("places", 100)
         self.performing = Performing(

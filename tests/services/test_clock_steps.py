@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
+from horarium.errors import StoreUnavailable
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import Assignment, Beat, Claimed, Control
+from horarium.services.attempt import Attempt
 from horarium.services.believed import STANDS_SECONDS
-from horarium.services.clock_watch import ClockWatch
-from horarium.services.leases import GRACE_SECONDS
+from horarium.services.clock_watch import ClockWatch, Steps
+from horarium.services.leases import GRACE_SECONDS, Leases
 from horarium.services.pruner import Pruner
 from tests.services.conftest import Setting, a_rescuer
 from tests.services.node import Node, Work, answer
@@ -264,3 +266,139 @@ async def test_what_the_clock_went_back_before_begins_at_its_instant(setting: Se
     await node.claim()
     await node.settle()
     assert (len(work.begun), await setting.state()) == (1, State.COMPLETED)
+
+
+async def begun(node: Node, work: Work) -> Attempt:
+    """The one attempt of the node."""
+    await node.collector.step(node.setting.now)
+    await node.keeper.step(node.setting.now)
+    return await claimed_by(node, work)
+
+
+async def claimed_by(node: Node, work: Work) -> Attempt:
+    """The same, and no service but the dispatcher looks at the clock."""
+    await node.claim()
+    await until(lambda: bool(work.begun))
+    (attempt,) = node.performing.attempts.values()
+    return attempt
+
+
+async def test_the_outcome_of_work_counts_that_was_beaten_for_between_two_steps(setting: Setting) -> None:
+    """Two steps forward within a second, a heartbeat between them, and the work ends before the keeper looks."""
+    work = Work()
+    node = Node(setting, work)
+    await setting.add_run(lease_seconds=2)
+    attempt = await begun(node, work)
+    setting.clock.step(90)
+    await node.keeper.step(setting.now)
+    await attempt.heartbeat()
+    setting.clock.step(3)
+    work.go_on.set()
+    await node.settle()
+    run = await setting.run()
+    assert (run.state, run.attempt) == (State.COMPLETED, 1)
+
+
+async def test_a_worker_outside_keeps_the_lease_that_it_was_given_between_two_steps(setting: Setting) -> None:
+    """Seen as one step by the node that it speaks to, and the lease is as long as the rescuer takes it to be."""
+    leases = Leases(setting.store, setting.clock)
+    await setting.add_run(lease_seconds=30)
+    leases.watch.look(setting.now)
+    setting.clock.step(3_600)
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    setting.clock.step(40)
+    assert await leases.revive({claimed.id: claimed.token})
+    assert (await setting.run()).lease_expires_at == setting.now + 30 * SECOND
+
+
+async def test_a_long_lease_from_between_two_steps_is_not_taken_before_it_would_have_been_renewed(
+    setting: Setting,
+) -> None:
+    await setting.add_run(lease_seconds=60)
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.step(3_600)
+    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    setting.clock.step(90)
+    await rescuer.step(setting.now)
+    setting.clock.advance(GRACE_SECONDS + 20)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.RUNNING
+    setting.clock.advance(40)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING
+
+
+async def test_work_keeps_its_lease_though_the_store_could_not_be_told_of_a_step(setting: Setting) -> None:
+    work = Work()
+    node = Node(setting, work)
+    await setting.add_run(lease_seconds=5)
+    attempt = await begun(node, work)
+    setting.clock.step(90)
+    settle_runs = setting.store.settle_runs
+
+    async def refuse(*given: Any) -> list[bool]:
+        raise StoreUnavailable("it is down")
+
+    setting.store.settle_runs = refuse  # type: ignore[assignment,method-assign]
+    with pytest.raises(StoreUnavailable):
+        await node.keeper.step(setting.now)
+    setting.store.settle_runs = settle_runs  # type: ignore[method-assign]
+    setting.clock.advance(2)
+    await node.keeper.step(setting.now)
+    assert (attempt.stop, (await setting.run()).lease_expires_at) == (None, setting.now + 5 * SECOND)
+    work.go_on.set()
+    await node.settle()
+    assert await setting.state() is State.COMPLETED
+
+
+@pytest.mark.parametrize("given_by", ["claim", "heartbeat"])
+@pytest.mark.parametrize("ends", ["keeper", "collector", "rescuer"])
+async def test_a_lease_that_was_given_by_a_clock_that_was_behind_for_a_moment_goes_on(
+    setting: Setting, given_by: str, ends: str
+) -> None:
+    """The clock goes back and forth between two looks of the node, which sees no step; a lease was given meanwhile."""
+    steps = Steps(setting.clock)
+    work = Work()
+    node = Node(setting, work, steps=steps)
+    rescuer = a_rescuer(setting, steps)
+    await setting.add_run(lease_seconds=5, due_at=setting.now - 3_600 * SECOND)
+    for service in (rescuer, node.collector, node.keeper):
+        await service.step(setting.now)
+    if given_by == "heartbeat":
+        attempt = await claimed_by(node, work)
+        setting.clock.step(-3_000)
+        await attempt.heartbeat()
+    else:
+        setting.clock.step(-3_000)
+        await claimed_by(node, work)
+    setting.clock.step(3_000)
+    if ends == "collector":
+        work.go_on.set()
+        await node.settle()
+    elif ends == "rescuer":
+        await rescuer.step(setting.now)
+    await node.keeper.step(setting.now)
+    work.go_on.set()
+    await until(lambda: ends == "collector" or node.collector.waiting > 0)
+    await node.collector.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.attempt, len(work.begun)) == (State.COMPLETED, 1, 1)
+
+
+async def test_a_lease_that_had_ended_when_it_was_not_there_is_left_to_its_holder(setting: Setting) -> None:
+    """Another process gave it while the clock was behind for a moment: this one has seen no step."""
+    rescuer = a_rescuer(setting)
+    await setting.add_run(lease_seconds=5, due_at=setting.now - 3_600 * SECOND)
+    await rescuer.step(setting.now)
+    setting.clock.step(-300)
+    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    setting.clock.step(300)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.RUNNING
+    setting.clock.advance(4)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.RUNNING
+    setting.clock.advance(1)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING

@@ -19,6 +19,7 @@ from horarium.operations.grouping import Group
 from horarium.ports import Store
 from horarium.rules import following as rules
 from horarium.services.dispatcher import Dispatcher
+from horarium.services.leases import Leases
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.workload import SHARES
@@ -192,6 +193,24 @@ STORMS = {**SHARES, "storms": 0.6}
 def test_worlds_of_storms_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", STORMS)
     assert sum(simulate(seed).runs for seed in range(4)) > 200
+
+
+TWICE = {**SHARES, "twice": 0.4}
+
+
+def test_worlds_whose_clock_steps_twice_within_a_moment_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
+    assert sum(simulate(seed).runs for seed in SEEDS_QUICK) > 200
+    assert sum(simulate(seed, on_bus=0.6).runs for seed in range(6)) > 100
+
+
+def test_leases_that_a_step_leaves_behind_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def blind(self: Leases) -> Instant:
+        return self._clock.now()
+
+    monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
+    monkeypatch.setattr(Leases, "notice", blind)
+    assert_caught(MemoryStore)
 
 
 def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

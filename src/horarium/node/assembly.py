@@ -96,7 +96,8 @@ class Assembly:
     ) -> None:
         self._shared = shared
         self._options = options
-        self._leases = Leases(shared.store, shared.clock)
+        self._steps = shared.leases.watch.steps
+        self._leases = Leases(shared.store, shared.clock, self._steps)
         self._leased = Wake()
         self._performing: list[Performing] = []
         # Handlers need no role: a process that registers some performs their runs.
@@ -167,7 +168,9 @@ class Assembly:
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
-            rescuer = Rescuer(shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here)
+            rescuer = Rescuer(
+                shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here, self._steps
+            )
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)
             services += [
@@ -262,7 +265,14 @@ class Assembly:
         delivery = BusDelivery(bus, shared.clock, handing_over.add)
         cancels = BusCancels(name, bus, shared.store, delivery.cancel)
         reports = Reports(
-            name, bus, shared.store, shared.clock, shared.telemetry, shared.operations.settling.settle, cancels.add
+            name,
+            bus,
+            shared.store,
+            shared.clock,
+            shared.telemetry,
+            shared.operations.settling.settle,
+            cancels.add,
+            shared.leases.revive,
         )
         self.reports[name] = reports
         self.handing_over.append(handing_over)

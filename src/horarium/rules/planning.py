@@ -183,9 +183,11 @@ def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: 
 def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant]) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
     owed, dropped = _account(job, now, horizon, ran)
-    owed = [fire for fire in owed if fire.fire_at not in ran]
+    # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
+    known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()
+    owed = [fire for fire in owed if fire.fire_at not in known]
     owed, beyond = _limit(job, owed)
-    runs, changes, skipped = apply_overlap(job, owed, unfinished, now, ran)
+    runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(known))
     dropped = [*dropped, *skipped]
     moved = replace(
         job,

@@ -77,8 +77,7 @@ class Dispatcher(Service):
         """Claim what is due, as far as there is room. When the next run falls due."""
         if not self._accepting:
             return None
-        if (stepped := self._watch.look(now)) > 0:
-            await self._leases.write(self._performing.waiting.put_forward(stepped), now)
+        await self._notice()
         for ready in self._performing.waiting.take_impatient(now):
             self._performing.release(ready.run, ready.job, "released: no place became free in time")
         for ready in self._performing.waiting.take_early(now + self._window):
@@ -102,11 +101,18 @@ class Dispatcher(Service):
         limit = min(free, room, BATCH_MAX)
         if limit <= 0 or not self._accepting or self._performing.has_plenty(free):
             return None
-        now = self._clock.now()
+        await self._leases.notice()
+        now = await self._notice()
         claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
         if claimed.runs:
             self.take(claimed.runs, claimed.jobs, self._clock.now())
         return claimed.next_due_at if len(claimed.runs) < limit else None
+
+    async def _notice(self) -> Instant:
+        """As `Leases.notice`, for what is claimed and has not begun."""
+        while (stepped := self._watch.look(now := self._clock.now())) > 0:
+            await self._leases.write(self._performing.waiting.put_forward(stepped), now)
+        return now
 
     def _rooms(self) -> dict[str, int]:
         """How many more runs of each queue with a limit could begin."""

@@ -54,9 +54,9 @@ class HandingOver(Service):
     async def _write(self, runs: Sequence[Run], now: Instant) -> None:
         for start in range(0, len(runs), BATCH_MAX):
             batch = runs[start : start + BATCH_MAX]
-            await self._write_batch(await self._still_waiting(batch), now)
-            written = {id(run) for run in batch}
-            self._waiting = [(at, run) for at, run in self._waiting if id(run) not in written]
+            refused = await self._write_batch(await self._still_waiting(batch), now)
+            done = {id(run) for run in batch if run.id not in refused}
+            self._waiting = [(at, run) for at, run in self._waiting if id(run) not in done]
 
     async def _still_waiting(self, runs: Sequence[Run]) -> list[Run]:
         """Those that wait under the lease of a claim of ours, as they are stored."""
@@ -67,10 +67,15 @@ class HandingOver(Service):
             if now is not None and now.token == run.token and awaits_worker(now) and now.started_at is not None
         ]
 
-    async def _write_batch(self, runs: Sequence[Run], now: Instant) -> None:
+    async def _write_batch(self, runs: Sequence[Run], now: Instant) -> set[str]:
+        """The ids of those that have changed since they were read: a worker began, or the rescuer put the lease forward
+        as the clock stepped. They are looked at once more."""
         by_lease: dict[Instant, list[Run]] = {}
         for run in runs:
             by_lease.setdefault(run.lease_expires_at or now, []).append(run)
+        refused: set[str] = set()
         for lease_end, alike in by_lease.items():
             changes = [RunChange(handed_over(run, now), run.token, State.RUNNING, held=False) for run in alike]
-            await self._store.settle_runs(changes, lease_end)
+            written = await self._store.settle_runs(changes, lease_end)
+            refused.update(run.id for run, done in zip(alike, written, strict=True) if not done)
+        return refused

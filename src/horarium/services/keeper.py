@@ -25,6 +25,7 @@ class Keeper(Service):
         self._leases = leases
         self._clock = clock
         self._asked = False
+        leases.lively = self._lively
 
     def signalled(self) -> None:
         """A cancel was asked, perhaps for a run that was claimed and has not begun: none of these begins before the
@@ -38,7 +39,7 @@ class Keeper(Service):
         return self._asked or any(one.attempts or one.quiet.waits for one in self._performing)
 
     async def step(self, now: Instant) -> Instant | None:
-        await self._put_forward(now)
+        await self._leases.notice()
         if self._asked:
             self._asked = False
             try:
@@ -46,7 +47,7 @@ class Keeper(Service):
             except Outage:
                 self._asked = True
                 raise
-            await self._put_forward(self._clock.now())
+            await self._leases.notice()
         # The clock may have gone back while we waited: a lease renewed since then would seem to have run out.
         now = min(now, self._clock.now())
         for attempt in self._lively():
@@ -65,13 +66,6 @@ class Keeper(Service):
 
     def _lively(self) -> list[Attempt]:
         return [attempt for one in self._performing for attempt in one.lively()]
-
-    async def _put_forward(self, now: Instant) -> None:
-        """All leases at once, if the clock stepped, before anything is waited for: what begins meanwhile has a lease by
-        the new time."""
-        step = self._leases.watch.look(now)
-        if step > 0:
-            await self._leases.put_forward(self._lively(), step, now)
 
     def _cancel_again(self, performing: Performing, now: Instant) -> list[Instant]:
         """Cancel those again that were cancelled and still run. Returns when to do so next."""

@@ -6,16 +6,16 @@ ended while the store was asked is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Clock, Instant, to_micros
-from horarium.model import CLAIMED, Run, RunChange, State
+from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
 from horarium.ports import BATCH_MAX, Beat, Pulse, Store, Topic
-from horarium.rules.settling import longest_lease
+from horarium.rules.settling import longest_lease, put_forward
 from horarium.services.attempt import Attempt, Stop
-from horarium.services.clock_watch import ClockWatch
+from horarium.services.clock_watch import ClockWatch, Steps
 from horarium.services.service import Service, Wake
 
 GRACE_SECONDS = 10.0
@@ -24,10 +24,12 @@ GRACE_SECONDS = 10.0
 
 class Leases:
     """Renews leases in the store. `watch`: notices steps of the clock, as often as the one that keeps these leases
-    looks."""
+    looks, and before each lease that is given. `steps`: those that this process knows of."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self.watch = ClockWatch(clock)
+    def __init__(self, store: Store, clock: Clock, steps: Steps | None = None) -> None:
+        self.watch = ClockWatch(clock, steps)
+        self.lively: Callable[[], Sequence[Attempt]] = lambda: ()
+        """The attempts whose leases are kept here."""
         self._store = store
         self._clock = clock
 
@@ -36,21 +38,47 @@ class Leases:
         beats = [Beat(run.id, run.token) for run in runs]
         pulses: list[Pulse | None] = []
         for start in range(0, len(beats), BATCH_MAX):
-            pulses += await self._store.heartbeat_runs(beats[start : start + BATCH_MAX], self._clock.now())
+            pulses += await self._store.heartbeat_runs(beats[start : start + BATCH_MAX], await self.notice())
         return pulses
+
+    async def notice(self) -> Instant:
+        """Put all leases forward if the wall clock has stepped forward, before anything else is waited for: a lease
+        that is given next is by the new time. Returns that time."""
+        while (step := self.watch.look(now := self._clock.now())) > 0:
+            await self.put_forward(self.lively(), step, now)
+        return now
 
     async def beat(self, attempts: Sequence[Attempt], progress: bytes | None = None) -> None:
         """Renew the leases of these attempts; note which are lost and which have to stop."""
         for start in range(0, len(attempts), BATCH_MAX):
-            batch = attempts[start : start + BATCH_MAX]
-            beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in batch]
-            sent_at = self._clock.now()
-            pulses = await self._store.heartbeat_runs(beats, sent_at)
-            went_back = self._clock.now() < sent_at
-            for attempt, pulse in zip(batch, pulses, strict=True):
+            refused = await self._beat(attempts[start : start + BATCH_MAX], progress)
+            now = self._clock.now()
+            if counted := [attempt for attempt in refused if attempt.lease_expires_at > now]:
+                # They last by our own count: what put them forward was not written. Who took one has another token.
+                await self.put_forward(counted, 0, now)
+                lost = await self._beat(counted, progress)
+                refused = [attempt for attempt in refused if attempt not in counted or attempt in lost]
+            for attempt in refused:
+                # After a step forward that the keeper has not seen yet, it puts the lease forward, and asks again.
+                if self.watch.peek(self._clock.now()) <= 0:
+                    attempt.end(Stop.LOST, self._clock.now())
+
+    async def _beat(self, attempts: Sequence[Attempt], progress: bytes | None) -> list[Attempt]:
+        """Renew these leases. Those that the store refuses."""
+        sent_at = await self.notice()
+        beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in attempts]
+        pulses = await self._store.heartbeat_runs(beats, sent_at)
+        went_back = self._clock.now() < sent_at
+        refused = []
+        for attempt, pulse in zip(attempts, pulses, strict=True):
+            if attempt.ended:
+                continue
+            if pulse is not None:
+                self._note(attempt, pulse)
+            elif not went_back:
                 # A time that lies in the future by now says nothing of a lease: the keeper asks again.
-                if not attempt.ended and not (pulse is None and went_back):
-                    self._note(attempt, pulse)
+                refused.append(attempt)
+        return refused
 
     async def put_forward(self, attempts: Sequence[Attempt], step: int, now: Instant) -> None:
         """The wall clock stepped forward: these leases go on for as long as they would have without it. What the store
@@ -64,11 +92,11 @@ class Leases:
         still hold go on as they would have without it. Whether there are any that last, by us or by another."""
         now = self._clock.now()
         self.watch.look(now)
-        if self.watch.stood_for(GRACE_SECONDS):
+        if self.watch.stood_for(GRACE_SECONDS) and not self.watch.steps.stood:
             return False
         runs = [run for run in await self._store.get_runs(list(claims)) if run is not None]
         held = [run for run in runs if run.token == claims[run.id]]
-        changes = revived(self.watch, held, now)
+        changes = revived(self.watch, held, now, asked=True)
         if changes:
             await self._store.settle_runs(changes, now)  # unless another service was quicker to do the same
         return bool(changes) or any(run.state in CLAIMED and (run.lease_expires_at or 0) > now for run in held)
@@ -79,12 +107,7 @@ class Leases:
         for start in range(0, len(changes), BATCH_MAX):
             await self._store.settle_runs(changes[start : start + BATCH_MAX], now)
 
-    def _note(self, attempt: Attempt, pulse: Pulse | None) -> None:
-        if pulse is None:
-            # After a step forward that the keeper has not seen yet, it puts the lease forward, and asks again.
-            if self.watch.peek(self._clock.now()) <= 0:
-                attempt.end(Stop.LOST, self._clock.now())
-            return
+    def _note(self, attempt: Attempt, pulse: Pulse) -> None:
         attempt.lease_expires_at = pulse.expires_at
         third = to_micros(attempt.run.lease_seconds) // 3
         attempt.renew_at = max(pulse.expires_at - 2 * third, self._clock.now() + min(third, SECOND))
@@ -111,13 +134,19 @@ class LeaseWatch(Service):
         return None
 
 
-def revived(watch: ClockWatch, runs: Sequence[Run], now: Instant) -> list[RunChange]:
+def revived(watch: ClockWatch, runs: Sequence[Run], now: Instant, *, asked: bool = False) -> list[RunChange]:
     """Of these runs those whose leases have ended by a step forward only, put forward. None lasts longer than one that
-    is given now: it may have been given by a clock that was set back right before the step."""
+    is given now: it may have been given by a clock that was set back right before the step. Where it is not sure from
+    when a lease is, it goes on if its holder has just `asked`, or if it waits at a broker, and has no holder yet."""
     changes = []
     for run in runs:
-        after = watch.unstepped(run) if run.state in CLAIMED else run
-        if after is not run and (run.lease_expires_at or 0) <= now < (after.lease_expires_at or 0):
-            end = min(after.lease_expires_at or 0, longest_lease(run, now))
-            changes.append(RunChange(replace(after, lease_expires_at=end), run.token, run.state, False))
+        lease = run.lease_expires_at or 0
+        if run.state not in CLAIMED or lease > now:
+            continue
+        after, end = watch.unstepped(run), longest_lease(run, now)
+        if after is run and (asked or awaits_worker(run)) and watch.is_unsure(run):
+            after = put_forward(run, end - lease)
+        if now < (after.lease_expires_at or 0):
+            after = replace(after, lease_expires_at=min(after.lease_expires_at or 0, end))
+            changes.append(RunChange(after, run.token, run.state, False))
     return changes

@@ -17,7 +17,7 @@ from horarium.clock import Clock, Instant
 from horarium.delivery.bus import name_on_bus
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
-from horarium.operations.settling import Settlement
+from horarium.operations.settling import Revive, Settlement, no_step
 from horarium.ports import BATCH_MAX, JOBS, Beat, Bus, Report, Store, Topic
 from horarium.rules.settling import begin, heard_at
 from horarium.services.bus_jobs import BusJobs
@@ -51,6 +51,7 @@ class Reports(Service):
         telemetry: Telemetry,
         settle: Settle,
         cancel_asked: Callable[[Run], None] = lambda run: None,
+        revive: Revive = no_step,
     ) -> None:
         self.name = f"reports-{name}"
         self._queue = f"bus/{name}"
@@ -59,6 +60,7 @@ class Reports(Service):
         self._clock = clock
         self._telemetry = telemetry
         self._settle = settle
+        self._revive = revive
         self._jobs = BusJobs(name, store, clock)
         self._late_ends = LateEnds()
         self._discards = Discards(clock, telemetry)
@@ -142,7 +144,7 @@ class Reports(Service):
                 self._discards.drop(reading, run)
             else:
                 (beats if reading.outcome is None else ends).append((reading, run))
-        await self._beat(beats)
+        await self._beat(await self._revived(beats))
         await self._end(ends)
         await self._bus.ack(done)
         await self._bus.reject(refused)
@@ -151,6 +153,17 @@ class Reports(Service):
         ids = list({reading.run_id for reading in readings})
         runs = await self._store.get_runs(ids) if ids else []
         return {run.id: run for run in runs if run is not None}
+
+    async def _revived(self, beats: list[tuple[Reading, Run]]) -> list[tuple[Reading, Run]]:
+        """These signs of life, with the runs as they are once those leases go on that ended by a step of the clock
+        only: else the first word of a worker would be lost, and with it that it has begun."""
+        now = self._clock.now()
+        ended = {run.id: run.token for _, run in beats if run.lease_expires_at is None or run.lease_expires_at <= now}
+        if not ended or not await self._revive(ended):
+            return beats
+        current = await self._runs_of([reading for reading, run in beats if run.id in ended])
+        still = {run.id: run for run in current.values() if run.state in CLAIMED and run.token == ended[run.id]}
+        return [(reading, still.get(run.id, run)) for reading, run in beats]
 
     async def _beat(self, beats: Sequence[tuple[Reading, Run]]) -> None:
         """Renew leases; the last progress of each counts."""

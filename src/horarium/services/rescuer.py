@@ -16,17 +16,19 @@ from horarium.operations.settling import Settling
 from horarium.ports import BATCH_MAX, RunFilter, Store, Topic
 from horarium.rules.settling import longest_lease, rescue
 from horarium.rules.unbegun import unbegun
-from horarium.services.clock_watch import ClockWatch
+from horarium.services.clock_watch import ClockWatch, Steps
 from horarium.services.leases import GRACE_SECONDS, revived
 from horarium.services.quiet import QuietLog
 from horarium.services.service import Service, Wake
+from horarium.services.sudden import Sudden
 from horarium.services.telemetry import Telemetry
 
 log = logging.getLogger("horarium")
 
 
 class Rescuer(Service):
-    """Ends leases that expired. `waits_here`: whether this process holds the claim of a run, and has not begun it."""
+    """Ends leases that expired. `waits_here`: whether this process holds the claim of a run, and has not begun it.
+    `steps`: those of the clock that this process knows of."""
 
     name = "rescuer"
     topics: tuple[Topic, ...] = ()
@@ -39,6 +41,7 @@ class Rescuer(Service):
         telemetry: Telemetry,
         clock: Clock,
         waits_here: Callable[[Run], bool] = lambda run: False,
+        steps: Steps | None = None,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -47,7 +50,8 @@ class Rescuer(Service):
         self._telemetry = telemetry
         self._clock = clock
         self._waits_here = waits_here
-        self._watch = ClockWatch(clock)
+        self._watch = ClockWatch(clock, steps)
+        self._sudden = Sudden(clock)
         self._to_shorten = True
         self._nothing_overdue = False
         self._log = QuietLog("runs rescued")
@@ -60,14 +64,18 @@ class Rescuer(Service):
         if self._watch.look(now) != 0:
             # A step forward that is seen may be what is left of a longer one, of which a part was taken back meanwhile.
             self._to_shorten = True
+            self._sudden.forget()
         if self._to_shorten:
             self._to_shorten = not await self._shorten(now)
         await self._reconciler.catch_up()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
         self._nothing_overdue = not runs
+        left = self._sudden.among(runs, now, BATCH_MAX)
         if not runs:
             return next_at
-        if not self._watch.stood_for(GRACE_SECONDS):
+        is_full = len(runs) == BATCH_MAX
+        runs = [run for run in runs if run.id not in left] if left else runs
+        if not self._watch.stood_for(GRACE_SECONDS) or self._watch.steps.stood:
             runs = await self._spare(runs, now)
         jobs = await self._jobs(runs)
         if self._clock.now() < now:
@@ -79,7 +87,7 @@ class Rescuer(Service):
         self._telemetry.rescued(rescued)
         for run in rescued:
             self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
-        return now if len(runs) == BATCH_MAX and rescued else next_at
+        return now if is_full and rescued else next_at
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
         """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as

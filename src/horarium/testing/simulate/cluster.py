@@ -24,6 +24,9 @@ NODES_MAX = 3
 HELD_UP = 15 * SECOND
 """How long after a frozen node went on something may be written that it had decided before."""
 PLANS_WAIT_SECONDS = 0.1
+TWICE = ((90, 3), (3, 90), (90, 86_400), (-300, 300), (-20, 23), (-300, 290), (90, -90), (90, -87))
+"""Seconds by which the clock steps twice."""
+MOMENT_SECONDS = 0.5
 
 StoreFactory = Callable[[MemoryDatabase], Any]
 
@@ -53,6 +56,8 @@ class Cluster:
         self._called = called
         self._has_broker = has_broker
         chaos.plans_wait = PLANS_WAIT_SECONDS if has_races() else 0.0
+        if SHARES["twice"]:
+            chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
         self._count = 0
         self._skewed = self._chance.random() < 0.2
         self._steps_clock = self._chance.random() < 0.3
@@ -117,6 +122,9 @@ class Cluster:
         """Something goes wrong, or a node comes."""
         if SHARES["ahead"] and self._chance.random() < SHARES["ahead"]:
             await self._start_ahead()
+            return
+        if SHARES["twice"] and self._chance.random() < SHARES["twice"]:
+            self._step_twice()
             return
         kind = self._chance.randrange(6)
         names = sorted(self.nodes)
@@ -211,10 +219,19 @@ class Cluster:
         if now + step >= start - DAY:
             self._steps_by(step)
 
-    def _steps_by(self, step: int) -> None:
+    def _step_twice(self) -> None:
+        """Two steps within a moment: between two looks of most nodes, and heartbeats and claims come in between."""
+        first, second = self._chance.choice(TWICE)
+        if self._time.wall + first * SECOND >= self._time.start - DAY:
+            # What is set back for a moment gives no lease that lasts too long.
+            self._steps_by(first * SECOND, back_for_a_moment=first + second >= 0)
+            later = self._chance.random() * MOMENT_SECONDS
+            asyncio.get_running_loop().call_later(later, self._steps_by, second * SECOND)
+
+    def _steps_by(self, step: int, *, back_for_a_moment: bool = False) -> None:
         self._trace.clock_stepped, self._trace.stepped_at = True, self._time.elapsed
         self._trace.clock_went_back |= step < 0
-        if step < 0:
+        if step < 0 and not back_for_a_moment:
             self._chaos.goes_back(self._time.elapsed / SECOND, -step // SECOND)
         self._trace.note(f"the clock steps by {step // SECOND} s")
         self._time.offset += step

@@ -40,11 +40,12 @@ come in at every wait; and how many handlers there return at once, or within a s
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and heard of by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "races": 0.0, "ahead": 0.0}
+SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "races": 0.0, "ahead": 0.0, "twice": 0.0}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
-stop; how often, where something goes wrong, a node starts while the clock is ahead. Raised in worlds of their own, so
+stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
+moment. Raised in worlds of their own, so
 that the worlds of all other seeds stay as they are."""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -12,6 +14,8 @@ from msgspec.structs import replace
 from horarium.model import Plan, RunChange, State
 from horarium.model.records import Record
 from horarium.stores.mongo import MongoStore
+from horarium.stores.mongo.connect import commit
+from horarium.stores.mongo.session import Session
 from horarium.testing.values import NOW, a_job, a_run
 from tests.servers.mongo import Mongo
 
@@ -26,32 +30,44 @@ async def store(mongo: Mongo) -> AsyncIterator[MongoStore]:
     await store.close()
 
 
-async def _finds(store: MongoStore) -> int:
-    assert store._session is not None
-    status = await store._session.database.command("serverStatus")
-    return int(status["metrics"]["commands"]["find"]["total"])
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What the store asked its server, from now on. (The server counts what others ask, and itself.)"""
+    counted: Counter[str] = Counter()
+    find = Session.find
+
+    async def counted_find(*given: Any, **options: Any) -> Any:
+        counted["find"] += 1
+        return await find(*given, **options)
+
+    async def counted_commit(session: Any) -> None:
+        counted["commit"] += 1
+        await commit(session)
+
+    monkeypatch.setattr(Session, "find", counted_find)
+    monkeypatch.setattr("horarium.stores.mongo.session.commit", counted_commit)
+    return counted
 
 
-async def test_what_is_new_is_not_looked_for_first(store: MongoStore) -> None:
+async def test_what_is_new_is_not_looked_for_first(store: MongoStore, asked: Counter[str]) -> None:
     """A plan and the end of a run read the runs that they change, and nothing else."""
     job, entry = a_job(), Record(name="audit/1", body=b"{}")
-    before = await _finds(store)
     assert await store.add_jobs([job], {job.id: (entry,)}) == [True]
-    asked = [a_run(1), a_run(2, of=job, unique_key="once")]
-    along = {run.id: (replace(entry, name=f"audit/{run.id}"),) for run in asked}
-    assert await store.add_runs(asked, along) == [True, True]
+    new = [a_run(1), a_run(2, of=job, unique_key="once")]
+    along = {run.id: (replace(entry, name=f"audit/{run.id}"),) for run in new}
+    assert await store.add_runs(new, along) == [True, True]
     planned = a_run(3, of=job)
     plan = Plan(job, runs=(planned,), along={planned.id: (replace(entry, name="audit/3"),)})
     assert await store.commit_plans([plan], NOW) == [True]
-    assert await _finds(store) == before
-    ended = replace(asked[0], state=State.CANCELLED, finished_at=NOW)
+    assert asked == Counter(commit=3)
+    ended = replace(new[0], state=State.CANCELLED, finished_at=NOW)
     follow_up = a_run(4, of=job, unique_key="follows")
     change = RunChange(ended, 0, State.PENDING, follow_ups=(follow_up,), records=(replace(entry, name="audit/4"),))
     assert await store.settle_runs([change], NOW) == [True]
-    assert await _finds(store) == before + 1
-    stored = await store.get_runs([asked[0].id, follow_up.id])
+    assert asked == Counter(commit=4, find=1)
+    stored = await store.get_runs([new[0].id, follow_up.id])
     assert stored == [ended, follow_up]
-    names = [entry.name, *(f"audit/{name}" for name in (asked[0].id, asked[1].id, "3", "4"))]
+    names = [entry.name, *(f"audit/{name}" for name in (new[0].id, new[1].id, "3", "4"))]
     assert None not in await store.get_records(names)
 
 
@@ -71,16 +87,9 @@ async def test_what_is_in_the_way_of_some_keeps_none_of_the_others(store: MongoS
     assert [None if record is None else record.body for record in found] == [b"first", b"first"]
 
 
-async def test_what_is_there_already_needs_no_commit(store: MongoStore) -> None:
-    run = a_run(1, unique_key="once")
-    await store.add_runs([run])
-
-    async def committed() -> int:
-        assert store._session is not None
-        return int((await store._session.database.command("serverStatus"))["transactions"]["totalCommitted"])
-
-    before = await committed()
+async def test_what_is_there_already_needs_no_commit(store: MongoStore, asked: Counter[str]) -> None:
+    await store.add_runs([a_run(1, unique_key="once")])
     again = a_run(2, unique_key="once")
     assert await store.add_runs([again], {again.id: (Record(name="audit/2", body=b"{}"),)}) == [False]
-    assert await committed() == before
+    assert asked["commit"] == 0
     assert await store.get_records(["audit/2"]) == [None]

@@ -21,8 +21,7 @@ class Beside:
         """Insert records, except those whose names are taken."""
         for record in records:
             if record.name not in self.records:
-                self.names.add(record.name)
-                self.records[record.name] = record
+                self.put(record)
 
     def put(self, record: Record) -> None:
         """Insert a record, or write it over the one of its name."""

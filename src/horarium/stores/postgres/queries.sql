@@ -885,8 +885,8 @@ WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 -- name: claim_gates
 -- Of each gate of a level (a key and how many it admits, the order of a job, or both) what may be taken first beyond
 -- ($6, $7), as above: a loose scan, so that it does not matter how many wait behind a gate that is shut. Of a job in
--- order that is its first unfinished run, or none. (That gates are only those of runs due from $6 on lets what is dead
--- before be passed over inside the index.)
+-- order that is its first unfinished run, or none. (It goes from the last gate to the first, so that of
+-- each it meets what is due last, and not what went by; where all is dead from $6 on, that is passed over in the index.)
 WITH RECURSIVE
 gates (gate) AS (
     SELECT (
@@ -894,7 +894,7 @@ gates (gate) AS (
             || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6::int8
         ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C"
     UNION ALL
     SELECT (
@@ -902,9 +902,9 @@ gates (gate) AS (
             || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6
             AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" > gates.gate
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" < gates.gate
         ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C" FROM gates WHERE gates.gate IS NOT NULL
 ),
 since (bound) AS MATERIALIZED (

@@ -999,8 +999,19 @@ WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
 ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_runs
--- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
-WITH taken AS (
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too. Rows are found first, each by a probe: a plan that
+-- was made when the table was believed to be empty would walk all of it to join it with these ids. One that another
+-- transaction changes meanwhile is left out, as if it were taken.
+WITH chosen (place) AS MATERIALIZED (
+    SELECT due.ctid FROM (
+        SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0
+    ) AS given
+    CROSS JOIN LATERAL (
+        SELECT runs.ctid FROM horarium.runs
+        WHERE runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.state = 0 OFFSET 0
+    ) AS due
+),
+taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
         started_at = GREATEST($4::int8, runs.due_at),
         lease_expires_at = GREATEST($4, runs.due_at)
@@ -1009,12 +1020,8 @@ WITH taken AS (
             WHEN concurrency_key IS NOT NULL AND token < 1048575 AND pg_catalog.txid_current() < 8796093022207
             THEN (pg_catalog.txid_current() << 20) + token + 1
         END
-    FROM (
-        SELECT $1::int4 AS namespace_id, given.*
-        FROM unnest($2::bytea[]) WITH ORDINALITY AS given (id, number) OFFSET 0
-    ) AS chosen
-    WHERE chosen.number + 0 = chosen.number
-        AND runs.namespace_id = chosen.namespace_id AND runs.id = chosen.id AND runs.state = 0
+    FROM chosen
+    WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;

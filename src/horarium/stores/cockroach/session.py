@@ -50,7 +50,6 @@ _CLAIMED_IN = re.compile(r"\(CASE WHEN (?:\w+\.)?claimed_in [^()]* END\)")
 _BY_CLAIMED_IN = re.compile(f" ORDER BY {_CLAIMED_IN.pattern}")
 _KEPT = re.compile(r"kept \(key\) AS MATERIALIZED \(.*?unnest\((\$\d+::bytea\[\])\).*?\(SELECT bound FROM since\) \)")
 _MARK = "pg_catalog.current_setting('horarium.claims', true)"
-_WRITES_CLAIMED_IN = re.compile(r", claimed_in = CASE .*? END(?= FROM)")
 _SMALL_INT = re.compile(r"::int[24]\b")
 
 BOUNDS = {
@@ -82,9 +81,7 @@ def _translated(name: str, text: str) -> str:
     text = _CLEAR_AT.sub("NULL::int8", text).replace("other.late", "false")
     text = text.replace("($2::bytea[]) OFFSET 0 ) AS this", "($2::bytea[])) AS this")
     text = _KEPT.sub(r"kept (key) AS MATERIALIZED (SELECT id FROM unnest(\1) AS given (id))", text)
-    text = _WRITES_CLAIMED_IN.sub("", _CLAIMED_IN.sub("9223372036854775807", _BY_CLAIMED_IN.sub("", text))).replace(
-        _MARK, "NULL::text"
-    )
+    text = _CLAIMED_IN.sub("9223372036854775807", _BY_CLAIMED_IN.sub("", text)).replace(_MARK, "NULL::text")
     # Texts are always compared by code point here.
     return _SMALL_INT.sub("::int8", text).replace(' COLLATE "C"', "")
 

@@ -135,7 +135,7 @@ async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes
         return [candidate[1] for candidate in chosen]
     await session.lock_gates(sorted({gate for candidate in gated for gate in gates_of(candidate)}))
     ids, clear = [candidate[1] for candidate in gated], [candidate[6] for candidate in gated]
-    rows = await session.rows("free_gates", session.namespace_id, ids, clear)
+    rows = await session.rows("free_gates", session.namespace_id, ids, clear, *session.since())
     free = {row[0]: row[1] for row in rows if row[2]}
     counts: Counter[bytes] = Counter()
     admitted = []
@@ -216,10 +216,10 @@ class _Walk:
     async def _gated(self, queue_id: int, priority: int, first_due_at: Instant) -> AsyncIterator[Candidate]:
         size = max(self._limit, CHUNK_MIN)
         looks = max(GATED_LOOKS, 2 * size)
-        level = queue_id, priority, self._until, self._now
+        level, since = (queue_id, priority, self._until, self._now), self._session.since()
         after: tuple[Instant, bytes] = (first_due_at, b"")
         while True:
-            values = *level, size, self._session.namespace_id, *after, *self._counts(), looks
+            values = *level, size, self._session.namespace_id, *after, *self._counts(), looks, *since
             chunk = [tuple(row) for row in await self._session.rows("claim_gated", *values)]
             for row in chunk:
                 if row[5] is not None:
@@ -238,7 +238,7 @@ class _Walk:
         self, level: tuple[int, int, Instant, Instant], size: int, after: tuple[Instant, bytes]
     ) -> AsyncIterator[Candidate]:
         """Most of what was looked at is held back: so by what holds it back."""
-        values = *level, self._session.namespace_id, *after, *self._counts()
+        values = *level, self._session.namespace_id, *after, *self._counts(), *self._session.since()
         rows = await self._session.rows("claim_gates", *values)
         heads = sorted((tuple(row) for row in rows), key=lambda head: head[:2])
         async for candidate in _merged([self._behind(level, size, head) for head in heads]):

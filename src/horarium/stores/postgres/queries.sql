@@ -653,19 +653,43 @@ FROM unnest($2::int4[]) AS given (gate);
 -- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
 -- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier has
 -- none before the one where its job is clear, which was seen before and stays so, or is late: mostly no run of any job is.)
+-- What is claimed under keys is counted from a bound on, and what is below it by its id, as `claims_until` said. That it is
+-- in order keeps to the index that is made for this. (OFFSET 0: else a plan that was made for an empty table might walk all
+-- of it to find these runs.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
     FROM (
         SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, clear_at) OFFSET 0
     ) AS wanted
-    JOIN horarium.runs AS this ON this.namespace_id = wanted.namespace_id AND this.id = wanted.id
+    CROSS JOIN LATERAL (
+        SELECT runs.* FROM horarium.runs WHERE runs.namespace_id = wanted.namespace_id AND runs.id = wanted.id OFFSET 0
+    ) AS this
     WHERE this.state = 0
+),
+since (bound) AS MATERIALIZED (
+    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $6::text THEN $4::int8 ELSE -1 END
+),
+kept (key) AS MATERIALIZED (
+    SELECT runs.concurrency_key FROM (
+        SELECT $1::int4 AS namespace_id, given.id FROM unnest($5::bytea[]) AS given (id) OFFSET 0
+    ) AS given
+    CROSS JOIN LATERAL (
+        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
+    ) AS runs
+    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
+        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
+            < (SELECT bound FROM since)
 ),
 busy (key, held) AS MATERIALIZED (
     SELECT keys.key, (
-        SELECT count(*) FROM horarium.runs
-        WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
-    ) FROM (SELECT DISTINCT concurrency_key AS key FROM given WHERE concurrency_key IS NOT NULL) AS keys
+        SELECT count(*) FROM (
+            SELECT id FROM horarium.runs
+            WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
+                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
+            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
+        ) AS claimed
+    ) + (SELECT count(*) FROM kept WHERE kept.key = keys.key)
+    FROM (SELECT DISTINCT concurrency_key AS key FROM given WHERE concurrency_key IS NOT NULL) AS keys
 )
 SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = given.concurrency_key),
     NOT given.serial OR given.owner_id IS NULL OR (
@@ -685,6 +709,52 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
         )
     )
 FROM given;
+
+-- name: claims_until
+-- A bound below which nothing is claimed under a key from now on, and the few runs below it that are: what the transactions
+-- that have ended by now claimed is all there, and others have higher numbers. To look up one of $5 runs at most by its id
+-- costs as much as to step over what four transactions left, about: so the bound is lowered to where both are least. Begins
+-- with what was known, as above.
+WITH since (bound) AS MATERIALIZED (
+    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $4::text THEN $2::int8 ELSE -1 END
+),
+ended (bound) AS MATERIALIZED (
+    SELECT LEAST(pg_catalog.txid_snapshot_xmin(pg_catalog.txid_current_snapshot()), 8796093022207) << 20
+),
+below (id, claimed_in) AS MATERIALIZED (
+    SELECT claimed.id, claimed.claimed_in FROM (
+        (
+            SELECT runs.id, runs.claimed_in FROM (
+                SELECT $1::int4 AS namespace_id, given.id FROM unnest($3::bytea[]) AS given (id) OFFSET 0
+            ) AS given
+            CROSS JOIN LATERAL (
+                SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
+            ) AS runs
+            WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
+                AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
+                    < (SELECT bound FROM since)
+        )
+        UNION ALL
+        (
+            SELECT id, claimed_in FROM horarium.runs
+            WHERE namespace_id = $1 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
+                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
+                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) < (SELECT bound FROM ended)
+            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) LIMIT $5::int8 + 1
+        )
+    ) AS claimed ORDER BY claimed.claimed_in LIMIT $5::int8 + 1
+),
+until (bound) AS MATERIALIZED (
+    SELECT possible.bound FROM (
+        SELECT rank() OVER (ORDER BY claimed_in) - 1 AS number, claimed_in AS bound FROM below
+        UNION ALL
+        SELECT (SELECT count(*) FROM below), ended.bound FROM ended WHERE (SELECT count(*) FROM below) <= $5
+    ) AS possible CROSS JOIN ended
+    ORDER BY possible.number * 4 + ((ended.bound - possible.bound) >> 20) LIMIT 1
+)
+SELECT until.bound, (SELECT array_agg(below.id) FROM below WHERE below.claimed_in < until.bound) AS ids,
+    pg_catalog.set_config('horarium.claims', $6::text, false)
+FROM until;
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
@@ -743,9 +813,31 @@ ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 -- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
 -- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
 WITH
+since (bound) AS MATERIALIZED (
+    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $15::text THEN $13::int8 ELSE -1 END
+),
+kept (key) AS MATERIALIZED (
+    SELECT runs.concurrency_key FROM (
+        SELECT $6::int4 AS namespace_id, given.id FROM unnest($14::bytea[]) AS given (id) OFFSET 0
+    ) AS given
+    CROSS JOIN LATERAL (
+        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
+    ) AS runs
+    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
+        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
+            < (SELECT bound FROM since)
+),
 busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM horarium.runs
-    WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+    SELECT claimed.key, count(*) FROM (
+        (
+            SELECT concurrency_key AS key FROM horarium.runs
+            WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
+                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
+            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
+        )
+        UNION ALL
+        SELECT kept.key FROM kept
+    ) AS claimed GROUP BY claimed.key
 ),
 counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[])),
 looked_at AS (
@@ -793,30 +885,53 @@ WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 -- name: claim_gates
 -- Of each gate of a level (a key and how many it admits, the order of a job, or both) what may be taken first beyond
 -- ($6, $7), as above: a loose scan, so that it does not matter how many wait behind a gate that is shut. Of a job in
--- order that is its first unfinished run, or none.
+-- order that is its first unfinished run, or none. (It goes from the last gate to the first, so that of
+-- each it meets what is due last, and not what went by; where all is dead from $6 on, that is passed over in the index.)
 WITH RECURSIVE
 gates (gate) AS (
     SELECT (
         SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
             || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6::int8
         ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C"
     UNION ALL
     SELECT (
         SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
             || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
+        WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6
             AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" > gates.gate
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" < gates.gate
         ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" LIMIT 1
+            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C" FROM gates WHERE gates.gate IS NOT NULL
 ),
+since (bound) AS MATERIALIZED (
+    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $13::text THEN $11::int8 ELSE -1 END
+),
+kept (key) AS MATERIALIZED (
+    SELECT runs.concurrency_key FROM (
+        SELECT $5::int4 AS namespace_id, given.id FROM unnest($12::bytea[]) AS given (id) OFFSET 0
+    ) AS given
+    CROSS JOIN LATERAL (
+        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
+    ) AS runs
+    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
+        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
+            < (SELECT bound FROM since)
+),
 busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM horarium.runs
-    WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+    SELECT claimed.key, count(*) FROM (
+        (
+            SELECT concurrency_key AS key FROM horarium.runs
+            WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
+                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
+            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
+        )
+        UNION ALL
+        SELECT kept.key FROM kept
+    ) AS claimed GROUP BY claimed.key
 ),
 counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($8::bytea[], $9::int8[])),
 firsts AS (
@@ -884,18 +999,29 @@ WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
 ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_runs
--- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
-WITH taken AS (
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too. Rows are found first, each by a probe: a plan that
+-- was made when the table was believed to be empty would walk all of it to join it with these ids. One that another
+-- transaction changes meanwhile is left out, as if it were taken.
+WITH chosen (place) AS MATERIALIZED (
+    SELECT due.ctid FROM (
+        SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id) OFFSET 0
+    ) AS given
+    CROSS JOIN LATERAL (
+        SELECT runs.ctid FROM horarium.runs
+        WHERE runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.state = 0 OFFSET 0
+    ) AS due
+),
+taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
         started_at = GREATEST($4::int8, runs.due_at),
         lease_expires_at = GREATEST($4, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
-    FROM (
-        SELECT $1::int4 AS namespace_id, given.*
-        FROM unnest($2::bytea[]) WITH ORDINALITY AS given (id, number) OFFSET 0
-    ) AS chosen
-    WHERE chosen.number + 0 = chosen.number
-        AND runs.namespace_id = chosen.namespace_id AND runs.id = chosen.id AND runs.state = 0
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
+        claimed_in = CASE
+            WHEN concurrency_key IS NOT NULL AND token < 1048575 AND pg_catalog.txid_current() < 8796093022207
+            THEN (pg_catalog.txid_current() << 20) + token + 1
+        END
+    FROM chosen
+    WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;

@@ -14,6 +14,7 @@ from horarium.stores.encoding import encode_id
 from horarium.stores.lately import JOBS_BYTES_MAX, NAMES_MAX, OWNERS_MAX, Lately, weight_of_jobs
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.fronts import Fronts
+from horarium.stores.postgres.keys import Keys, Since
 from horarium.stores.postgres.orders import Orders
 from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
@@ -31,6 +32,7 @@ class Memory:
         """By id: the number, which tells a job from a later one of the same id, and the job."""
         self.fronts = Fronts()
         self.orders = Orders()
+        self.keys = Keys()
         self.in_less = False
         """Whether history is known to be kept in less room."""
 
@@ -93,7 +95,12 @@ class Session:
         await self.change("fold_job_counts", self.namespace_id)
 
     async def enter_gates(self) -> None:
-        """Before a claim looks at runs that may be held back."""
+        """Before a claim looks at runs that may be held back. In its transaction."""
+        await self.memory.keys.look(self)
+
+    def since(self) -> Since:
+        """From where on a claim counts what is claimed under keys."""
+        return self.memory.keys.since(self)
 
     async def lock_gates(self, gates: Sequence[int]) -> None:
         """Until the end of the transaction no other claim takes runs of these gates, which are sorted."""

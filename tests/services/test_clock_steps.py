@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Outcome, RunChange, State, Succeeded
-from horarium.ports import Assignment, Beat, Claimed, Control
+from horarium.ports import Assignment, Beat, Claimed, Control, Pulse
 from horarium.services.attempt import Attempt
 from horarium.services.believed import STANDS_SECONDS
 from horarium.services.clock_watch import ClockWatch, Steps
@@ -297,6 +297,31 @@ async def test_the_outcome_of_work_counts_that_was_beaten_for_between_two_steps(
     await node.settle()
     run = await setting.run()
     assert (run.state, run.attempt) == (State.COMPLETED, 1)
+
+
+async def test_a_step_that_the_dispatcher_notices_while_a_lease_is_renewed_puts_it_forward(setting: Setting) -> None:
+    """What the store answers then is by the time before the step."""
+    work = Work()
+    node = Node(setting, work)
+    await setting.add_run(lease_seconds=5)
+    attempt = await begun(node, work)
+    attempt.deadline = limit = setting.now + 600 * SECOND
+    heartbeat_runs = setting.store.heartbeat_runs
+
+    async def and_step(*given: Any) -> list[Pulse | None]:
+        pulses = await heartbeat_runs(*given)
+        setting.store.heartbeat_runs = heartbeat_runs  # type: ignore[method-assign]
+        setting.clock.step(90)
+        await node.claim()
+        return pulses
+
+    setting.store.heartbeat_runs = and_step  # type: ignore[assignment,method-assign]
+    setting.clock.advance(2)
+    await node.keeper.step(setting.now)
+    await node.keeper.step(setting.now)
+    ends_at = setting.now + 5 * SECOND
+    assert (attempt.stop, attempt.lease_expires_at, (await setting.run()).lease_expires_at) == (None, ends_at, ends_at)
+    assert attempt.deadline == limit + 90 * SECOND
 
 
 async def test_a_worker_outside_keeps_the_lease_that_it_was_given_between_two_steps(setting: Setting) -> None:

@@ -77,11 +77,14 @@ class Keys:
     ) -> None:
         self._known = [key_digest(key) for key in api_keys]
         self._callers = callers
-        self.needed = bool(api_keys) or callers.ask
-        """Whether callers must be known at all."""
         self._sign_ins = sign_ins
         self._refused = refused
         self._count = count
+
+    @property
+    def needed(self) -> bool:
+        """Whether callers must be known at all."""
+        return bool(self._known) or self._callers.ask
 
     def open(self, connection: Connection) -> bool:
         """Whether the request carries one of the keys, or none is needed."""

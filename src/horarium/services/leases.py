@@ -30,6 +30,8 @@ class Leases:
         self.watch = ClockWatch(clock, steps)
         self.lively: Callable[[], Sequence[Attempt]] = lambda: ()
         """The attempts whose leases are kept here."""
+        self._forward = 0
+        """By how much all steps forward have put leases forward."""
         self._store = store
         self._clock = clock
 
@@ -45,6 +47,7 @@ class Leases:
         """Put all leases forward if the wall clock has stepped forward, before anything else is waited for: a lease
         that is given next is by the new time. Returns that time."""
         while (step := self.watch.look(now := self._clock.now())) > 0:
+            self._forward += step
             await self.put_forward(self.lively(), step, now)
         return now
 
@@ -66,18 +69,24 @@ class Leases:
     async def _beat(self, attempts: Sequence[Attempt], progress: bytes | None) -> list[Attempt]:
         """Renew these leases. Those that the store refuses."""
         sent_at = await self.notice()
+        forward = self._forward
         beats = [Beat(attempt.run.id, attempt.run.token, progress) for attempt in attempts]
         pulses = await self._store.heartbeat_runs(beats, sent_at)
-        went_back = self._clock.now() < sent_at
-        refused = []
+        went_back, shift = self._clock.now() < sent_at, self._forward - forward
+        refused, renewed = [], []
         for attempt, pulse in zip(attempts, pulses, strict=True):
             if attempt.ended:
                 continue
             if pulse is not None:
-                self._note(attempt, pulse)
+                self._note(attempt, pulse, shift)
+                renewed.append(attempt)
             elif not went_back:
                 # A time that lies in the future by now says nothing of a lease: the keeper asks again.
                 refused.append(attempt)
+        if shift:
+            # A step was noticed meanwhile, and the store has these leases by the time before it.
+            runs = [replace(each.run, state=State.RUNNING, lease_expires_at=each.lease_expires_at) for each in renewed]
+            await self.write(runs, self._clock.now())
         return refused
 
     async def put_forward(self, attempts: Sequence[Attempt], step: int, now: Instant) -> None:
@@ -107,10 +116,11 @@ class Leases:
         for start in range(0, len(changes), BATCH_MAX):
             await self._store.settle_runs(changes[start : start + BATCH_MAX], now)
 
-    def _note(self, attempt: Attempt, pulse: Pulse) -> None:
-        attempt.lease_expires_at = pulse.expires_at
+    def _note(self, attempt: Attempt, pulse: Pulse, shift: int) -> None:
+        """`shift`: by how much leases were put forward since the store was asked."""
+        attempt.lease_expires_at = pulse.expires_at + shift
         third = to_micros(attempt.run.lease_seconds) // 3
-        attempt.renew_at = max(pulse.expires_at - 2 * third, self._clock.now() + min(third, SECOND))
+        attempt.renew_at = max(attempt.lease_expires_at - 2 * third, self._clock.now() + min(third, SECOND))
         if pulse.cancel_requested:
             attempt.ask_to_stop()
 

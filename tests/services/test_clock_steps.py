@@ -16,6 +16,8 @@ from horarium.services.believed import STANDS_SECONDS
 from horarium.services.clock_watch import ClockWatch, Steps
 from horarium.services.leases import GRACE_SECONDS, Leases
 from horarium.services.pruner import Pruner
+from horarium.services.waiting import Ready
+from horarium.testing.values import NOW, a_run
 from tests.services.conftest import Setting, a_rescuer
 from tests.services.node import Node, Work, answer
 from tests.waiting import until
@@ -411,14 +413,15 @@ async def test_a_lease_that_was_given_by_a_clock_that_was_behind_for_a_moment_go
     assert (run.state, run.attempt, len(work.begun)) == (State.COMPLETED, 1, 1)
 
 
-async def test_a_lease_that_had_ended_when_it_was_not_there_is_left_to_its_holder(setting: Setting) -> None:
-    """Another process gave it while the clock was behind for a moment: this one has seen no step."""
+@pytest.mark.parametrize("more", [0, 3])
+async def test_a_lease_that_had_ended_when_it_was_not_there_is_left_to_its_holder(setting: Setting, more: int) -> None:
+    """Another process gave it while the clock was behind for a moment: this one saw no step, or what is left of it."""
     rescuer = a_rescuer(setting)
     await setting.add_run(lease_seconds=5, due_at=setting.now - 3_600 * SECOND)
     await rescuer.step(setting.now)
     setting.clock.step(-300)
     await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
-    setting.clock.step(300)
+    setting.clock.step(300 + more)
     await rescuer.step(setting.now)
     assert await setting.state() is State.RUNNING
     setting.clock.advance(4)
@@ -427,3 +430,9 @@ async def test_a_lease_that_had_ended_when_it_was_not_there_is_left_to_its_holde
     setting.clock.advance(1)
     await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
+
+
+def test_what_waits_for_a_place_is_given_back_in_time_though_it_seems_to_have_begun_later() -> None:
+    """The clock went back, and forward again: the start of the run was put forward, and its lease had been renewed."""
+    run = a_run(lease_seconds=30, started_at=NOW + 300 * SECOND, lease_expires_at=NOW + 30 * SECOND)
+    assert Ready(run, None).patience_ends_at == NOW + 10 * SECOND

@@ -61,9 +61,10 @@ class Rescuer(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
-        if self._watch.look(now) != 0:
+        if (step := self._watch.look(now)) != 0:
             # A step forward that is seen may be what is left of a longer one, of which a part was taken back meanwhile.
             self._to_shorten = True
+        if step < 0:
             self._sudden.forget()
         if self._to_shorten:
             self._to_shorten = not await self._shorten(now)

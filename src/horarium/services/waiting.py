@@ -34,8 +34,9 @@ class Ready(Struct, frozen=True, gc=False):
     def patience_ends_at(self) -> Instant:
         """When a third of its lease, or of the time that it may take, is gone: it has waited too long for a place."""
         run = self.run
-        ends = run.lease_expires_at or 0
-        return ends - min(to_micros(run.lease_seconds), ends - (run.started_at or 0)) * 2 // 3
+        lasts, ends, begun = to_micros(run.lease_seconds), run.lease_expires_at or 0, run.started_at or 0
+        # Put forward by a clock that had gone back before, its start may lie in the future.
+        return ends - (min(lasts, ends - begun) if begun < ends else lasts) * 2 // 3
 
 
 _lease_of = attrgetter("run.lease_expires_at", "run.started_at", "run.lease_seconds")

@@ -118,10 +118,12 @@ class Books:
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
-        # Where a node takes leases across a step, a sign of life on its way may be written over; the next one counts.
+        # Where a node takes leases across a step, or shortens those of a wrong future by what it read before it was
+        # frozen, a sign of life on its way may be written over; the next one counts.
         if (
             awaits_worker(new)
             and not self.trace.has_just_stepped
+            and not self.trace.was_held_up
             and old.token == new.token
             and old.state is State.RUNNING
             and not awaits_worker(old)

@@ -47,14 +47,14 @@ from horarium.model import Job, Node, QueueTarget, Run, RunChange, State, run_id
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
-from horarium.operations.following import Following
-from horarium.operations.reconciling import Reconciler
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter, Store
 from horarium.rules.applying import PREFIX
-from horarium.services.applier import Applier
-from horarium.services.planner import Planner
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
+from horarium.services.upkeep.applier import Applier
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 

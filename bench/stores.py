@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horarium.clock import SystemClock
-from horarium.operations.following import Following
-from horarium.operations.reconciling import Reconciler
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
 from horarium.ports import Store
-from horarium.services.planner import Planner
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
 from horarium.stores.wakeups import LocalSignal
 
 NAMES = ("sqlite", "postgres", "redis", "valkey", "mongo")

@@ -33,7 +33,7 @@ from horarium.ports import BATCH_MAX
 from horarium.rules.planning import dropped_run, next_fire, owed_run
 from horarium.rules.settling import settle
 from horarium.rules.windows import Dropped, fires_in_window
-from horarium.services.tallies import LATENESS_EDGES, PREFIX, Minute
+from horarium.services.metrics.tallies import LATENESS_EDGES, PREFIX, Minute
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition
 

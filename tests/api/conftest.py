@@ -20,9 +20,9 @@ from horarium.dashboard.app import dashboard
 from horarium.model import Run, Target
 from horarium.operations.facade import Operations
 from horarium.ports import Store
-from horarium.services.claims import Claims
-from horarium.services.service import Health
-from horarium.services.telemetry import Telemetry
+from horarium.services.loop.service import Health
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.polling.claims import Claims
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from horarium.operations.report_keys import key_digest, report_key
+from horarium.operations.settling.report_keys import key_digest, report_key
 from horarium.testing.values import NOW
 
 from .conftest import Api, Reply, a_definition

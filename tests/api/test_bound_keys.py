@@ -19,7 +19,7 @@ import pytest
 from horarium.access.keys import digest_of
 from horarium.access.sessions import Sessions
 from horarium.model import Job, Run, State
-from horarium.operations import reaching
+from horarium.operations.bounds import reaching
 from horarium.ports import JobFilter, RunFilter
 from horarium.testing.values import NOW, a_run
 from tests.waiting import until
@@ -324,7 +324,7 @@ async def test_runs_of_several_queues_are_one_list() -> None:
 
 
 async def test_events_say_that_something_changed_and_nothing_more(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.services.news.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("horarium.services.polling.news.LOOK_SECONDS", 0.01)
     gone, seen, titles = asyncio.Event(), list[bytes](), count()
     listening = asyncio.create_task(two.api.get("/events", headers=two.key, hang_up=gone, seen=seen))
 

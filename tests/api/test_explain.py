@@ -7,7 +7,7 @@ import msgspec
 from horarium.clock import DAY, to_text
 from horarium.model import Disposition, State
 from horarium.model.records import Record, RecordChange
-from horarium.operations.versions import Version
+from horarium.operations.jobs.versions import Version
 from horarium.testing.values import NOW, a_job, a_run
 from horarium.wire.definitions import definition_of
 

@@ -16,8 +16,9 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.python import asgi
 
 from horarium.api import bulk
-from horarium.operations import evaluating, logs
-from horarium.services import claims
+from horarium.operations.bounds import evaluating
+from horarium.operations.runs import logs
+from horarium.services.polling import claims
 
 from .conftest import Api, a_definition
 

@@ -14,8 +14,8 @@ from horarium.api.limits import QUEUES_MAX, WAIT_SECONDS_MAX
 from horarium.api.problems import TooManyWaiters
 from horarium.api.schemas import ClaimRequest
 from horarium.api.work import Work
-from horarium.operations.claiming import Claiming
-from horarium.services.claims import Claims
+from horarium.operations.settling.claiming import Claiming
+from horarium.services.polling.claims import Claims
 from horarium.testing.values import a_run
 
 from .conftest import Api

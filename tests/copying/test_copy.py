@@ -21,7 +21,7 @@ from horarium.errors import NotFound, StateConflict
 from horarium.model import Event, Job, Node, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.node.backends import make_store
-from horarium.operations.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Copied, Progress, Side, copy
+from horarium.node.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Copied, Progress, Side, copy
 from horarium.ports import BATCH_MAX, NOTHING_ALONG, PAGE_MAX, Along, JobFilter, RunFilter, Store
 from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
@@ -322,7 +322,7 @@ KILLED = """
 import asyncio, os, sys
 from horarium.node.backends import make_store
 from horarium.clock import SystemClock
-from horarium.operations.copying import Side, copy
+from horarium.node.copying import Side, copy
 
 async def main(source, target, namespace):
     here, there = make_store(source, namespace), make_store(target, namespace)

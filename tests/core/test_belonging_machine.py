@@ -34,8 +34,8 @@ def all_wanted(runs: Sequence[Run], jobs: Any) -> list[Run]:
 @pytest.mark.parametrize(
     ("what", "instead"),
     [
-        ("horarium.operations.claiming._unwanted", all_wanted),
-        ("horarium.operations.reconciling.Reconciler._look", ignored),
+        ("horarium.operations.settling.claiming._unwanted", all_wanted),
+        ("horarium.operations.settling.reconciling.Reconciler._look", ignored),
     ],
 )
 def test_a_node_that_looks_away_is_caught(monkeypatch: pytest.MonkeyPatch, what: str, instead: Any) -> None:

@@ -14,8 +14,8 @@ from horarium.access.audit import AuditFilter, Origin, page
 from horarium.access.roles import Role, principal
 from horarium.errors import AlreadyExists, StoreUnavailable
 from horarium.model import Job
-from horarium.operations.defining import GROUP_MAX
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.defining import GROUP_MAX
 from horarium.ports import JOBS, NOTHING_ALONG, Along
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal

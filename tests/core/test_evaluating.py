@@ -15,8 +15,8 @@ from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL
 from horarium.errors import TooExpensive
-from horarium.operations import evaluating
-from horarium.operations.evaluating import REST, WORK_SECONDS, Evaluator
+from horarium.operations.bounds import evaluating
+from horarium.operations.bounds.evaluating import REST, WORK_SECONDS, Evaluator
 from horarium.operations.facade import Operations
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from horarium.clock import HOUR, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model import run_id as run_id_of
-from horarium.operations.explaining import Explaining
+from horarium.operations.looking.explaining import Explaining
 from horarium.rules.explaining import Explanation
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock

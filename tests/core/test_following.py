@@ -29,7 +29,7 @@ from horarium.model import (
     Succeeded,
 )
 from horarium.model.targets import NOTIFY_QUEUE
-from horarium.operations.following import Following
+from horarium.operations.settling.following import Following
 from horarium.policies import Retention, Retry
 from horarium.ports import RunFilter
 from horarium.rules.following import (

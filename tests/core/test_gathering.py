@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from horarium.errors import StoreUnavailable
-from horarium.operations.gathering import Gathered
+from horarium.operations.writing.gathering import Gathered
 
 FORMS = pytest.mark.parametrize("at_once", [False, True])
 

@@ -25,10 +25,10 @@ from horarium.clock import SECOND, SystemClock
 from horarium.delivery import addresses, message, signing
 from horarium.model import State
 from horarium.model.records import Record
-from horarium.operations import logs
+from horarium.operations.runs import logs
 from horarium.rules.compiled import BYTES_MAX, CompiledTriggers
-from horarium.services.ends import End
-from horarium.services.job_meters import JOBS_MAX_DEFAULT, JobMeters
+from horarium.services.metrics.ends import End
+from horarium.services.metrics.job_meters import JOBS_MAX_DEFAULT, JobMeters
 from horarium.stores import encoding, lately
 from horarium.stores.memory import MemoryStore
 from horarium.stores.sqlite import session
@@ -301,7 +301,7 @@ def test_nothing_else_is_kept_by_key() -> None:
 
 IN_THE_TABLE = {
     "access/keys.py", "access/sessions.py", "access/tokens.py", "api/refused.py", "clock.py", "delivery/addresses.py",
-    "delivery/message.py", "delivery/signing.py", "operations/logs.py", "rules/compiled.py", "stores/encoding.py",
+    "delivery/message.py", "delivery/signing.py", "operations/runs/logs.py", "rules/compiled.py", "stores/encoding.py",
     "stores/lately.py", "stores/postgres/session.py", "stores/sqlite/session.py", "triggers/calendar.py",
     "triggers/cron.py", "triggers/zones.py",
 }  # fmt: skip
@@ -311,9 +311,9 @@ SMALL = {
     "buses/nats_publisher.py": "256 lines",
     "dashboard/formats.py": "64 zones, that are kept anyway",
     "delivery/bus.py": "128 texts",
-    "operations/triggering.py": "1,000 instants: 0.3 MB",
-    "services/attempt.py": "1,000 numbers",
-    "services/claims.py": "lines that wait at present",
+    "operations/jobs/triggering.py": "1,000 instants: 0.3 MB",
+    "services/leases/attempt.py": "1,000 numbers",
+    "services/polling/claims.py": "lines that wait at present",
     "triggers/phrase_cities.py": "one table",
     "triggers/registry.py": "64 types",
 }

@@ -33,7 +33,7 @@ from horarium.model import (
     Succeeded,
 )
 from horarium.operations.facade import Operations
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.policies import Overlap, Timeouts
 from horarium.ports import Claimed, RunFilter, queue_topic
 from horarium.rules.planning import plan

@@ -23,14 +23,14 @@ from horarium.model import (
     RunChange,
     State,
 )
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.policies import Concurrency, Overlap, Timeouts
 from horarium.ports import Claimed
 from horarium.rules.applying import newest_of
 from horarium.rules.editing import pause, plan_now, resume
 from horarium.rules.planning import owed_run
 from horarium.rules.reconciling import belongs, reconcile
-from horarium.services.sweeper import DEAD_AFTER, LOOK_EVERY, Sweeper
+from horarium.services.upkeep.sweeper import DEAD_AFTER, LOOK_EVERY, Sweeper
 from horarium.stores.memory import MemoryStore
 from tests.core.planned import EACH, skipped
 from tests.core.planned import a_job as a_planned_job

@@ -7,7 +7,7 @@ import pytest
 from horarium.clock import SECOND
 from horarium.errors import LeaseLost
 from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, RunChange, Succeeded
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.rules.settling import rescue
 from tests.core.test_operations import START, World, a_claimed_run
 

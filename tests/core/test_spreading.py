@@ -12,11 +12,11 @@ import pytest
 from horarium.clock import SECOND, to_text
 from horarium.errors import AlreadyExists, HorariumError, InvalidJob, InvalidTrigger
 from horarium.model import Job
-from horarium.operations.importing import Put
+from horarium.operations.jobs.importing import Put
 from horarium.ports import BATCH_MAX, NOTHING_ALONG, Along, RunFilter
 from horarium.rules.spreading import period_of
-from horarium.services.planner import Planner
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
 from horarium.stores.memory import MemoryStore
 from horarium.triggers import parse_trigger
 from horarium.wire.definitions import JobDefinition, read_definition

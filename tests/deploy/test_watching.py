@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from horarium.clock import SECOND
 from horarium.model import Disposition, State
 from horarium.ports import QueueStats, Stats
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
 from horarium.testing.values import NOW, a_run
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -67,7 +67,7 @@ def test_a_page_begins_with_an_example(page: Path) -> None:
 
 
 def test_every_service_is_in_the_overview() -> None:
-    sources = [path.read_text() for path in (ROOT / "src/horarium/services").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "src/horarium/services").rglob("*.py")]
     written = {
         name for text in sources for name in re.findall(r'^    (?:    self\.)?name = f?"(.+)"$', text, re.MULTILINE)
     }

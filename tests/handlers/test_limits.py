@@ -11,10 +11,10 @@ import pytest
 from horarium import InvalidJob, InvalidSetting, RunContext, Scheduler
 from horarium.model import Outcome, State, Succeeded
 from horarium.ports import Assignment, Control, Delivery
-from horarium.services.dispatcher import Dispatcher
-from horarium.services.leases import Leases
-from horarium.services.performing import Performing
-from horarium.services.service import Wake
+from horarium.services.leases.leases import Leases
+from horarium.services.loop.service import Wake
+from horarium.services.performing.dispatcher import Dispatcher
+from horarium.services.performing.performing import Performing
 from tests.handlers.conftest import done
 from tests.services.conftest import Setting, a_collector
 from tests.waiting import PATIENCE, until

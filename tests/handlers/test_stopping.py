@@ -13,7 +13,7 @@ import pytest
 
 from horarium import LeaseLost, RunContext, Scheduler
 from horarium.model import State
-from horarium.services.service import Health
+from horarium.services.loop.service import Health
 from tests.handlers.conftest import ONCE, done, ended
 from tests.handlers.limits import LIMIT, LIMIT_SECONDS, out_of_time, said, unstoppable
 from tests.passing import PassingClock

@@ -16,9 +16,9 @@ import pytest
 from horarium import Job, Page, Run, RunContext, Scheduler, SyncScheduler, cron, every, model
 from horarium.api.app import create_app
 from horarium.library.declaring import job
-from horarium.services.claims import Claims
-from horarium.services.service import Health
-from horarium.services.telemetry import Telemetry
+from horarium.services.loop.service import Health
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.polling.claims import Claims
 
 from .conftest import ended
 

@@ -15,7 +15,7 @@ from horarium.delivery.signing import new_secret, verify
 from horarium.errors import InvalidRequest, NotFound
 from horarium.library.values import Run
 from horarium.model import State
-from horarium.services.notifier import NotifyDelivery
+from horarium.services.alerts.notifier import NotifyDelivery
 from tests.delivery.receiver import receiving
 from tests.notify.world import SOON, a_job, at_rest, events, messages, running, runs
 from tests.waiting import until

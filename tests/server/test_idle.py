@@ -17,7 +17,7 @@ import pytest
 from horarium.node.backends import make_backend
 from horarium.ports import JOBS, WRITTEN
 from horarium.server.http import HttpServer
-from horarium.services.service import (
+from horarium.services.loop.service import (
     EARLY_SECONDS,
     LEFT_OUT_MAX,
     POLL_SECONDS,

@@ -34,8 +34,8 @@ from horarium.server.http import Accepting
 from horarium.server.line import UNREAD_BYTES_MAX, Line, Message, open_line
 from horarium.server.processes import AGAIN_SECONDS_MAX, STEADY_SECONDS, Process
 from horarium.server.relay import Relay
-from horarium.services.news import News
-from horarium.services.scrapes import add_up, counts_of
+from horarium.services.metrics.scrapes import add_up, counts_of
+from horarium.services.polling.news import News
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from tests.waiting import until
@@ -170,7 +170,7 @@ async def test_one_refusal_is_one_entry_for_all_processes() -> None:
 
 
 async def test_who_listens_here_hears_of_runs_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.services.news.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("horarium.services.polling.news.LOOK_SECONDS", 0.01)
     done = [0, 0]
 
     async def counts() -> Stats:

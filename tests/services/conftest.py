@@ -13,11 +13,11 @@ from horarium.model import Job, QueueTarget, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.rules.planning import next_fire
-from horarium.services.clock_watch import Steps
-from horarium.services.collector import Collector
-from horarium.services.leases import Leases
-from horarium.services.rescuer import Rescuer
-from horarium.services.telemetry import Telemetry
+from horarium.services.leases.leases import Leases
+from horarium.services.leases.rescuer import Rescuer
+from horarium.services.loop.clock_watch import Steps
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.performing.collector import Collector
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock

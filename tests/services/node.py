@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from horarium.model import Outcome, Run, RunChange, State, Succeeded
 from horarium.ports import Assignment, Control
-from horarium.services.dispatcher import Dispatcher
-from horarium.services.keeper import Keeper
-from horarium.services.leases import Leases
-from horarium.services.performing import Performing
-from horarium.services.service import Wake
+from horarium.services.leases.leases import Leases
+from horarium.services.loop.service import Wake
+from horarium.services.performing.dispatcher import Dispatcher
+from horarium.services.performing.keeper import Keeper
+from horarium.services.performing.performing import Performing
 from tests.services.conftest import Setting, a_collector
 from tests.waiting import until
 

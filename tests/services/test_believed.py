@@ -13,13 +13,13 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Node, State
 from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
-from horarium.operations.logs import Logs
+from horarium.operations.runs.logs import Logs
 from horarium.policies import Retention
-from horarium.services.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
-from horarium.services.finisher import Finisher
-from horarium.services.log_pruner import LogPruner
-from horarium.services.pruner import CALM_SECONDS, Pruner
-from horarium.services.tallies import PREFIX, Tallies, Tally
+from horarium.services.loop.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
+from horarium.services.metrics.tallies import PREFIX, Tallies, Tally
+from horarium.services.upkeep.finisher import Finisher
+from horarium.services.upkeep.log_pruner import LogPruner
+from horarium.services.upkeep.pruner import CALM_SECONDS, Pruner
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import Setting
 

@@ -12,7 +12,7 @@ from horarium.model import Completion, EventKind, HttpTarget, Node, Run, RunChan
 from horarium.policies import Retention
 from horarium.ports import Topic
 from horarium.rules.settling import cancel, settle
-from horarium.services.cancels import AT_ONCE_MAX, CANCEL_SENT, SILENT_AFTER, HttpCancels, sends, was_told
+from horarium.services.buses.cancels import AT_ONCE_MAX, CANCEL_SENT, SILENT_AFTER, HttpCancels, sends, was_told
 from horarium.testing.faults import Fault, FaultyStore
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.waiting import until

@@ -13,8 +13,8 @@ from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import State
 from horarium.ports import Claimed, Store, Topic
-from horarium.services import claims as module
-from horarium.services.claims import Claims
+from horarium.services.polling import claims as module
+from horarium.services.polling.claims import Claims
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting
 from tests.waiting import PATIENCE, until

@@ -11,12 +11,12 @@ from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import Assignment, Beat, Claimed, Control, Pulse
-from horarium.services.attempt import Attempt
-from horarium.services.believed import STANDS_SECONDS
-from horarium.services.clock_watch import ClockWatch, Steps
-from horarium.services.leases import GRACE_SECONDS, Leases
-from horarium.services.pruner import Pruner
-from horarium.services.waiting import Ready
+from horarium.services.leases.attempt import Attempt
+from horarium.services.leases.leases import GRACE_SECONDS, Leases
+from horarium.services.loop.believed import STANDS_SECONDS
+from horarium.services.loop.clock_watch import ClockWatch, Steps
+from horarium.services.performing.waiting import Ready
+from horarium.services.upkeep.pruner import Pruner
 from horarium.testing.values import NOW, a_run
 from tests.services.conftest import Setting, a_rescuer
 from tests.services.node import Node, Work, answer

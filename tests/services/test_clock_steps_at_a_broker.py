@@ -13,9 +13,9 @@ from horarium.delivery.bus import ONE_OFF
 from horarium.model import Run, RunChange, State, awaits_worker
 from horarium.ports import Report
 from horarium.rules.settling import handed_over, put_forward, wait_seconds
-from horarium.services.handing_over import HandingOver
-from horarium.services.leases import Leases
-from horarium.services.reports import Reports
+from horarium.services.buses.handing_over import HandingOver
+from horarium.services.buses.reports import Reports
+from horarium.services.leases.leases import Leases
 from tests.services.conftest import Setting, a_rescuer
 
 LEASE_SECONDS = 30

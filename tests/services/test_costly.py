@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.model import Job, Run
 from horarium.ports import RunFilter
-from horarium.services import costly
-from horarium.services.costly import RETRY_SECONDS_MIN, CostlyJobs
-from horarium.services.planner import Planner
+from horarium.services.planning import costly
+from horarium.services.planning.costly import RETRY_SECONDS_MIN, CostlyJobs
+from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
 
 pytestmark = pytest.mark.slow
@@ -88,7 +88,7 @@ async def test_a_costly_job_stays_with_the_thread(setting: Setting, monkeypatch:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("evaluated on the event loop")
 
-    monkeypatch.setattr("horarium.services.planner.plan_bounded", never)
+    monkeypatch.setattr("horarium.services.planning.planner.plan_bounded", never)
     setting.clock.advance(600)
     await planner.step(setting.now)
     await planner.costly.step(setting.now)

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND
 from horarium.model import Disposition, Plan, Run, RunChange, State, Succeeded
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import Page, RunFilter
 from horarium.rules.planning import dropped_run
 from horarium.rules.windows import Dropped
-from horarium.services.clock_steps import ClockSteps
-from horarium.services.ends_ahead import EndsAhead
-from horarium.services.planner import Planner
-from horarium.services.pruner import Pruner
+from horarium.services.planning.clock_steps import ClockSteps
+from horarium.services.planning.ends_ahead import EndsAhead
+from horarium.services.planning.planner import Planner
+from horarium.services.upkeep.pruner import Pruner
 from tests.services.conftest import Setting
 
 WEEK = 7 * DAY

@@ -5,12 +5,12 @@ from __future__ import annotations
 from horarium.clock import DAY, HOUR, SECOND, to_text
 from horarium.model import UNFINISHED, Job, JobState, Run, State, Succeeded
 from horarium.model.records import RecordFilter
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter
-from horarium.services.believed import NOTED, BelievedClock
-from horarium.services.finisher import Finisher
-from horarium.services.planner import Planner
+from horarium.services.loop.believed import NOTED, BelievedClock
+from horarium.services.planning.planner import Planner
+from horarium.services.upkeep.finisher import Finisher
 from tests.services.conftest import START, Setting
 
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from horarium.clock import SECOND
 from horarium.model import Disposition, Run, State
 from horarium.rules.editing import delete
-from horarium.services.ends import ends_of
-from horarium.services.job_meters import JobMeters
-from horarium.services.job_recall import LOOK, JobRecall
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.ends import ends_of
+from horarium.services.metrics.job_meters import JobMeters
+from horarium.services.metrics.job_recall import LOOK, JobRecall
+from horarium.services.metrics.telemetry import Telemetry
 from horarium.stores.memory import MemoryStore
 from horarium.testing.values import NOW, a_job, a_run
 

@@ -12,7 +12,7 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import LeaseLost
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import Assignment, Beat, Control, Pulse
-from horarium.services.attempt import CANCEL_AGAIN_SECONDS, Stop
+from horarium.services.leases.attempt import CANCEL_AGAIN_SECONDS, Stop
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, taken_away
 from tests.waiting import until

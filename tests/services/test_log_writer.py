@@ -12,10 +12,10 @@ from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Run
 from horarium.model.logs import LOG_BYTES_MAX, LogLine
-from horarium.operations.logs import LINES_MAX, Logs
+from horarium.operations.runs.logs import LINES_MAX, Logs
 from horarium.rules.backlog import FIRST_BYTES, Backlog
 from horarium.rules.logbook import size_of
-from horarium.services.log_writer import ACCOUNT, FLUSH, LogWriter
+from horarium.services.performing.log_writer import ACCOUNT, FLUSH, LogWriter
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_run
 from tests.waiting import until

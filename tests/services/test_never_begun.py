@@ -8,7 +8,7 @@ from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import EventKind, RunPolicy, State
 from horarium.policies import Retry
-from horarium.services.rescuer import Rescuer
+from horarium.services.leases.rescuer import Rescuer
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from horarium.ports import JOBS, Stats
-from horarium.services.news import News
+from horarium.services.polling.news import News
 from horarium.stores.wakeups import LocalSignal
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.services.news.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("horarium.services.news.SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("horarium.services.polling.news.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("horarium.services.polling.news.SILENCE_SECONDS", 0.5)
 
 
 async def test_a_change_is_told_twice_and_then_there_is_silence() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import BATCH_MAX, Assignment, Control
-from horarium.services import collector
-from horarium.services.performing import AHEAD_MAX, AHEAD_SECONDS, GROWTH, Pace
+from horarium.services.performing import collector
+from horarium.services.performing.performing import AHEAD_MAX, AHEAD_SECONDS, GROWTH, Pace
 from horarium.testing.clock import ManualClock
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, answer

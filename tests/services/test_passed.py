@@ -13,7 +13,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import RunChange, State, run_id
 from horarium.policies import CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
-from horarium.services.planner import Planner
+from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
 
 AHEAD = 5

@@ -12,7 +12,7 @@ from horarium.clock import DAY, SECOND, Instant, to_text
 from horarium.model import Cause, Node, Plan, Run, State
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
-from horarium.services.planner import JOBS_MAX, Planner
+from horarium.services.planning.planner import JOBS_MAX, Planner
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting
 

@@ -15,9 +15,9 @@ from horarium.model import Job, Node, Plan, QueueTarget, Run
 from horarium.operations.facade import Operations
 from horarium.policies import Overlap
 from horarium.ports import RunFilter, Store
-from horarium.services.planner import Planner
-from horarium.services.service import Health, Loop
-from horarium.services.telemetry import Telemetry
+from horarium.services.loop.service import Health, Loop
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.loop import NodeClock, Time, VirtualLoop

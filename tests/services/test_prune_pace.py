@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horarium.clock import SECOND, Instant
-from horarium.services.pruner import BATCH, BATCH_MIN, BEHIND_SECONDS, PAUSE, PER_SECOND_MIN, Pruner
+from horarium.services.upkeep.pruner import BATCH, BATCH_MIN, BEHIND_SECONDS, PAUSE, PER_SECOND_MIN, Pruner
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
 from tests.services.conftest import Setting

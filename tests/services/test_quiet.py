@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from horarium.clock import SECOND
-from horarium.services.quiet import LINES_PER_SECOND_MAX, QuietLog
+from horarium.services.loop.quiet import LINES_PER_SECOND_MAX, QuietLog
 
 
 def test_a_thousand_warnings_in_a_second_are_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,9 +17,8 @@ from horarium.model import Run, RunChange, State
 from horarium.model.records import RecordChange, RecordFilter
 from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Topic
-from horarium.services.believed import NOTED
-from horarium.services.pruner import CALM_SECONDS, SWEEP, Pruner
-from horarium.services.service import (
+from horarium.services.loop.believed import NOTED
+from horarium.services.loop.service import (
     ANEW_SECONDS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
@@ -30,6 +29,7 @@ from horarium.services.service import (
     Service,
     Wake,
 )
+from horarium.services.upkeep.pruner import CALM_SECONDS, SWEEP, Pruner
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
 from horarium.wire.definitions import read_definition
@@ -156,7 +156,7 @@ async def test_a_lease_from_a_clock_that_was_ahead_is_shortened_though_a_cancel_
 async def test_of_more_leases_than_one_batch_the_last_is_shortened_too(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horarium.services.rescuer.BATCH_MAX", 2)
+    monkeypatch.setattr("horarium.services.leases.rescuer.BATCH_MAX", 2)
     for index in range(3):
         await setting.add_run(id=f"right-{index}")
     await claim(setting)

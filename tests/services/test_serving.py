@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.model import RunChange, State
 from horarium.ports import Stats
-from horarium.services.serving import LOOK_EVERY, Serving
+from horarium.services.alerts.serving import LOOK_EVERY, Serving
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting
 

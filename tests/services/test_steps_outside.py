@@ -12,8 +12,8 @@ from horarium.clock import SECOND
 from horarium.errors import LeaseLost
 from horarium.model import Failed, Run, State, Succeeded
 from horarium.node.runtime import Options, Runtime
-from horarium.operations.settling import Settlement
-from horarium.services.leases import GRACE_SECONDS
+from horarium.operations.settling.settling import Settlement
+from horarium.services.leases.leases import GRACE_SECONDS
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
 from tests.services.conftest import START

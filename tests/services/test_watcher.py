@@ -13,13 +13,13 @@ from horarium.model import Node, Run, State, Succeeded
 from horarium.model.channels import WebhookChannel
 from horarium.model.records import RecordFilter
 from horarium.model.targets import NOTIFY_QUEUE
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import RunFilter, Stats
 from horarium.rules.watching import PREFIX
-from horarium.services.planner import Planner
-from horarium.services.serving import Serving
-from horarium.services.troubles import LOOK_EVERY, LOST_AFTER, Troubles
-from horarium.services.watcher import UNPLANNED_GRACE, Watcher
+from horarium.services.alerts.serving import Serving
+from horarium.services.alerts.troubles import LOOK_EVERY, LOST_AFTER, Troubles
+from horarium.services.alerts.watcher import UNPLANNED_GRACE, Watcher
+from horarium.services.planning.planner import Planner
 from horarium.wire.definitions import read_definition
 from tests.services.conftest import START, Setting
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from horarium.clock import Instant
-from horarium.services.believed import BelievedClock
-from horarium.services.log_pruner import LogPruner
-from horarium.services.pruner import Pruner
-from horarium.services.tallies import Tallies
+from horarium.services.loop.believed import BelievedClock
+from horarium.services.metrics.tallies import Tallies
+from horarium.services.upkeep.log_pruner import LogPruner
+from horarium.services.upkeep.pruner import Pruner
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
 from tests.simulation.naming import said_of

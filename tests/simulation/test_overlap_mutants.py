@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Run, RunChange, State
-from horarium.operations.grouping import Group, Reach
+from horarium.operations.jobs.grouping import Group, Reach
 from horarium.policies import Overlap
 from horarium.rules import planning, reconciling
 from horarium.stores.memory.store import _Claim

@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.services.collector import Collector
-from horarium.services.dispatcher import Dispatcher
-from horarium.services.waiting import Ready
+from horarium.services.performing.collector import Collector
+from horarium.services.performing.dispatcher import Dispatcher
+from horarium.services.performing.waiting import Ready
 from horarium.testing.simulate import Violation, simulate
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 from horarium.clock import SECOND
 from horarium.model import Run
 from horarium.model.records import instant_key
-from horarium.operations.logs import BOOKS, Logs
-from horarium.services.log_writer import LogWriter
+from horarium.operations.runs.logs import BOOKS, Logs
+from horarium.services.performing.log_writer import LogWriter
 from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.said import Said
 from horarium.testing.simulate.workload import SHARES
@@ -76,7 +76,8 @@ def test_an_end_that_does_not_wait_for_the_last_lines_is_seen(monkeypatch: pytes
 
 
 def test_a_log_that_is_shared_by_runs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.operations.logs._name", lambda at, run_id: BOOKS + instant_key(at // SECOND * SECOND))
+    renamed = "horarium.operations.runs.logs._name"
+    monkeypatch.setattr(renamed, lambda at, run_id: BOOKS + instant_key(at // SECOND * SECOND))
     said = found()
     assert "holds a line of run" in said or "is not in its log" in said
 

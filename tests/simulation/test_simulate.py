@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Job, Plan, Run, RunChange, State
-from horarium.operations.following import Following
-from horarium.operations.grouping import Group
+from horarium.operations.jobs.grouping import Group
+from horarium.operations.settling.following import Following
 from horarium.ports import Store
 from horarium.rules import following as rules
-from horarium.services.dispatcher import Dispatcher
-from horarium.services.leases import Leases
+from horarium.services.leases.leases import Leases
+from horarium.services.performing.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.workload import SHARES
@@ -96,7 +96,7 @@ def test_a_run_that_is_handed_over_after_its_worker_began_is_found(monkeypatch: 
     def unconditional(run: Run, token: int, state: State, held: bool | None = None) -> RunChange:
         return RunChange(run, token, state)
 
-    monkeypatch.setattr("horarium.services.handing_over.RunChange", unconditional)
+    monkeypatch.setattr("horarium.services.buses.handing_over.RunChange", unconditional)
     with pytest.raises(Violation, match="it was forgotten that its worker had begun"):
         _ = [simulate(seed, on_bus=0.9) for seed in SEEDS_FOR_A_MUTANT]
 
@@ -168,7 +168,7 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Dispatcher.take
     monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
-    monkeypatch.setattr("horarium.services.performing._may_begin", lambda run, now: True)
+    monkeypatch.setattr("horarium.services.performing.performing._may_begin", lambda run, now: True)
     assert_caught(MemoryStore)
 
 
@@ -231,8 +231,8 @@ def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pyte
     async def nothing(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
         return {}
 
-    monkeypatch.setattr("horarium.services.planner.last_runs", nothing)
-    monkeypatch.setattr("horarium.operations.changes.last_runs", nothing)
+    monkeypatch.setattr("horarium.services.planning.planner.last_runs", nothing)
+    monkeypatch.setattr("horarium.operations.jobs.changes.last_runs", nothing)
     assert_caught(MemoryStore)
 
 
@@ -280,5 +280,5 @@ def test_a_follow_up_that_forgets_its_key_is_caught(monkeypatch: pytest.MonkeyPa
         )
         return replace(after, follow_ups=(*after.follow_ups, *again))
 
-    monkeypatch.setattr("horarium.operations.following.follow", keyless)
+    monkeypatch.setattr("horarium.operations.settling.following.follow", keyless)
     assert_caught(MemoryStore)

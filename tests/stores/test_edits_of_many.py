@@ -15,13 +15,13 @@ from horarium.model import UNFINISHED, Cause, Job, Plan, Run, RunChange, State
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
-from horarium.operations.following import Following
+from horarium.operations.settling.following import Following
 from horarium.policies import Overlap
 from horarium.ports import APPLY, Page, RunFilter, Store
 from horarium.rules.applying import HELD, PREFIX
-from horarium.services.applier import LOOK_EVERY, Applier
-from horarium.services.planner import Planner
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
+from horarium.services.upkeep.applier import LOOK_EVERY, Applier
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_job, a_run

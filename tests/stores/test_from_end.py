@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant, SystemClock
 from horarium.model import UNFINISHED, Failed, Run, RunChange, State, Succeeded
 from horarium.node.backends import make_store
-from horarium.operations.bulk import CANCELLED, Selection
 from horarium.operations.facade import Operations
-from horarium.operations.one_offs import Added
+from horarium.operations.runs.bulk import CANCELLED, Selection
+from horarium.operations.runs.one_offs import Added
 from horarium.ports import RunFilter, Store
 from horarium.rules.settling import settle
-from horarium.services.planner import Planner
-from horarium.services.telemetry import Telemetry
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.wire.definitions import read_definition

@@ -16,8 +16,8 @@ from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter, Store
 from horarium.rules.pinging import Ping, Sign
-from horarium.services.rescuer import Rescuer
-from horarium.services.telemetry import Telemetry
+from horarium.services.leases.rescuer import Rescuer
+from horarium.services.metrics.telemetry import Telemetry
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW

@@ -16,7 +16,7 @@ from horarium.model import Run
 from horarium.model.logs import LOG_BYTES_MAX, LogLine
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
-from horarium.operations.logs import BOOKS, SIZES, TEXTS, LogPage, Logs
+from horarium.operations.runs.logs import BOOKS, SIZES, TEXTS, LogPage, Logs
 from horarium.ports import Store
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_finished_run, a_run

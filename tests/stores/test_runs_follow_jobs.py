@@ -17,9 +17,9 @@ from horarium.errors import NotFound, StoreUnavailable
 from horarium.model import Cause, Failed, Plan, Run, RunChange, State
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed, RunFilter, Store
-from horarium.services.claims import Claims
+from horarium.services.polling.claims import Claims
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition
 

@@ -32,9 +32,9 @@ from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import Instant, to_datetime, to_instant
 from horarium.errors import Forbidden, NotFound
-from horarium.operations.auditing import told
-from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import Entropy
 from horarium.wire.views import moment
 
 CURSOR_CHARS_MAX = 1_000

@@ -40,11 +40,11 @@ from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
 from horarium.api.work import Work
-from horarium.operations.contention import Entropy
+from horarium.operations.bounds.reaching import Places
 from horarium.operations.facade import Operations
-from horarium.operations.reaching import Places
-from horarium.services.claims import Claims
-from horarium.services.news import News
+from horarium.operations.writing.contention import Entropy
+from horarium.services.polling.claims import Claims
+from horarium.services.polling.news import News
 from horarium.siblings import ALONE, Siblings
 
 PREFIX = "/api/v1"

@@ -26,10 +26,10 @@ from horarium.api.schemas import (
 from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
 from horarium.errors import CallerError, Forbidden, HorariumError
 from horarium.model import State
-from horarium.operations.bulk import CANCELLED, FORBIDDEN, Batch, Selection
 from horarium.operations.facade import Operations
-from horarium.operations.one_offs import Added
-from horarium.operations.runs import RETRIED
+from horarium.operations.runs.bulk import CANCELLED, FORBIDDEN, Batch, Selection
+from horarium.operations.runs.one_offs import Added
+from horarium.operations.runs.runs import RETRIED
 from horarium.ports import RunFilter
 from horarium.wire.numbers import whole_numbers
 from horarium.wire.one_offs import RunDefinition

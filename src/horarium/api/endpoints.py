@@ -28,7 +28,7 @@ from horarium.api.problems import allowed_methods
 from horarium.api.reading import JSON_TYPES, body_at_hand, first_headers, header, read_body, read_query
 from horarium.api.refused import Part
 from horarium.errors import Forbidden
-from horarium.operations.tracing import asked_under
+from horarium.operations.writing.tracing import asked_under
 
 if TYPE_CHECKING:
     from litestar._signature import SignatureModel

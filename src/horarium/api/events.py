@@ -10,7 +10,7 @@ from litestar.response.base import ASGIResponse
 
 from horarium.api.endpoints import AnyRequest
 from horarium.api.problems import TooManyWaiters
-from horarium.services.news import News
+from horarium.services.polling.news import News
 
 EVENT_STREAM = "text/event-stream"
 AGAIN_MILLISECONDS = 2_000

@@ -28,7 +28,7 @@ from horarium.api.reading import header
 from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
-from horarium.operations.report_keys import PREFIX, key_digest, report_key
+from horarium.operations.settling.report_keys import PREFIX, key_digest, report_key
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]

@@ -45,11 +45,11 @@ from horarium.api.schemas import (
 )
 from horarium.errors import AlreadyExists, CallerError, Forbidden, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
-from horarium.operations.evaluating import evaluate
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import Places, is_sealed
 from horarium.operations.facade import Operations
-from horarium.operations.importing import Put
-from horarium.operations.listing import Slices
-from horarium.operations.reaching import Places, is_sealed
+from horarium.operations.jobs.importing import Put
 from horarium.ports import JobFilter
 from horarium.triggers.budget import PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horarium.ports import BATCH_MAX, PAGE_MAX
-from horarium.services.claims import WAIT_SECONDS_MAX, WAITERS_MAX
+from horarium.services.polling.claims import WAIT_SECONDS_MAX, WAITERS_MAX
 from horarium.triggers import FIRES_MAX
 from horarium.wire.faults import FAULTS_MAX
 

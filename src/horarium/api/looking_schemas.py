@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from horarium.api.limits import STREAM_CHARS_MAX
 from horarium.api.schemas import Cursor, PageQuery, Since, Token, Until
 from horarium.model import Disposition
-from horarium.operations.logs import LINES_MAX
-from horarium.operations.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
+from horarium.operations.runs.logs import LINES_MAX
+from horarium.operations.runs.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.views import RunView
 

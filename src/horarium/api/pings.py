@@ -16,7 +16,7 @@ from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
 from horarium.model import ExternalTarget, Job
 from horarium.operations.facade import Operations
-from horarium.operations.jobs import has_many_parts, say_words
+from horarium.operations.jobs.jobs import has_many_parts, say_words
 from horarium.rules.pinging import Ping, Sign
 from horarium.wire.views import JobView, job_text, job_view
 

@@ -17,8 +17,8 @@ from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object
 from horarium.api.schemas import CancelRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model.targets import PLAIN_QUEUES
+from horarium.operations.bounds.reaching import list_runs
 from horarium.operations.facade import Operations
-from horarium.operations.reaching import list_runs
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
 

@@ -27,10 +27,10 @@ from horarium.api.schemas import (
 from horarium.clock import DAY, Instant, to_datetime
 from horarium.errors import Outage
 from horarium.operations.facade import Operations
-from horarium.operations.upcoming import upcoming
+from horarium.operations.looking.upcoming import upcoming
 from horarium.ports import Stats
-from horarium.services.claims import Claims
-from horarium.services.news import News
+from horarium.services.polling.claims import Claims
+from horarium.services.polling.news import News
 from horarium.siblings import Siblings
 from horarium.wire.views import moment, node_view
 

@@ -15,7 +15,7 @@ from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
 from horarium.model import queue_of
 from horarium.operations.facade import Operations
-from horarium.operations.versions import VERSION_MAX, Version
+from horarium.operations.jobs.versions import VERSION_MAX, Version
 from horarium.wire.definitions import JobDefinition, without_defaults
 from horarium.wire.masking import shown_target
 from horarium.wire.views import JobView, job_view

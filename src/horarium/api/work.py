@@ -37,9 +37,9 @@ from horarium.errors import Forbidden, HorariumError, InvalidRequest, NotFound
 from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
-from horarium.services.claims import Claims
+from horarium.services.polling.claims import Claims
 from horarium.wire.views import RunView, claimed_view, run_view
 
 STOPPING = "this server is about to stop; claim from another, or again when it is back"

@@ -1,6 +1,6 @@
 """`horarium store copy`: two URLs to two open stores, progress on stderr, the outcome on stdout.
 
-What is copied and compared, and in which order, is `horarium.operations.copying`'s. Exit status 0 means that
+What is copied and compared, and in which order, is `horarium.node.copying`'s. Exit status 0 means that
 everything was compared and is equal, 1 anything else.
 """
 
@@ -23,7 +23,7 @@ from horarium.server.config import mask_url
 from horarium.server.sources import load_settings
 
 if TYPE_CHECKING:
-    from horarium.operations.copying import Copied, Progress, Side
+    from horarium.node.copying import Copied, Progress, Side
 
 LINE_EVERY = 10_000
 """Away from a terminal, how many jobs or runs lie between two lines of progress."""
@@ -72,7 +72,7 @@ def _check_urls(source: str, target: str) -> None:
 
 
 async def _copy(source: str, target: str, namespace: str, notify: Notify, *, force: bool, check_only: bool) -> Copied:
-    from horarium.operations.copying import copy
+    from horarium.node.copying import copy
 
     async with _opened(source, namespace) as here, _opened(target, namespace) as there:
         return await copy(here, there, notify, force=force, check_only=check_only)
@@ -82,7 +82,7 @@ async def _copy(source: str, target: str, namespace: str, notify: Notify, *, for
 async def _opened(url: str, namespace: str) -> AsyncIterator[Side]:
     """A store with its clock going. Opening brings the schema up to date."""
     from horarium.node.backends import make_backend
-    from horarium.operations.copying import Side
+    from horarium.node.copying import Side
 
     backend = make_backend(url, namespace)
     await backend.store.open()

@@ -7,7 +7,7 @@ from msgspec import Struct
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.model.records import RecordFilter, instant_key, key_instant
 from horarium.ports import PAGE_MAX, Store
-from horarium.services.tallies import LATENESS_EDGES, PREFIX, Minute, Tally, decode_minute, lateness_at
+from horarium.services.metrics.tallies import LATENESS_EDGES, PREFIX, Minute, Tally, decode_minute, lateness_at
 
 STANDS_AFTER = 3 * MINUTE
 """A minute this old gets no more records: it is read once."""

@@ -22,7 +22,7 @@ from horarium.dashboard.views.overview import Overview
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.system import SystemPages
-from horarium.services.tallies import Tally
+from horarium.services.metrics.tallies import Tally
 
 
 def pages_of(

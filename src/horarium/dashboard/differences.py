@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.operations.versions import Version
+from horarium.operations.jobs.versions import Version
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.masking import shown_target
 

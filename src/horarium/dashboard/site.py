@@ -33,8 +33,8 @@ from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import page_answer, render, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
-from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
+from horarium.operations.writing.contention import Entropy
 
 AnyRequest = Request[Any, Any, Any]
 SESSION = "horarium_session"

@@ -28,8 +28,8 @@ from horarium.doors.rrule_schedules import (
 from horarium.doors.web import Answer, Asked, KeyCheck, Route, is_short_id, read_object, short_id, value
 from horarium.errors import CallerError, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
-from horarium.operations.contention import Entropy
 from horarium.operations.facade import Operations
+from horarium.operations.writing.contention import Entropy
 from horarium.ports import PAGE_MAX, RunFilter
 
 TIMEFRAME = 60 * MINUTE

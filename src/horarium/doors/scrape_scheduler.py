@@ -22,10 +22,10 @@ from horarium.doors.web import Answer, Asked, KeyCheck, Route, value
 from horarium.errors import Conflict, NotFound
 from horarium.model import CLAIMED, Failed, Job, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
-from horarium.services.claims import Claims
-from horarium.services.left_claims import LEFT
+from horarium.services.polling.claims import Claims
+from horarium.services.polling.left_claims import LEFT
 
 REPORT_BYTES_MAX = 4_096
 WORKER = "scrape-worker"

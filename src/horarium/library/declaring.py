@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from horarium.errors import HorariumError, InvalidJob, NotFound
 from horarium.library.fields import JobArguments
 from horarium.operations.facade import Operations
-from horarium.operations.importing import Put
+from horarium.operations.jobs.importing import Put
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
 from horarium.triggers import Trigger
 from horarium.wire.definitions import JobDefinition

@@ -14,9 +14,9 @@ from horarium.library.program import Program
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
 from horarium.node.runtime import Runtime
-from horarium.operations.auditing import told_runs
 from horarium.operations.facade import Operations
-from horarium.operations.one_offs import HOLDER_RACES_MAX
+from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
+from horarium.operations.writing.auditing import told_runs
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
 
 

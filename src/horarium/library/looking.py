@@ -12,7 +12,7 @@ from horarium.errors import InvalidRequest
 from horarium.library.values import Run, Stats, stats_of
 from horarium.model import State
 from horarium.operations.facade import Operations
-from horarium.operations.logs import LINES_MAX
+from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
 from horarium.wire.views import moment
 

@@ -17,9 +17,9 @@ from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import RunFields, delay_seconds
 from horarium.library.values import Run
 from horarium.model import State
-from horarium.operations.bulk import CANCELLED, Batch, Selection
-from horarium.operations.one_offs import Added
-from horarium.operations.runs import RETRIED
+from horarium.operations.runs.bulk import CANCELLED, Batch, Selection
+from horarium.operations.runs.one_offs import Added
+from horarium.operations.runs.runs import RETRIED
 from horarium.ports import BATCH_MAX, RunFilter
 from horarium.wire.one_offs import RunDefinition, read_run
 

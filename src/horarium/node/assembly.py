@@ -23,37 +23,37 @@ from horarium.model import Node, Run, fraction
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
-from horarium.operations.report_keys import key_digest, report_key
-from horarium.operations.tracing import Tracing
+from horarium.operations.settling.report_keys import key_digest, report_key
+from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
-from horarium.services.applier import Applier
-from horarium.services.beat import NodeBeat
-from horarium.services.cancels import BusCancels, HttpCancels
-from horarium.services.claims import Claims
-from horarium.services.collector import Collector
-from horarium.services.dispatcher import Dispatcher
-from horarium.services.finisher import Finisher
-from horarium.services.follow import FollowDelivery
-from horarium.services.handing_over import HandingOver
-from horarium.services.job_recall import JobRecall
-from horarium.services.keeper import Keeper
-from horarium.services.leases import Leases, LeaseWatch
-from horarium.services.log_pruner import LogPruner
-from horarium.services.log_writer import LogWriter
-from horarium.services.news import News
-from horarium.services.notifier import NotifyDelivery
-from horarium.services.performing import Performing
-from horarium.services.planner import Planner
-from horarium.services.pruner import Pruner
-from horarium.services.reports import Reports
-from horarium.services.rescuer import Rescuer
-from horarium.services.service import Service, Wake
-from horarium.services.serving import Serving
-from horarium.services.sweeper import Sweeper
-from horarium.services.tallies import Tallies
-from horarium.services.telemetry import Telemetry
-from horarium.services.troubles import Troubles
-from horarium.services.watcher import Watcher
+from horarium.services.alerts.follow import FollowDelivery
+from horarium.services.alerts.notifier import NotifyDelivery
+from horarium.services.alerts.serving import Serving
+from horarium.services.alerts.troubles import Troubles
+from horarium.services.alerts.watcher import Watcher
+from horarium.services.buses.cancels import BusCancels, HttpCancels
+from horarium.services.buses.handing_over import HandingOver
+from horarium.services.buses.reports import Reports
+from horarium.services.leases.leases import Leases, LeaseWatch
+from horarium.services.leases.rescuer import Rescuer
+from horarium.services.loop.beat import NodeBeat
+from horarium.services.loop.service import Service, Wake
+from horarium.services.metrics.job_recall import JobRecall
+from horarium.services.metrics.tallies import Tallies
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.performing.collector import Collector
+from horarium.services.performing.dispatcher import Dispatcher
+from horarium.services.performing.keeper import Keeper
+from horarium.services.performing.log_writer import LogWriter
+from horarium.services.performing.performing import Performing
+from horarium.services.planning.planner import Planner
+from horarium.services.polling.claims import Claims
+from horarium.services.polling.news import News
+from horarium.services.upkeep.applier import Applier
+from horarium.services.upkeep.finisher import Finisher
+from horarium.services.upkeep.log_pruner import LogPruner
+from horarium.services.upkeep.pruner import Pruner
+from horarium.services.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from horarium.delivery.http import HttpDelivery

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from horarium.clock import Clock
 from horarium.ports import Signal
-from horarium.services.service import Health, Looks, Loop, Service
+from horarium.services.loop.service import Health, Looks, Loop, Service
 
 END_SECONDS = 5.0
 """How long a loop may go on with its present step when it is ended."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from horarium.delivery.mailing import parse_smtp_url
 from horarium.errors import InvalidSetting
-from horarium.operations.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
+from horarium.operations.runs.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
-from horarium.services.job_meters import JOBS_MAX_DEFAULT
+from horarium.services.metrics.job_meters import JOBS_MAX_DEFAULT
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 CONCURRENCY_MAX = 10_000

@@ -21,18 +21,18 @@ from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
 from horarium.node.options import ROLES, Options, default_node_name
 from horarium.operations.facade import Operations
-from horarium.operations.tracing import Tracing
+from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Signal, Store
-from horarium.services.claims import Claims
-from horarium.services.collector import Collector
-from horarium.services.failures import FailureLog
-from horarium.services.leases import Leases
-from horarium.services.log_writer import LogWriter
-from horarium.services.news import News
-from horarium.services.pruner import Pruner
-from horarium.services.service import Health
-from horarium.services.spans import make_spans
-from horarium.services.telemetry import Telemetry
+from horarium.services.leases.leases import Leases
+from horarium.services.loop.service import Health
+from horarium.services.metrics.spans import make_spans
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.performing.collector import Collector
+from horarium.services.performing.failures import FailureLog
+from horarium.services.performing.log_writer import LogWriter
+from horarium.services.polling.claims import Claims
+from horarium.services.polling.news import News
+from horarium.services.upkeep.pruner import Pruner
 
 __all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
 

@@ -17,9 +17,9 @@ from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
 from horarium.model.channels import AnyChannel, Told
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.auditing import told, told_runs
-from horarium.operations.contention import RACES_MAX, Entropy, contended
-from horarium.operations.signalling import announce_runs
+from horarium.operations.writing.auditing import told, told_runs
+from horarium.operations.writing.contention import RACES_MAX, Entropy, contended
+from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
 from horarium.ports import PAGE_MAX, Page, Signal, Store
 from horarium.rules.following import notify_run

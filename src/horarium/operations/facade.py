@@ -12,27 +12,27 @@ from functools import cached_property
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Node, Run
-from horarium.operations.backfilling import Backfilling
-from horarium.operations.bulk import Bulk
-from horarium.operations.changes import Changes
 from horarium.operations.channels import ChannelCheck, ChannelOperations
-from horarium.operations.claiming import Claiming
-from horarium.operations.contention import Entropy
-from horarium.operations.counting import Counting
-from horarium.operations.explaining import Explaining
-from horarium.operations.following import Following
-from horarium.operations.history import History
-from horarium.operations.importing import Importing
-from horarium.operations.jobs import JobOperations
-from horarium.operations.logs import Logs
-from horarium.operations.one_offs import OneOffs
-from horarium.operations.pings import Pings
-from horarium.operations.reconciling import Reconciler
-from horarium.operations.runs import RunOperations
-from horarium.operations.settling import Revive, Settled, Settling, no_step
-from horarium.operations.tracing import Tracing
-from horarium.operations.triggering import Triggering
-from horarium.operations.versions import Versions
+from horarium.operations.jobs.backfilling import Backfilling
+from horarium.operations.jobs.changes import Changes
+from horarium.operations.jobs.importing import Importing
+from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.jobs.triggering import Triggering
+from horarium.operations.jobs.versions import Versions
+from horarium.operations.looking.counting import Counting
+from horarium.operations.looking.explaining import Explaining
+from horarium.operations.runs.bulk import Bulk
+from horarium.operations.runs.history import History
+from horarium.operations.runs.logs import Logs
+from horarium.operations.runs.one_offs import OneOffs
+from horarium.operations.runs.pings import Pings
+from horarium.operations.runs.runs import RunOperations
+from horarium.operations.settling.claiming import Claiming
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.settling.settling import Revive, Settled, Settling, no_step
+from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Signal, Stats, Store
 from horarium.wire.definitions import TargetCheck
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from horarium.server.line import Message
 from horarium.server.processes import Process
-from horarium.services.scrapes import add_up, counts_of
+from horarium.services.metrics.scrapes import add_up, counts_of
 
 ANSWER_SECONDS = 1.0
 """How long a process may take to answer another. It is left out then."""

@@ -16,9 +16,9 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import State
-from horarium.operations.bulk import CANCELLED, LOOKED_MAX, Batch, Selection
 from horarium.operations.facade import Operations
-from horarium.operations.runs import RETRIED
+from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, Batch, Selection
+from horarium.operations.runs.runs import RETRIED
 from horarium.ports import RunFilter
 
 BATCHES_MAX = 10

@@ -18,7 +18,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import within
 from horarium.model import Run
 from horarium.operations.facade import Operations
-from horarium.operations.upcoming import UPCOMING_MAX, upcoming
+from horarium.operations.looking.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 
 PAST_MAX = 600

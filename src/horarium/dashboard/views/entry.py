@@ -23,7 +23,7 @@ from horarium.dashboard.site import (
     takes_gzip,
 )
 from horarium.errors import NotFound
-from horarium.services.news import News
+from horarium.services.polling.news import News
 
 KEY_CHARS_MAX = 10_000
 _INSIDE = re.compile(r"/(?:[^\s/\\\x00-\x20\x7f][^\s\\\x00-\x20\x7f]*)?")

@@ -23,8 +23,8 @@ from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, timeline
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
-from horarium.operations.logs import WAIT_SECONDS_MAX
-from horarium.operations.runs import RETRIED
+from horarium.operations.runs.logs import WAIT_SECONDS_MAX
+from horarium.operations.runs.runs import RETRIED
 from horarium.rules.following import chain_key, depth_of
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view

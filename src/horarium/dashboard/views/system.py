@@ -22,7 +22,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
-from horarium.services.claims import Claims
+from horarium.services.polling.claims import Claims
 
 AUDIT_SHOWN = 50
 CURSOR_CHARS_MAX = 1_000

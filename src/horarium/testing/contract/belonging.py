@@ -20,7 +20,7 @@ from horarium.clock import Instant
 from horarium.errors import HorariumError, StoreUnavailable
 from horarium.model import Deferred, Failed, Outcome, Plan, Released, Run, RunChange, State
 from horarium.operations.facade import Operations
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import RunFilter, Store
 from horarium.rules.settling import settle
 from horarium.stores.wakeups import LocalSignal

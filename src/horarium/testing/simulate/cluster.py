@@ -13,7 +13,7 @@ from horarium.buses.memory import MemoryBus
 from horarium.clock import DAY, SECOND
 from horarium.errors import HorariumError
 from horarium.model import Run
-from horarium.operations.changes import LOOKED_AT
+from horarium.operations.jobs.changes import LOOKED_AT
 from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode

@@ -11,7 +11,7 @@ from typing import Any
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Run, State
-from horarium.services.dispatcher import Dispatcher
+from horarium.services.performing.dispatcher import Dispatcher
 
 EVERY_SECONDS = 0.04
 HEARTBEATS = "heartbeat_runs"

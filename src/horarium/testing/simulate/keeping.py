@@ -13,10 +13,10 @@ from horarium.access.audit import PREFIX as AUDIT
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import UNFINISHED, Job, Run
 from horarium.model.records import Record
-from horarium.operations.logs import BOOKS, LOG_SECONDS_DEFAULT
-from horarium.services.believed import FAR, NOTED, Note
-from horarium.services.tallies import KEPT as TALLIES_KEPT
-from horarium.services.tallies import PREFIX as TALLIES
+from horarium.operations.runs.logs import BOOKS, LOG_SECONDS_DEFAULT
+from horarium.services.loop.believed import FAR, NOTED, Note
+from horarium.services.metrics.tallies import KEPT as TALLIES_KEPT
+from horarium.services.metrics.tallies import PREFIX as TALLIES
 from horarium.testing.simulate.audited import AuditWitness
 from horarium.testing.simulate.trace import Trace
 

@@ -19,7 +19,7 @@ from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
 from horarium.ports import CANCEL, Bus, Claimed, Store, Topic
-from horarium.services.performing import Pace
+from horarium.services.performing.performing import Pace
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.hands import Hands
 from horarium.testing.simulate.keeping import AUDIT_SECONDS

@@ -17,9 +17,9 @@ from horarium.access.roles import Role, principal
 from horarium.clock import SECOND, to_datetime
 from horarium.errors import HorariumError
 from horarium.model import Cause, Job, Run, State, uuid7
-from horarium.operations.bulk import CANCELLED, Selection
 from horarium.operations.facade import Operations
-from horarium.operations.runs import RETRIED
+from horarium.operations.runs.bulk import CANCELLED, Selection
+from horarium.operations.runs.runs import RETRIED
 from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
 from horarium.testing.simulate.node import SimulatedNode

@@ -17,8 +17,8 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.model import Run, fraction
 from horarium.model.logs import LOG_BYTES_MAX, LogLine
-from horarium.operations.logs import Logs, _book, _lines, _name, _text_name
-from horarium.operations.pings import STREAM
+from horarium.operations.runs.logs import Logs, _book, _lines, _name, _text_name
+from horarium.operations.runs.pings import STREAM
 from horarium.rules.logbook import CUT
 from horarium.stores.memory.beside import Beside
 from horarium.testing.simulate.trace import Trace

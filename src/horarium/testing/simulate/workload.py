@@ -19,7 +19,7 @@ from horarium.delivery.handler import Defer, Discard, Retry
 from horarium.errors import HorariumError
 from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, Succeeded, fraction
 from horarium.model.logs import LogLine
-from horarium.operations.settling import Settlement
+from horarium.operations.settling.settling import Settlement
 from horarium.policies import Overlap
 from horarium.testing.simulate.follow_ups import ON
 from horarium.testing.simulate.node import NODE, SimulatedNode

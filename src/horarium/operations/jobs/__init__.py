@@ -1,0 +1,1 @@
+"""Jobs: defined, changed, imported, triggered, backfilled, and their versions."""

@@ -1,0 +1,171 @@
+"""Many jobs put in one request: each for itself, and as many as possible in one write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import Clock, Instant
+from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
+from horarium.model import Job, Plan
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
+from horarium.operations.jobs.versions import Versions, along_created
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.auditing import require_reach
+from horarium.operations.writing.signalling import announce
+from horarium.ports import JOBS, Signal, Store
+from horarium.rules.compiled import after_end
+from horarium.rules.editing import edit
+from horarium.rules.reconciling import reconciled
+from horarium.rules.spreading import spread
+from horarium.triggers.budget import PLAN_STEPS_MAX, limited
+from horarium.wire.definitions import JobDefinition
+
+
+class Put(StrEnum):
+    """What became of a job that was put."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+class _Sorted(Struct):
+    """What is to be done, by the index of the definition: jobs to add, stored ones to change (and as what), and
+    definitions that are refused."""
+
+    new: dict[int, Job] = {}
+    changed: dict[int, tuple[Job, Job]] = {}
+    refused: dict[int, CallerError] = {}
+
+
+class Importing:
+    """Puts many jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        jobs: JobOperations,
+        reconciler: Reconciler,
+        versions: Versions,
+        following: Following,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._jobs = jobs
+        self._reconciler = reconciler
+        self._versions = versions
+        self._following = following
+
+    async def put_jobs(
+        self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
+    ) -> list[Put | HorariumError]:
+        """Put many jobs, at most `BATCH_MAX`, each for itself: what became of it, or why nothing did. Jobs of an
+        interval that are new, or get a new trigger, begin spread over it. Rules that are expensive to evaluate are
+        refused once all of them together took too much. `dry_run`: says so, and writes nothing."""
+        now = self._clock.now()
+        with limited(PLAN_STEPS_MAX):
+            todo = await self._sort(definitions, now)
+        answers: list[Put | HorariumError] = [Put.UNCHANGED] * len(definitions)
+        for index, error in todo.refused.items():
+            answers[index] = error
+        for index in (*todo.new, *todo.changed):
+            answers[index] = Put.CREATED if index in todo.new else Put.UPDATED
+        if not dry_run:
+            for index in [*await self._add(todo.new, now), *await self._change(todo.changed, now)]:
+                answers[index] = await self._put_one(definitions[index])
+        return answers
+
+    async def _sort(self, definitions: Sequence[JobDefinition], now: Instant) -> _Sorted:
+        stored = await self._store.get_jobs([definition.name for definition in definitions])
+        todo, names, slices = _Sorted(), set[str](), Slices()
+        for index, (definition, job) in enumerate(zip(definitions, stored, strict=True)):
+            await slices.give_way()
+            try:
+                if definition.name in names:
+                    raise InvalidJob(f"name: {definition.name!r} is here twice", field="name")
+                names.add(definition.name)
+                if job is None:
+                    new = await self._jobs.job_from(definition, now)
+                    require_reach(new)
+                    await require_followed(self._store, new)
+                    todo.new[index] = new
+                    continue
+                require_reach(job)
+                wanted = await self._jobs.wanted(job, definition, now)
+                require_reach(wanted)
+                await require_followed(self._store, wanted, job)
+                if wanted != job:
+                    todo.changed[index] = job, wanted
+            except CallerError as error:
+                todo.refused[index] = error
+        return todo
+
+    async def _put_one(self, definition: JobDefinition) -> Put | HorariumError:
+        try:
+            _, created = await self._jobs.put_job(definition)
+        except (CallerError, Conflict) as error:
+            return error
+        return Put.CREATED if created else Put.UPDATED
+
+    async def _add(self, jobs: Mapping[int, Job], now: Instant) -> list[int]:
+        """Add new jobs. Those whose name was taken meanwhile."""
+        if not jobs:
+            return []
+        ready = spread(list(jobs.values()), now)
+        added = await self._store.add_jobs(ready, along_created(ready, now))
+        self._signal.publish(JOBS)
+        return [index for index, new in zip(jobs, added, strict=True) if not new]
+
+    async def _change(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> list[int]:
+        """Change jobs in one go. Those left that need more than one look: paused or to be paused, due, or changed by
+        another caller meanwhile."""
+        simple = {index: pair for index, pair in jobs.items() if _is_simple(*pair, now)}
+        plans = await self._plans(simple, now)
+        followed = await self._following.plans(list(plans.values()), now)
+        done = await self._store.commit_plans(followed, now) if plans else []
+        if any(done):
+            self._signal.publish(JOBS)
+        written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}
+        announce(self._signal, list(written.values()))
+        for index, planned in written.items():
+            await self._reconciler.after_change(simple[index][0], planned.job, planned)
+        return [index for index in jobs if index not in written]
+
+    async def _plans(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> dict[int, Plan]:
+        if not jobs:
+            return {}
+        unfinished = await self._store.unfinished_runs([job.id for job, _ in jobs.values()])
+        plans, slices = dict[int, Plan](), Slices()
+        for index, (job, wanted) in jobs.items():
+            await slices.give_way()
+            plans[index] = await evaluate(partial(edit, job, wanted, unfinished[job.id], now), EDIT_STEPS)
+        retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
+        for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
+            plans[index] = replace(plans[index], job=job)
+        whole = [reconciled(planned, unfinished[planned.job.id], now) for planned in plans.values()]
+        kept = [
+            await self._versions.kept_with(planned, job, "job.update", now)
+            for planned, (job, _) in zip(whole, jobs.values(), strict=True)
+        ]
+        return dict(zip(plans, kept, strict=True))
+
+
+def _begins_anew(job: Job, wanted: Job) -> bool:
+    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
+    return wanted.trigger != job.trigger and (after_end(job) is None or after_end(wanted) is None)
+
+
+def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:
+    return job.enabled and wanted.enabled and (job.next_fire_at is None or job.next_fire_at > now)

@@ -1,0 +1,77 @@
+"""Fire times beyond a job's cursor that have a row already, which no range of dropped ones may begin at or cover.
+
+There are such: an edit takes the cursor back to its instant, and what was planned ahead by then and has been claimed,
+has ended, or was cancelled by hand, keeps its row. So does what ran while the clock was ahead. A row for a range that
+begins there could not be added, and its fire times would have no account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from horarium.clock import Instant
+from horarium.errors import TooExpensive
+from horarium.model import Job, Plan, Run, State
+from horarium.model import run_id as run_id_of
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.ports import BATCH_MAX, Store
+from horarium.rules.windows import fires_in_window
+from horarium.triggers.budget import LIST_STEPS
+
+PROBED_FIRES = 16
+"""Fire times beyond a cursor that are looked up at a time, for those that have a row all the same."""
+
+
+async def passed(store: Store, job: Job, now: Instant) -> list[Instant]:
+    """Those up to `now`, ascending; looked for from the cursor on, until there are none for a while."""
+    ran: list[Instant] = []
+    after, count = job.planned_until, PROBED_FIRES
+    while after < now:
+        fires = await evaluate(partial(fires_in_window, job, after, now, count), LIST_STEPS)
+        if not fires:
+            break
+        runs = await store.get_runs([run_id_of(job.id, fire) for fire in fires])
+        found = [fire for fire, run in zip(fires, runs, strict=True) if run is not None]
+        ran += found
+        if not found or len(fires) < count:
+            break
+        after, count = fires[-1], min(2 * count, BATCH_MAX)
+    return ran
+
+
+async def in_the_way(
+    store: Store, jobs: Sequence[Job], plans: Sequence[Plan], now: Instant
+) -> dict[str, list[Instant]]:
+    """Such fire times of each of these jobs whose plan records a range where they may be, by the job's id: it is to be
+    planned again with them. A plan without a range costs nothing here, one that records some costs one read.
+
+    Mostly it is another planner that has just made the same plan. Then this one will not be carried out:
+    such jobs, of which there may be very many, are looked for no further."""
+    ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _is_range(run)}
+    ids = list(ranges)
+    taken: dict[str, list[Instant]] = {job.id: [] for job in ranges.values() if _is_edited_since(job)}
+    for start in range(0, len(ids), BATCH_MAX):
+        for run in await store.get_runs(ids[start : start + BATCH_MAX]):
+            if run is not None:
+                taken.setdefault(ranges[run.id].id, []).append(run.fire_at)
+    doubtful = list({job.id: job for job in ranges.values() if job.id in taken}.values())
+    stored = await store.get_jobs_by_id([job.id for job in doubtful]) if doubtful else []
+    found: dict[str, list[Instant]] = {}
+    for job, as_it_is in zip(doubtful, stored, strict=True):
+        if as_it_is is None or as_it_is.version != job.version:
+            continue
+        try:
+            found[job.id] = await passed(store, job, now)
+        except TooExpensive:
+            found[job.id] = sorted(taken[job.id])
+    return {job_id: ran for job_id, ran in found.items() if ran}
+
+
+def _is_edited_since(job: Job) -> bool:
+    """Whether it was edited since it was planned."""
+    return job.created_at < job.updated_at and job.planned_until <= job.updated_at
+
+
+def _is_range(run: Run) -> bool:
+    return run.state is State.SKIPPED and run.last_fire_at is not None

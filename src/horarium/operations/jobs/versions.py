@@ -1,0 +1,202 @@
+"""The versions of jobs: what a job was, who made it so, and what to bring it back to.
+
+Each change of what its owner wrote is kept as a record, in the transaction of the change; secrets are kept with it, as
+the job keeps them, and masked where a version is shown. A version's number is the job's own, which also grows when it
+is planned: so of any number that a job ever had, the version is the last one kept up to it.
+
+A job that was made by no known caller, or that is older than this, is kept from its first change on: then as it was
+before, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.clock import Instant
+from horarium.errors import InvalidRequest
+from horarium.model import Job, Plan
+from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.operations.writing.auditing import told_job
+from horarium.ports import Along, Page, Store
+from horarium.rules.watching import is_watched, watch_record
+from horarium.wire.definitions import JobDefinition, kept_definition
+
+PREFIX = "version/"
+ENDED = "ended-job/"
+"""A record for each deleted job whose versions are still kept, by the instant of its end."""
+KEPT = 100
+"""Versions of one job that are kept at least."""
+SLACK = 10
+"""How many more there may be until the oldest are forgotten, all at once."""
+VERSION_MAX = 10**10 - 1
+ABOVE_ALL = ":"
+"""Lies above every digit."""
+
+
+class Version(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as it was from `version` on. `number` counts its versions; `actor`: who made it so ("": not known)."""
+
+    version: int
+    number: int
+    at: Instant
+    definition: JobDefinition
+    actor: str = ""
+    action: str = ""
+
+
+_decode = msgspec.json.Decoder(Version).decode
+
+
+class LastKept(Struct):
+    """The last version of one job, as far as it was read; for changes that are written together. `is_trimmed`: what
+    of those stored is too old is forgotten already."""
+
+    is_read: bool = False
+    version: Version | None = None
+    is_trimmed: bool = False
+
+
+def along_created(jobs: Sequence[Job], now: Instant) -> Along:
+    """What is written with new jobs: what leads the watcher to them, and their audit entries and first versions, if a
+    caller acts."""
+    along = {job.id: [watch_record(job, job.version)] for job in jobs if is_watched(job)}
+    if who_acts() is None:
+        return along
+    return {job.id: _created(job, along, now) for job in jobs}
+
+
+def _created(job: Job, along: Along, now: Instant) -> tuple[Record, ...]:
+    told = told_job("job.create", None, job, now)
+    version = _record(job.id, _version(job, job.version, 1, now, "job.create"))
+    return (*along.get(job.id, ()), *told, version)
+
+
+class Versions:
+    """The versions of the jobs of one namespace."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def kept_with(
+        self, planned: Plan, job: Job, action: str, now: Instant, known: LastKept | None = None
+    ) -> Plan:
+        """The plan of a change of a job, with its audit entry and what it makes of the job's versions. `known`: what
+        changes that are written with it know of them."""
+        told = told_job(action, job, planned.job, now)
+        if planned.job.deleted_at is not None:
+            records = await self._ended(job, now)
+        elif kept_definition(planned.job) != (before := kept_definition(job)):
+            records = await self._changed(planned.job, before, job, action, now, known or LastKept())
+        else:
+            records = []
+        return replace(planned, records=(*planned.records, *told, *records))
+
+    async def _changed(
+        self, changed: Job, before: JobDefinition, job: Job, action: str, now: Instant, known: LastKept
+    ) -> list[Record]:
+        if not known.is_read:
+            known.is_read, known.version = True, await self._last(job.id)
+        last = known.version
+        records: list[Record] = []
+        number = 0 if last is None else last.number
+        if last is None or last.definition != before:
+            number += 1
+            unknown = Version(
+                version=job.version, number=number, at=job.updated_at or job.created_at, definition=before
+            )
+            records.append(_record(job.id, unknown))
+        number += 1
+        if number > KEPT and number % SLACK == 0 and not known.is_trimmed:
+            known.is_trimmed = True
+            await self._trim(job.id)
+        known.version = _version(changed, job.version + 1, number, now, action)
+        return [*records, _record(job.id, known.version)]
+
+    async def _ended(self, job: Job, now: Instant) -> list[Record]:
+        if await self._last(job.id) is None:
+            return []
+        return [Record(name=ENDED + instant_key(now, job.id), body=b"")]
+
+    async def _last(self, job_id: str) -> Version | None:
+        found = await self._list(job_id, RecordFilter(f"{PREFIX}{job_id}/", descending=True), None, 1)
+        return next(iter(found.items), None)
+
+    async def _list(self, job_id: str, where: RecordFilter, after: str | None, limit: int) -> Page[Version]:
+        page = await self._store.list_records(where, after, limit)
+        return Page(tuple(_decode(record.body) for record in page.items), page.next_after)
+
+    async def _trim(self, job_id: str) -> None:
+        """Forget the oldest, beyond those that are kept."""
+        prefix = f"{PREFIX}{job_id}/"
+        newest = await self._store.list_records(RecordFilter(prefix, descending=True), None, KEPT)
+        if newest.items:
+            await self._store.prune_records(prefix, newest.items[-1].name.removeprefix(prefix), KEPT)
+
+    # ---- looked at
+
+    async def page(self, job: Job, after: str | None, limit: int) -> Page[Version]:
+        """The versions of a job, the newest first, beginning below the version `after`."""
+        prefix = f"{PREFIX}{job.id}/"
+        below = None if after is None else prefix + after
+        page = await self._list(job.id, RecordFilter(prefix, descending=True), below, limit)
+        next_after = None if page.next_after is None else page.next_after.removeprefix(prefix)
+        if after is None and (not page.items or page.items[0].definition != kept_definition(job)):
+            number = page.items[0].number + 1 if page.items else 1
+            present = _version(job, job.version, number, job.updated_at or job.created_at, "", actor="")
+            return Page((present, *page.items), next_after)
+        return Page(page.items, next_after)
+
+    async def get(self, job: Job, version: int) -> JobDefinition:
+        """What the job was at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
+        prefix = f"{PREFIX}{job.id}/"
+        if 0 < version <= min(job.version, VERSION_MAX):
+            upto = RecordFilter(prefix, until=_key(version + 1), descending=True)
+            found = (await self._list(job.id, upto, None, 1)).items
+            if not found:
+                found = (await self._list(job.id, RecordFilter(prefix), None, 1)).items
+                if not found:
+                    return kept_definition(job)
+                found = found if found[0].number == 1 else ()
+            if found:
+                return found[0].definition
+        message = f"version: job {job.name!r} has no version {version}, or it is kept no longer"
+        raise InvalidRequest(message, field="version")
+
+    # ---- forgotten
+
+    async def prune(self, until: Instant, limit: int) -> int:
+        """Forget the versions of jobs that ended before this instant. How many records went."""
+        ended = await self._store.list_records(RecordFilter(ENDED, until=instant_key(until)), None, limit)
+        gone = 0
+        for record in ended.items:
+            job_id = record.name.removeprefix(ENDED).partition("-")[2]
+            gone += (pruned := await self._store.prune_records(f"{PREFIX}{job_id}/", ABOVE_ALL, limit))
+            if pruned < limit:
+                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+                gone += 1
+        return gone
+
+
+def _key(version: int) -> str:
+    return f"{version:010d}"
+
+
+def _record(job_id: str, version: Version) -> Record:
+    return Record(name=f"{PREFIX}{job_id}/{_key(version.version)}", body=msgspec.json.encode(version))
+
+
+def _version(job: Job, version: int, number: int, at: Instant, action: str, actor: str | None = None) -> Version:
+    origin = who_acts()
+    return Version(
+        version=version,
+        number=number,
+        at=at,
+        definition=kept_definition(job),
+        actor=(origin.principal.subject if origin is not None else "") if actor is None else actor,
+        action=action,
+    )

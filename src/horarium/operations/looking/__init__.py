@@ -1,0 +1,1 @@
+"""Questions that write nothing: explanations, upcoming fire times, counts."""

@@ -1,0 +1,196 @@
+"""What people ask when a job ran and should not have, or did not and should have.
+
+The rule is `rules.explaining`; this fetches what it needs: the job as it was then, and the run of that instant or the
+skipped one that covers it. Earlier versions of a job are records; where none is kept, the present one is taken, and
+that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant, to_datetime, to_instant, to_text
+from horarium.errors import InvalidRequest
+from horarium.model import Job, Run, State
+from horarium.model import run_id as run_id_of
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.jobs.changes import last_runs
+from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.jobs.versions import Version, Versions
+from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.compiled import after_end
+from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
+from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
+
+VERSIONS_LOOKED_AT = 1_000
+RUNS_LOOKED_AT = 4_000
+"""How many runs one look for those of a span goes through."""
+
+
+class Explanations(NamedTuple):
+    """Explanations of fire times, in order, and the instant after which the next ones come."""
+
+    items: list[Explanation]
+    next_after: Instant | None = None
+
+
+class Explaining:
+    """Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, store: Store, clock: Clock, jobs: JobOperations, versions: Versions) -> None:
+        self._store = store
+        self._versions = versions
+        self._clock = clock
+        self._jobs = jobs
+
+    async def at(self, name: str, at: Instant | None = None) -> Explanation:
+        """Why the job ran, did not run, will run or will not run then (left out: now). Raises NotFound."""
+        job, now = await self._jobs.get_job(name), self._clock.now()
+        at = now if at is None else at
+        _check(at, "at")
+        (run,) = await self._store.get_runs([run_id_of(job.id, at)])
+        skipped = await self._skipped(job, at, at + 1) if run is None else []
+        run = run or _covering(skipped, at)
+        if after_end(job) is not None:
+            return await self._from_end(job, at, now, run)
+        return await self._explained(job, at, now, run)
+
+    async def between(
+        self, name: str, since: Instant, until: Instant, limit: int, after: Instant | None = None
+    ) -> Explanations:
+        """One explanation for each fire time in [since, until), those that the rule excludes too."""
+        job, now = await self._jobs.get_job(name), self._clock.now()
+        _check(since, "since")
+        _check(until, "until")
+        limit = min(limit, PAGE_MAX)
+        start = since - 1 if after is None else max(after, since - 1)
+        if after_end(job) is not None:
+            return await self._between_ends(job, start, until, now, limit)
+        then, _ = await self._as_it_was(job, start + 1)
+        asked = partial(candidates, then, start, until - 1, limit + 1)
+        fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
+        page, more = fires[:limit], len(fires) > limit
+        runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in page]) if page else []
+        skipped = await self._skipped(job, page[0], page[-1] + 1) if page else []
+        items = [
+            await self._explained(job, fire, now, run or _covering(skipped, fire))
+            for fire, run in zip(page, runs, strict=True)
+        ]
+        return Explanations(items, page[-1] if more else None)
+
+    async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
+        then, known = await self._as_it_was(job, at)
+        told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
+        if known or run is not None:
+            return told
+        changed = to_text(job.updated_at)
+        return told._replace(
+            reason=f"{told.reason} (by the job as it is since {changed}; what it was before is not kept)"
+        )
+
+    # ---- of a job that counts from ends
+
+    async def _from_end(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
+        then, _ = await self._as_it_was(job, at)
+        after = await self._planned(job, at, now, 1)
+        judged = then if after else job
+        before = await self._newest(job, at)
+        return explain_from_end(
+            judged, at, now, run, Beside(before, after[0] if after else None, await self._last(job))
+        )
+
+    async def _between_ends(self, job: Job, start: Instant, until: Instant, now: Instant, limit: int) -> Explanations:
+        runs = await self._planned(job, start, min(until - 1, now), limit + 1)
+        items = [await self._from_end(job, run.fire_at, now, run) for run in runs[:limit]]
+        if len(runs) > limit:
+            return Explanations(items, runs[limit - 1].fire_at)
+        coming = next_after_end(job, await self._last(job))
+        if coming is not None and start < coming < until and not any(item.at == coming for item in items):
+            if len(items) == limit:
+                return Explanations(items, items[-1].at)
+            items.append(await self._from_end(job, coming, now, None))
+        return Explanations(items)
+
+    async def _last(self, job: Job) -> Run | None:
+        return (await last_runs(self._store, [job])).get(job.id)
+
+    async def _newest(self, job: Job, until: Instant) -> Run | None:
+        """The last planned run before the instant."""
+        found = await self._runs(job, RunFilter(job=job.name, until=until), 1)
+        return found[0] if found else None
+
+    async def _planned(self, job: Job, after: Instant, until: Instant, limit: int) -> list[Run]:
+        """The first planned runs in (after, until], looked for in spans that grow. These runs are a delay apart."""
+        span = (after_end(job) or SECOND) * (limit + 1)
+        found: list[Run] = []
+        while after < until and len(found) < limit:
+            end = min(after + span, until)
+            where = RunFilter(job=job.name, since=after + 1, until=end + 1)
+            found += reversed(await self._runs(job, where, RUNS_LOOKED_AT))
+            after, span = end, 2 * span
+        return found[:limit]
+
+    async def _runs(self, job: Job, where: RunFilter, limit: int) -> list[Run]:
+        """Planned runs, the newest first."""
+        found: list[Run] = []
+        after, looked = None, 0
+        while len(found) < limit and looked < RUNS_LOOKED_AT:
+            page = await self._store.list_runs(where, after, PAGE_MAX)
+            found += (run for run in page.items if run.job_id == job.id and run.cause in PLANNED)
+            after, looked = page.next_after, looked + PAGE_MAX
+            if after is None:
+                break
+        return found[:limit]
+
+    async def _as_it_was(self, job: Job, at: Instant) -> tuple[Job, bool]:
+        """The job as it was then, and whether that is known."""
+        if at >= job.updated_at or at <= job.created_at or job.updated_at == job.created_at:
+            return job, True
+        after: str | None = None
+        for _ in range(VERSIONS_LOOKED_AT // PAGE_MAX):
+            page = await self._versions.page(job, after, PAGE_MAX)
+            for version in page.items:
+                if version.at <= at:
+                    return _as_defined(job, version), True
+            after = page.next_after
+            if after is None:
+                break
+        return job, False
+
+    async def _skipped(self, job: Job, first: Instant, until: Instant) -> Sequence[Run]:
+        """Skipped runs that may cover instants from `first` on and before `until`, the newest first."""
+        where = RunFilter(job=job.name, states=frozenset({State.SKIPPED}), until=until)
+        runs = (await self._store.list_runs(where, None, PAGE_MAX)).items
+        return [run for run in runs if run.job_id == job.id and (run.last_fire_at or run.fire_at) >= first]
+
+
+def _covering(skipped: Sequence[Run], at: Instant) -> Run | None:
+    return next((run for run in skipped if run.fire_at <= at <= (run.last_fire_at or run.fire_at)), None)
+
+
+def _as_defined(job: Job, version: Version) -> Job:
+    """The job with its rule, its window and its switch as that version has them."""
+    wanted = version.definition
+    enabled = wanted.enabled is msgspec.UNSET or wanted.enabled
+    return replace(
+        job,
+        trigger=wanted.trigger,
+        anchor_at=version.at,
+        starts_at=None if wanted.starts_at is None else to_instant(wanted.starts_at),
+        ends_at=None if wanted.ends_at is None else to_instant(wanted.ends_at),
+        fires_max=wanted.fires_max,
+        enabled=enabled,
+        paused_at=None if enabled else version.at,
+        pause_reason=None if enabled else job.pause_reason,
+    )
+
+
+def _check(at: Instant, field: str) -> None:
+    if not 0 <= at <= INSTANT_MAX:
+        told = to_datetime(min(max(at, 0), INSTANT_MAX)).year
+        raise InvalidRequest(f"{field}: lies outside of the years 1970 to 2200 (nearest: {told})", field=field)

@@ -1,0 +1,108 @@
+"""What fires next, of all jobs together.
+
+A store knows each job's next fire time, and gives jobs in its order: so the first `limit` fire times of all are among
+those of the first `limit` jobs, and no more of them are looked at, however many there are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from functools import partial
+
+from msgspec import Struct
+
+from horarium.access.roles import LOCAL, Principal
+from horarium.clock import Instant
+from horarium.errors import TooExpensive
+from horarium.model import Job, State
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import list_runs
+from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.windows import fires_in_window
+from horarium.triggers.budget import FIRE_STEPS, limited
+
+UPCOMING_MAX = 1_000
+FIRES_AT_ONCE = 50
+PENDING = frozenset({State.PENDING})
+
+
+class Ahead(Struct, frozen=True, order=True):
+    """One fire time that lies ahead."""
+
+    fire_at: Instant
+    job: str
+
+
+class Upcoming(Struct, frozen=True):
+    """The fire times of a span, in order. `truncated`: there are more. `crowded`: jobs that were left out, since they
+    fire more often than was asked for."""
+
+    items: tuple[Ahead, ...]
+    truncated: bool = False
+    crowded: tuple[str, ...] = ()
+
+
+async def upcoming(
+    store: Store,
+    since: Instant,
+    until: Instant,
+    limit: int,
+    per_job: int | None = None,
+    jobs_max: int = UPCOMING_MAX,
+    reader: Principal | None = None,
+) -> Upcoming:
+    """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
+    beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
+    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out."""
+    limit = min(limit, UPCOMING_MAX)
+    bound = reader is not None and reader.queues is not None
+    jobs_max = min(jobs_max, UPCOMING_MAX if bound else limit)
+    planned = await _planned(store, since, until, limit + 1, reader)
+    jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
+    more = len(jobs) > jobs_max
+    if reader is not None:
+        jobs = [job for job in jobs if reader.may_reach(job.queue)]
+    slices = Slices()
+    found: list[Ahead] = list(planned)
+    crowded: list[str] = []
+    enough: list[Ahead] = []
+    for job in jobs:
+        await slices.give_way()
+        if len(enough) > limit and job.next_fire_at is not None and job.next_fire_at > enough[limit].fire_at:
+            break
+        fires = await evaluate(
+            partial(_fires, job, since, until, limit + 1 if per_job is None else per_job + 1), FIRE_STEPS
+        )
+        if per_job is not None and len(fires) > per_job:
+            crowded.append(job.name)
+            continue
+        found += fires
+        enough = heapq.nsmallest(limit + 1, found)
+    ordered = sorted({one for one in found if one.job not in crowded})
+    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or more, tuple(crowded))
+
+
+async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Ahead]:
+    """Runs of jobs that are planned, and whose fire time has not come."""
+    where = RunFilter(states=PENDING, since=since, until=until)
+    page = await list_runs(store.list_runs, reader or LOCAL, where, None, min(limit, PAGE_MAX))
+    return [Ahead(run.fire_at, run.job) for run in page.items if run.job is not None]
+
+
+def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Ahead]:
+    found: list[Ahead] = []
+    after = max(job.planned_until, since - 1)
+    left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)
+    while left > 0:
+        try:
+            with limited(FIRE_STEPS):
+                fires = fires_in_window(job, after, until - 1, min(left, FIRES_AT_ONCE))
+        except TooExpensive:
+            break
+        found += (Ahead(fire, job.name) for fire in fires)
+        left -= len(fires)
+        if len(fires) < FIRES_AT_ONCE:
+            break
+        after = fires[-1]
+    return found

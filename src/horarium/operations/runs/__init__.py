@@ -1,0 +1,1 @@
+"""Runs: added, listed, cancelled, retried, with their logs and pings."""

@@ -1,0 +1,300 @@
+"""Many runs retried or cancelled in one request: those with these ids, or those that fit a filter.
+
+A request works through one bounded batch and says where the next one begins. Runs are walked from the newest down, and
+what a retry makes lies above the beginning, so no batch meets what an earlier one made. Repeating a batch does no
+harm: a retry is made under a unique key of the run that it repeats, and a cancel of what is over changes nothing.
+
+What a batch writes is written together: the one-off runs in one transaction, those of jobs whose runs may overlap in
+another, those of a job with any other policy in one plan of that job, and all cancels in one. A cancel names the token
+and the state that were read, so one that loses to a claim is read and decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.clock import SECOND, Clock, Instant
+from horarium.errors import Forbidden, NotFound
+from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
+from horarium.model import run_id as run_id_of
+from horarium.operations.jobs.changes import Changes, Seen, always
+from horarium.operations.jobs.grouping import Reach
+from horarium.operations.jobs.triggering import Asked, Triggering
+from horarium.operations.runs.runs import RETRIED, fresh_run
+from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs, within_reach
+from horarium.operations.writing.contention import RACES_MAX, Entropy, pause_after
+from horarium.operations.writing.signalling import announce_runs
+from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
+from horarium.rules.editing import Asked as AskedRun
+from horarium.rules.editing import plan_many_now, put_off
+from horarium.rules.planning import needs_unfinished
+from horarium.rules.settling import cancel, retention_of
+
+LOOKED_MAX = 10_000
+"""Runs that one batch looks at; a filter may fit few of them."""
+RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
+"""Why a run that matched was left as it is."""
+CANCELLED = frozenset({State.PENDING, State.RUNNING})
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Which runs are meant: these ids, or those that fit. `error_contains`: a text in their error."""
+
+    ids: tuple[str, ...] | None = None
+    where: RunFilter = RunFilter()
+    error_contains: str | None = None
+
+
+class Batch(Struct, kw_only=True):
+    """What one batch did. `matched`: how many runs fit; `done`: to how many it was done; `left`: why not to the others.
+    `after`: where the next batch begins, below that id (None: there is none), and not before `next_at`."""
+
+    matched: int = 0
+    done: int = 0
+    left: Mapping[str, int] = {}
+    after: str | None = None
+    next_at: Instant = 0
+
+
+class Bulk:
+    """Retries and cancels many runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        changes: Changes,
+        triggering: Triggering,
+        settling: Settling,
+        cancel_asked: Callable[[Run], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._entropy = entropy
+        self._changes = changes
+        self._triggering = triggering
+        self._settling = settling
+        self._cancel_asked = cancel_asked
+
+    # ---- which
+
+    async def count(self, selection: Selection, states: frozenset[State], after: str | None) -> Batch:
+        """How many fit, among the first 10,000 that are looked at."""
+        found, following = await self._find(selection, states, after, LOOKED_MAX)
+        return Batch(matched=len(found), after=following)
+
+    async def _find(
+        self, selection: Selection, states: frozenset[State], after: str | None, limit: int
+    ) -> tuple[list[Run], str | None]:
+        """The first runs below `after` that fit, and where to go on."""
+        if selection.ids is not None:
+            return await self._named(selection.ids, states, after, limit)
+        where = selection.where
+        found: list[Run] = []
+        for _ in range(0, LOOKED_MAX, BATCH_MAX):
+            page = await self._store.list_runs(where, after, min(BATCH_MAX, limit - len(found)))
+            found += (run for run in _reached(page.items, states) if _has_error(run, selection.error_contains))
+            after = page.next_after
+            if after is None or len(found) >= limit:
+                break
+        return found, after
+
+    async def _named(
+        self, ids: Sequence[str], states: frozenset[State], after: str | None, limit: int
+    ) -> tuple[list[Run], str | None]:
+        ids = sorted({given for given in ids if after is None or given < after}, reverse=True)
+        taken = ids[:limit]
+        runs = [run for run in await self._store.get_runs(taken) if run is not None]
+        return _reached(runs, states), taken[-1] if len(ids) > limit else None
+
+    # ---- retry
+
+    async def retry(
+        self, selection: Selection, states: frozenset[State], after: str | None, per_second: float | None, due: Instant
+    ) -> Batch:
+        """New runs for the work of those in these states (of `RETRIED`), each once for as long as its retry is kept.
+        They fall due `per_second`, from `due` on, the oldest first."""
+        assert states <= RETRIED, states
+        found, following = await self._find(selection, states, after, BATCH_MAX)
+        start, pace = max(due, self._clock.now()), 0 if per_second is None else round(SECOND / per_second)
+        asked = {run.id: start + number * pace for number, run in enumerate(reversed(found))}
+        jobs = await self._jobs_of(found)
+        left: Counter[str] = Counter()
+        done = await self._retry_one_offs([run for run in found if run.job_id is None], asked, left)
+        free: list[Run] = []
+        in_turn: dict[str, list[Run]] = {}
+        for run in reversed(found):
+            job = jobs.get(run.job_id or "")
+            if run.job_id is None:
+                continue
+            if job is None or job.deleted_at is not None:
+                left[DELETED] += 1
+            elif needs_unfinished(job):
+                in_turn.setdefault(job.name, []).append(run)
+            else:
+                free.append(run)
+        done += await self._retry_free(free, asked, left, in_turn)
+        for name, runs in in_turn.items():
+            done += await self._retry_in_turn(name, runs, asked, left)
+        return Batch(matched=len(found), done=done, left=+left, after=following, next_at=start + len(found) * pace)
+
+    async def _retry_one_offs(self, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str]) -> int:
+        if not runs:
+            return 0
+        now = self._clock.now()
+        ids = uuid7s(now, self._entropy(10), len(runs))
+        again = [
+            _keyed(put_off(fresh_run(run, id=id, now=now), asked[run.id]), run)
+            for run, id in zip(reversed(runs), ids, strict=True)
+        ]
+        told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
+        added = sum(await self._store.add_runs(again, told_runs(again, now, told)))
+        announce_runs(self._signal, again)
+        left[RETRIED_BEFORE] += len(runs) - added
+        return added
+
+    async def _retry_free(
+        self, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str], in_turn: dict[str, list[Run]]
+    ) -> int:
+        """Runs of jobs whose runs may overlap. Those of a job that got another policy meanwhile go to `in_turn`."""
+        loop = asyncio.get_running_loop()
+        origin = who_acts()
+        group = [
+            Asked(run.job or "", run.payload, _key(run), _told(run), origin, loop.create_future(), asked[run.id])
+            for run in runs
+        ]
+        if group:
+            await self._triggering.trigger_all(group)
+        for each, run in zip(group, runs, strict=True):
+            error = each.answer.exception()
+            if isinstance(error, NotFound | Forbidden):
+                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += 1
+            elif error is not None:
+                raise error
+            elif each.answer.result() is None:
+                in_turn.setdefault(each.name, []).append(run)
+            elif not each.made:
+                left[RETRIED_BEFORE] += 1
+        return sum(each.made for each in group)
+
+    async def _retry_in_turn(
+        self, name: str, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str]
+    ) -> int:
+        """Runs of one job whose policy asks for a look at its other runs."""
+        wanted = [AskedRun(run.payload, _key(run), asked[run.id]) for run in runs if not await self._was_retried(run)]
+        left[RETRIED_BEFORE] += len(runs) - len(wanted)
+        made = 0
+
+        async def decide(seen: Seen) -> Plan | None:
+            nonlocal made
+            instants = range(seen.now, seen.now + len(wanted) + BATCH_MAX)
+            there = await self._store.get_runs([run_id_of(seen.job.id, instant) for instant in instants])
+            taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
+            planned = plan_many_now(seen.job, seen.unfinished, seen.now, wanted, taken)
+            made = len(planned.runs)
+            told = {run.id: tuple(told_asked(who_acts(), _told_again(run), run, seen.now)) for run in planned.runs}
+            return replace(planned, along=told) if planned.runs else None
+
+        if wanted:
+            try:
+                await self._changes.change(name, decide, always(Reach.ALL))
+            except (NotFound, Forbidden) as error:
+                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(wanted)
+                return 0
+        left[OVERLAP] += len(wanted) - made
+        return made
+
+    async def _was_retried(self, run: Run) -> bool:
+        return await self._store.get_run_by_key(_key(run)) is not None
+
+    # ---- cancel
+
+    async def cancel(
+        self,
+        selection: Selection,
+        states: frozenset[State],
+        after: str | None,
+        per_second: float | None,
+        reason: str,
+    ) -> Batch:
+        """Cancel those in these states (of `CANCELLED`): pending ones at once, running ones are asked to stop. With
+        `per_second`, a batch is what may be cancelled within a second, and the next one follows after that."""
+        limit = BATCH_MAX if per_second is None else max(1, min(BATCH_MAX, int(per_second)))
+        found, following = await self._find(selection, states, after, limit)
+        done, todo = 0, found
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+                todo = [run for run in await self._store.get_runs([run.id for run in todo]) if run is not None]
+                todo = [run for run in todo if run.state in CANCELLED]
+            if not todo:
+                break
+            lost = await self._cancel_once(todo, reason)
+            done += len(todo) - len(lost)
+            todo = lost
+        wait = 0 if per_second is None else round(len(found) * SECOND / per_second)
+        over = {OVER: len(found) - done} if done < len(found) else {}
+        return Batch(matched=len(found), done=done, left=over, after=following, next_at=self._clock.now() + wait)
+
+    async def _cancel_once(self, runs: Sequence[Run], reason: str) -> list[Run]:
+        """Cancel these in one write. Those that were claimed, put back or settled meanwhile."""
+        jobs = await self._jobs_of(runs)
+        now = self._clock.now()
+        changes = [self._cancel_of(run, jobs.get(run.job_id or ""), now, reason) for run in runs]
+        written = await self._settling.write(changes, jobs, now)
+        asked = [change.run for change, done in zip(changes, written, strict=True) if done and change.state in CLAIMED]
+        for run in asked:
+            self._cancel_asked(run)
+        if asked:
+            self._signal.publish(CANCEL)
+        return [run for run, done in zip(runs, written, strict=True) if not done]
+
+    def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:
+        after = cancel(run, retention_of(run, job), now, reason)
+        return RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now))
+
+    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = list({run.job_id for run in runs if run.job_id is not None})
+        found = await self._store.get_jobs_by_id(ids) if ids else []
+        return {job.id: job for job in found if job is not None}
+
+
+def _reached(runs: Sequence[Run], states: frozenset[State]) -> list[Run]:
+    """Those in these states that the caller may touch."""
+    return [run for run in runs if run.state in states and within_reach(run)]
+
+
+def _has_error(run: Run, text: str | None) -> bool:
+    return text is None or (run.error is not None and text in run.error)
+
+
+def _key(run: Run) -> str:
+    """The unique key of the run that repeats this one."""
+    return f"retry/{run.id}"
+
+
+def _told(run: Run) -> str:
+    """What the audit calls a retry of this run."""
+    return f"run.retry run/{run.id}"
+
+
+def _told_again(again: Run) -> str:
+    """The same, from the run that repeats it."""
+    return f"run.retry run/{(again.unique_key or '').removeprefix('retry/')}"
+
+
+def _keyed(again: Run, run: Run) -> Run:
+    return replace(again, unique_key=_key(run))
+
+
+__all__ = ["CANCELLED", "FORBIDDEN", "Batch", "Bulk", "Selection"]

@@ -1,0 +1,114 @@
+"""Runs that belong to no job, added from their definitions: one, or many in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from horarium.access.acting import who_acts
+from horarium.clock import Clock
+from horarium.errors import CallerError, Conflict, Forbidden
+from horarium.model import Run, uuid7
+from horarium.operations.runs.runs import RunOperations
+from horarium.operations.writing.auditing import out_of_reach, require_reach
+from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.tracing import Tracing, asked_trace
+from horarium.ports import Store
+from horarium.wire.definitions import TargetCheck
+from horarium.wire.one_offs import RunDefinition, run_of
+
+HOLDER_RACES_MAX = 3
+"""How often a unique key is asked for whose holder was forgotten just then."""
+
+
+class Added(Struct, frozen=True):
+    """A run that was added, or (`new` false) the one that holds its unique key."""
+
+    run: Run
+    new: bool
+
+
+class OneOffs:
+    """Adds one-off runs of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        check_target: TargetCheck,
+        runs: RunOperations,
+        tracing: Tracing,
+    ) -> None:
+        self._tracing = tracing
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._check_target = check_target
+        self._runs = runs
+
+    async def add_run(self, definition: RunDefinition) -> Added:
+        """Add one run. With a unique key that another run holds, that run is the answer."""
+        run = self._run(definition)
+        for _ in range(HOLDER_RACES_MAX):
+            (is_new,) = await self._runs.add_runs([run])
+            found = Added(run, True) if is_new else await self._holder(run)
+            if isinstance(found, Added):
+                return found
+            if found is not None:
+                raise found
+        raise _held_unseen(run)
+
+    async def add_runs(self, definitions: Sequence[RunDefinition]) -> list[Added | CallerError | Conflict]:
+        """Add many, those that are valid in one transaction for each 1,000. For each the run, or what is wrong."""
+        answers: list[Added | CallerError | Conflict | None] = []
+        runs: dict[int, Run] = {}
+        for index, definition in enumerate(definitions):
+            try:
+                run = self._run(definition)
+                require_reach(run)
+                runs[index] = run
+                answers.append(None)
+            except CallerError as error:
+                answers.append(error)
+        for _ in range(HOLDER_RACES_MAX):
+            if not runs:
+                break
+            runs = await self._add(runs, answers)
+        for index, run in runs.items():
+            answers[index] = _held_unseen(run)
+        return [answer for answer in answers if answer is not None]
+
+    def _run(self, definition: RunDefinition) -> Run:
+        now = self._clock.now()
+        run = run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
+        return self._tracing.mark(run, asked_trace())
+
+    async def _add(self, runs: dict[int, Run], answers: list[Added | CallerError | Conflict | None]) -> dict[int, Run]:
+        """Add these, and answer for them. Those whose unique key is held by a run that is not to be found."""
+        added = await self._runs.add_runs(list(runs.values()))
+        left: dict[int, Run] = {}
+        for (index, run), is_new in zip(runs.items(), added, strict=True):
+            found = Added(run, True) if is_new else await self._holder(run)
+            if found is None:
+                left[index] = run
+            else:
+                answers[index] = found
+        return left
+
+    async def _holder(self, run: Run) -> Added | Forbidden | None:
+        """The run that holds this one's unique key, if it is to be found and may be seen."""
+        holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
+        return None if holder is None else out_of_reach(who_acts(), holder) or Added(holder, False)
+
+
+def _held_unseen(run: Run) -> Conflict:
+    return Conflict(
+        f"unique_key: {run.unique_key!r} is held by a run that can't be read: it was added in a transaction "
+        "that has not committed",
+        field="unique_key",
+    )
+
+
+__all__ = ["HOLDER_RACES_MAX", "Added", "OneOffs"]

@@ -1,0 +1,201 @@
+"""What people and programs ask for about runs: added, listed, cancelled, retried, kept alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.clock import Clock, Instant, to_micros
+from horarium.errors import HorariumError, NotFound, StateConflict
+from horarium.model import (
+    BUS_QUEUES,
+    CLAIMED,
+    DEFAULT_RUN_POLICY,
+    RESULT_BYTES_MAX,
+    Cause,
+    Job,
+    Run,
+    RunChange,
+    State,
+    shown_state,
+    uuid7,
+)
+from horarium.operations.bounds.limits import check_size
+from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.runs.wrong_future import list_runs
+from horarium.operations.settling.settling import Settling, lease_lost
+from horarium.operations.writing.auditing import NOT_SAID, require_reach, told_asked, told_cancel, told_runs
+from horarium.operations.writing.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.writing.signalling import announce_run, announce_runs
+from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
+from horarium.rules.settling import cancel, ends_overdue, retention_of
+
+WAITING = frozenset({State.PENDING, State.RUNNING})
+"""Stored states that do not tell which is shown: a run at a broker is claimed, and pending until a worker begins."""
+PAGES_SIFTED_MAX = 20
+"""Pages that are looked through for one page of either."""
+BATCHES_AT_ONCE = 4
+"""Batches of runs that are handed to the store without waiting for one another."""
+RETRIED = frozenset({State.FAILED, State.CANCELLED, State.SKIPPED})
+
+
+class RunOperations:
+    """What can be asked of the runs of one namespace. Raises the errors of `errors`, nothing else. `cancel_asked` is
+    called with claimed runs that were asked to stop, for those that this process performs."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        entropy: Entropy,
+        jobs: JobOperations,
+        settling: Settling,
+        cancel_asked: Callable[[Run], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._entropy = entropy
+        self._jobs = jobs
+        self._settling = settling
+        self._cancel_asked = cancel_asked
+
+    async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
+        """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
+        the audit says of them, by id; left out: that they were made."""
+        if len(runs) == 1:
+            return await self._add_one(runs, asked)
+        require_reach(*runs)
+        if len(runs) <= BATCH_MAX:
+            return await self._add_batch(runs, asked)
+        added: list[bool] = []
+        batches = [runs[first : first + BATCH_MAX] for first in range(0, len(runs), BATCH_MAX)]
+        for first in range(0, len(batches), BATCHES_AT_ONCE):
+            adding = (self._add_batch(batch, asked) for batch in batches[first : first + BATCHES_AT_ONCE])
+            for answer in await asyncio.gather(*adding):
+                added += answer
+        return added
+
+    async def _add_one(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
+        """As a batch of one, without what many need."""
+        run, origin = runs[0], who_acts()
+        if origin is None:
+            added = await self._store.add_runs(runs)
+        else:
+            if origin.principal.queues is not None:
+                require_reach(run)
+            told = told_asked(origin, asked.get(run.id) or f"run.create run/{run.id}", run, self._clock.now())
+            added = await self._store.add_runs(runs, {run.id: told})
+        if added[0]:
+            announce_run(self._signal, run)
+        return added
+
+    async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
+        added = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
+        announce_runs(self._signal, compress(runs, added))
+        return added
+
+    async def get_run(self, run_id: str) -> Run:
+        """The run of that id. Raises NotFound."""
+        run = (await self._store.get_runs([run_id]))[0]
+        if run is None:
+            raise NotFound(f"there is no run {run_id!r}")
+        return run
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        """Runs, newest fire time first; at most 200 a page. States are meant as they are shown."""
+        limit, now = min(limit, PAGE_MAX), self._clock.now()
+        if len(where.states & WAITING) != 1 or not (where.queue or BUS_QUEUES).startswith(BUS_QUEUES):
+            return await list_runs(self._store, where, after, limit, now)
+        asked = replace(where, states=where.states | WAITING)
+        found: list[Run] = []
+        for _ in range(PAGES_SIFTED_MAX):
+            page = await list_runs(self._store, asked, after, limit, now)
+            found += (run for run in page.items if shown_state(run) in where.states)
+            after = page.next_after
+            if len(found) > limit:
+                return Page(tuple(found[:limit]), found[limit - 1].id)
+            if after is None or len(found) == limit:
+                break
+        return Page(tuple(found), after)
+
+    async def cancel_run(self, run_id: str, reason: str = "cancelled by request") -> Run:
+        """Cancel a pending run at once; ask a running one to stop (it is then `cancelling`). Raises StateConflict for
+        one that is finished."""
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+            run = await self.get_run(run_id)
+            require_reach(run)
+            if run.state is State.CANCELLING and not ends_overdue(run):
+                return run
+            now, job = self._clock.now(), await self._job_of(run)
+            changed = cancel(run, retention_of(run, job), now, reason)
+            change = RunChange(changed, run.token, run.state, records=told_cancel(run, changed, reason, now))
+            if (await self._settling.write([change], {} if job is None else {job.id: job}, now))[0]:
+                if run.state in CLAIMED:
+                    self._cancel_asked(changed)
+                    self._signal.publish(CANCEL)
+                return changed
+        raise contended(run_id)
+
+    async def retry_run(self, run_id: str) -> Run:
+        """A new run for the work of one that failed or was cancelled, due now, with its attempts counted from the
+        start. The finished run stays as it is. Raises StateConflict for one that is not finished, or that completed."""
+        run = await self.get_run(run_id)
+        require_reach(run)
+        if run.state not in RETRIED:
+            raise StateConflict(f"run {run_id} is {run.state}; only a failed, cancelled or skipped run can be retried")
+        if run.job is not None:
+            job = await self._job_of(run)
+            if job is None or job.deleted_at is not None:
+                raise StateConflict(f"run {run_id}: its job {run.job!r} was deleted")
+            return await self._jobs.trigger_job(run.job, run.payload, retry_of=run_id)
+        now = self._clock.now()
+        again = fresh_run(run, id=uuid7(now, self._entropy(10)), now=now)
+        await self.add_runs([again], {again.id: f"run.retry run/{run_id}"})
+        return again
+
+    async def _job_of(self, run: Run) -> Job | None:
+        return None if run.job_id is None else (await self._store.get_jobs_by_id([run.job_id]))[0]
+
+    async def heartbeat(self, run_id: str, token: int, progress: bytes | None = None) -> Pulse:
+        """Renew a lease. Raises LeaseLost, or NotFound."""
+        check_size("progress", progress, RESULT_BYTES_MAX)
+        for _ in range(2):
+            pulse = (await self._store.heartbeat_runs([Beat(run_id, token, progress)], self._clock.now()))[0]
+            if pulse is not None:
+                return pulse
+            if not await self._settling.revive({run_id: token}):
+                break
+        raise await self._lease_lost(run_id, token)
+
+    async def _lease_lost(self, run_id: str, token: int) -> HorariumError:
+        run = (await self._store.get_runs([run_id]))[0]
+        return NotFound(f"there is no run {run_id!r}") if run is None else lease_lost(run, token)
+
+
+def fresh_run(run: Run, *, id: str, now: Instant) -> Run:
+    """The work of a one-off run as a new run, due now."""
+    start_seconds = (run.policy or DEFAULT_RUN_POLICY).timeouts.start_seconds
+    return Run(
+        id=id,
+        queue=run.queue,
+        fire_at=now,
+        due_at=now,
+        created_at=now,
+        priority=run.priority,
+        cause=Cause.MANUAL,
+        payload=run.payload,
+        policy=run.policy,
+        concurrency_key=run.concurrency_key,
+        concurrency_max=run.concurrency_max,
+        lease_seconds=run.lease_seconds,
+        execution_seconds=run.execution_seconds,
+        start_by=None if start_seconds is None else now + to_micros(start_seconds),
+    )

@@ -1,0 +1,244 @@
+"""The one way in which claimed runs are written: settled, rescued, released.
+
+Every end of an attempt comes through here: the collector with what this process performed, workers with what they
+report, the rescuer, and a poll whose worker has left. It writes, wakes those that wait for the room that became free,
+adds what follows, reports what was settled, and moves runs that were put back to the queue of their jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain, compress
+from operator import attrgetter
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from horarium.clock import Clock, Instant
+from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
+from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.signalling import announce_runs
+from horarium.ports import BATCH_MAX, CANCEL, Signal, Store, queue_topic
+from horarium.rules.settling import settle, was_left_by
+from horarium.rules.unbegun import unbegun
+
+
+class Settlement(Struct, frozen=True):
+    """An outcome, reported under the token of the claim."""
+
+    run_id: str
+    token: int
+    outcome: Outcome
+
+
+Settled = Callable[[Sequence[Run], Mapping[str, Job]], None]
+"""Is called with runs that were written, and the jobs of theirs that are known, by id."""
+Revive = Callable[[Mapping[str, int]], Awaitable[bool]]
+"""Is given claims, tokens by id, whose leases have ended: puts those forward that ended by a step of the clock only.
+Whether there were any."""
+
+
+_state_of = attrgetter("state")
+
+
+NO_JOBS: Mapping[str, Job] = MappingProxyType({})
+
+
+async def no_step(claims: Mapping[str, int]) -> bool:
+    """Where no node watches the clock, no lease is put forward."""
+    return False
+
+
+class Settling:
+    """Writes changes of claimed runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        reconciler: Reconciler,
+        following: Following,
+        settled: Settled = lambda runs, jobs: None,
+        revive: Revive = no_step,
+    ) -> None:
+        self.revive = revive
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._reconciler = reconciler
+        self._following = following
+        self._settled = settled
+
+    async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        """Write these, and all that follows from it. False: the run was not as the change says. One batch, unless what
+        follows from one of them depends on whether another is written."""
+        known = await self._following.with_missing(changes, jobs)
+        if not any(job.on for job in known.values()):
+            return await self._write_batch(changes, jobs, now)
+        todo, written = dict(enumerate(changes)), dict[int, bool]()
+        while todo:
+            ready = await self._following.ready(todo, known, now)
+            written |= zip(ready, await self._write_batch(list(ready.values()), jobs, now), strict=True)
+            todo = {index: change for index, change in todo.items() if index not in ready}
+        return [written[index] for index in range(len(changes))]
+
+    async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        if len(changes) == 1:
+            return await self._write_one(changes[0], jobs, now)
+        written = await self._store.settle_runs(changes, now)
+        done = [change.run for change in compress(changes, written)]
+        self._settled(done, jobs)
+        pending = State.PENDING
+        room = [run for run in done if run.state is pending or run.serial or run.concurrency_key is not None]
+        for queue in sorted({run.queue for run in room}):
+            self._signal.publish(queue_topic(queue))
+        if followed := [change.follow_ups for change in changes if change.follow_ups]:
+            announce_runs(self._signal, chain.from_iterable(followed))
+        if State.CANCELLING in set(map(_state_of, done)):
+            self._signal.publish(CANCEL)
+        await self._reconciler.after_put_back(room)
+        return written
+
+    async def _write_one(self, change: RunChange, jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        """As a batch of one, without what many need."""
+        run = change.run
+        written = await self._store.settle_runs((change,), now)
+        if change.follow_ups:
+            announce_runs(self._signal, change.follow_ups)
+        if not written[0]:
+            return written
+        self._settled((run,), jobs)
+        if run.state is State.CANCELLING:
+            self._signal.publish(CANCEL)
+        if run.state is State.PENDING or run.serial or run.concurrency_key is not None:
+            self._signal.publish(queue_topic(run.queue))
+            await self._reconciler.after_put_back([run])
+        return written
+
+    async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
+        """Give claimed runs back that were not begun."""
+        now = self._clock.now()
+        outcome = Released(reason)
+        changes = [
+            RunChange(settle(run, jobs.get(run.job_id or ""), outcome, now), run.token, run.state) for run in runs
+        ]
+        await self.write(changes, jobs, now)
+
+    async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """These claims are lost, and their work was not begun: give their attempts back, as far as nothing has happened
+        since."""
+        now = self._clock.now()
+        stored = await self._store.get_runs([run.id for run in claims])
+        changes = []
+        for claim, run in zip(claims, stored, strict=True):
+            after = None if run is None else unbegun(run, claim.token, jobs.get(run.job_id or ""), now)
+            if run is not None and after is not None:
+                changes.append(RunChange(after, run.token, run.state))
+        await self.write(changes, jobs, now)
+
+    async def settle_one(self, settlement: Settlement) -> Run:
+        """Settle one claimed run. Raises LeaseLost or NotFound, and then nothing was written."""
+        (settled,) = await self.settle([settlement])
+        if isinstance(settled, HorariumError):
+            raise settled
+        return settled
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Run | HorariumError]:
+        """Settle many claimed runs in one go. For each the run as it then is, or the error that applies. A report that
+        is repeated is answered as it was the first time."""
+        if len(settlements) == 1 and (settled := await self._settle_at_once(settlements[0])) is not None:
+            return [settled]
+        answers: dict[int, Run | HorariumError] = {}
+        for start in range(0, len(settlements), BATCH_MAX):
+            todo = dict(enumerate(settlements[start : start + BATCH_MAX], start))
+            for _ in range(RACES_MAX):
+                if not todo:
+                    break
+                await self._settle_round(todo, answers)
+            for index in todo:
+                answers[index] = contended(settlements[index].run_id)
+        return [answers[index] for index in range(len(settlements))]
+
+    async def _settle_at_once(self, settlement: Settlement) -> Run | None:
+        """The run, if its lease holds, nothing follows from it and it is written: so it is with nearly all of them.
+        None: nothing was written, and the reason is to be found."""
+        (run,) = await self._store.get_runs((settlement.run_id,))
+        if run is None:
+            return None
+        jobs = NO_JOBS if run.job_id is None else await self._jobs_of((run,))
+        job, now = jobs.get(run.job_id or ""), self._clock.now()
+        if (job is not None and job.on) or not (holds(run, settlement.token) and lasts(run, now)):
+            return None
+        change = RunChange(settle(run, job, settlement.outcome, now), run.token, run.state, held=True)
+        return change.run if (await self._write_one(change, jobs, now))[0] else None
+
+    async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
+        """Read the runs, decide, write. What was written or refused leaves `todo`; what lost a race stays in it."""
+        runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
+        jobs = await self._jobs_of([run for run in runs if run is not None])
+        now = self._clock.now()
+        if await self._revived(todo, runs, now):
+            return
+        changes: dict[int, RunChange] = {}
+        for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
+            answer = answer_to(settlement, run, now)
+            if answer is not None or run is None:
+                answers[index] = answer or NotFound(f"there is no run {settlement.run_id!r}")
+                del todo[index]
+                continue
+            after = settle(run, jobs.get(run.job_id or ""), settlement.outcome, now)
+            changes[index] = RunChange(after, run.token, run.state, held=True)
+        written = await self.write(list(changes.values()), jobs, now)
+        for (index, change), done in zip(changes.items(), written, strict=True):
+            if done:
+                answers[index] = change.run
+                del todo[index]
+
+    async def _revived(self, todo: Mapping[int, Settlement], runs: Sequence[Run | None], now: Instant) -> bool:
+        """Whether there are leases among these that had ended by a step of the clock only, and go on now."""
+        ended = {
+            run.id: run.token
+            for one, run in zip(todo.values(), runs, strict=True)
+            if run is not None and not lasts(run, now) and holds(run, one.token)
+        }
+        return bool(ended) and await self.revive(ended)
+
+    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = list({run.job_id for run in runs if run.job_id is not None})
+        if not ids:
+            return {}
+        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+
+
+def answer_to(settlement: Settlement, run: Run | None, now: Instant) -> Run | Conflict | None:
+    """The answer to a report that changes nothing: the run, if it is as this very report left it; else why not. None:
+    the lease holds and it is to be written, or there is no such run."""
+    if run is None:
+        return None
+    if holds(run, settlement.token) and lasts(run, now):
+        return None
+    return run if was_left_by(run, settlement.token, settlement.outcome) else lease_lost(run, settlement.token)
+
+
+def holds(run: Run, token: int) -> bool:
+    """Whether the claim under this token is the present one."""
+    return run.state in CLAIMED and run.token == token
+
+
+def lasts(run: Run, now: Instant) -> bool:
+    """Whether its lease has not ended."""
+    return run.lease_expires_at is not None and run.lease_expires_at > now
+
+
+def lease_lost(run: Run, token: int) -> LeaseLost:
+    """The answer to a worker that reports under this token."""
+    if run.token == token and run.finished:
+        return LeaseLost(f"run {run.id} is {run.state} already; this report changed nothing")
+    return LeaseLost(
+        f"the lease on run {run.id} under token {token} is lost: the run is {run.state} under token {run.token}; "
+        "stop working on it, this report changed nothing"
+    )

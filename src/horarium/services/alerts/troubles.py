@@ -1,0 +1,138 @@
+"""Troubles that concern no job: a queue in which runs are due and that no worker serves, a node that is lost.
+
+Each is told to every channel that wants to hear of the system. It works from the store, and any number may run: what is
+told has a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which
+says since when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts
+(see `services.serving`): where many wait, that takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from horarium.clock import SECOND, Clock, Instant, to_text
+from horarium.model.channels import Told
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.channels import ChannelOperations
+from horarium.operations.writing.signalling import announce_runs
+from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
+from horarium.rules.following import notify_run
+from horarium.services.loop.beat import BEAT_EVERY
+from horarium.services.loop.service import Service, Wake
+
+LOOK_EVERY = 15 * SECOND
+LOST_AFTER = 3 * BEAT_EVERY
+"""How long a node that did not say that it stops has been silent when it is told as lost."""
+REMEMBERED = 24 * 3600 * SECOND
+PREFIX = "unserved/"
+
+
+class Troubles(Service):
+    """Tells channels of queues and nodes."""
+
+    name = "troubles"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        channels: ChannelOperations,
+        count: Callable[[], Awaitable[Stats]],
+    ) -> None:
+        self.wake = Wake()
+        self._count = count
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._channels = channels
+        self._looked_at: Instant | None = None
+        self._seen: frozenset[str] = frozenset()
+        self._told: set[str] = set()
+
+    def looks(self) -> bool:
+        return False
+
+    async def step(self, now: Instant) -> Instant | None:
+        if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
+            return self._looked_at + LOOK_EVERY
+        troubles = [*await self._nodes(now), *await self._queues(now)]
+        for key, told in troubles:
+            if key not in self._told:
+                await self._tell(key, told, now)
+        self._told = {key for key, _ in troubles}
+        self._looked_at = now
+        return now + LOOK_EVERY
+
+    async def _nodes(self, now: Instant) -> list[tuple[str, Told]]:
+        nodes = await self._store.list_nodes(now - REMEMBERED)
+        return [
+            (
+                f"node_lost/{node.name}/{node.beat_at}",
+                _told("node_lost", f"the node {node.name} was last heard of at {to_text(node.beat_at)}", now),
+            )
+            for node in nodes
+            if node.stopped_at is None and node.beat_at <= now - LOST_AFTER
+        ]
+
+    async def _queues(self, now: Instant) -> list[tuple[str, Told]]:
+        """Queues in trouble, as two looks in a row show it; those whose trouble is over are told at once."""
+        unserved = {queue.queue: queue for queue in (await self._count()).queues if queue.unserved}
+        begun = {record.name.removeprefix(PREFIX): record for record in await self._records()}
+        for name, record in begun.items():
+            if name not in unserved and name not in self._seen:
+                told = _told("queue_served", f"runs in the queue {name} no longer wait for a worker", now)
+                await self._tell(f"queue_served/{name}/{_since(record)}", told, now)
+                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+        found = []
+        for name, queue in unserved.items():
+            if name in begun or name in self._seen:
+                since = _since(begun[name]) if name in begun else await self._begin(name, now)
+                found.append((f"queue_unserved/{name}/{since}", _told("queue_unserved", _words(queue, now), now)))
+        self._seen = frozenset(unserved)
+        return found
+
+    async def _records(self) -> list[Record]:
+        found: list[Record] = []
+        after: str | None = None
+        while True:
+            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
+            found += page.items
+            if (after := page.next_after) is None:
+                return found
+
+    async def _begin(self, queue: str, now: Instant) -> Instant:
+        """Since when the trouble lasts: as the first watcher that saw it has noted."""
+        record = Record(name=PREFIX + queue, body=msgspec.json.encode(now))
+        await self._store.put_records([RecordChange(record)])
+        (stored,) = await self._store.get_records([record.name])
+        return now if stored is None else _since(stored)
+
+    async def _tell(self, key: str, told: Told, now: Instant) -> None:
+        after: str | None = None
+        while True:
+            page = await self._channels.page(after, PAGE_MAX)
+            runs = [
+                notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page.items if channel.system
+            ]
+            if runs:
+                await self._store.add_runs(runs)
+                announce_runs(self._signal, runs)
+            if (after := page.next_after) is None:
+                return
+
+
+def _told(event: str, message: str, now: Instant) -> Told:
+    return Told(event, None, None, None, to_text(now), message)
+
+
+def _words(queue: QueueStats, now: Instant) -> str:
+    since = "" if queue.oldest_due_at is None else f", the oldest since {(now - queue.oldest_due_at) // SECOND} s"
+    return f"no worker serves the queue {queue.queue}: {queue.due} runs are due{since}"
+
+
+def _since(record: Record) -> Instant:
+    return msgspec.json.decode(record.body, type=int)

@@ -1,0 +1,116 @@
+"""The watcher: tells what is late or overdue before it ends, or though it may never begin.
+
+It works from the store alone, so any number may run, and one that starts after a downtime finds what happened in it.
+What it tells has the unique key that the end of the run would use: it is told once, and whichever comes first tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from horarium.clock import SECOND, Clock, Instant
+from horarium.model import TIMED, Cause, Job, Run
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.settling.following import Following
+from horarium.operations.writing.signalling import announce_runs
+from horarium.ports import PAGE_MAX, Signal, Store, Topic
+from horarium.rules.following import follow_behind
+from horarium.rules.planning import owed_run
+from horarium.rules.watching import PREFIX, is_watched, job_and_version
+from horarium.services.loop.service import Service, Wake
+
+LOOK_EVERY = 2 * SECOND
+SHARE = 20
+"""A look may take one part in twenty of the time."""
+UNPLANNED_GRACE = 30 * SECOND
+"""A fire time that no planner has dealt with is late after this, beside what its job says."""
+
+
+class Watcher(Service):
+    """Watches the runs of jobs that ask for it."""
+
+    name = "watcher"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._following = following
+        self._look_at: Instant | None = None
+        self._since: Instant | None = None
+        self._told: frozenset[str] = frozenset()
+
+    def at_writes(self) -> bool:
+        return True
+
+    async def step(self, now: Instant) -> Instant | None:
+        if self._look_at is not None and self._look_at - LOOK_EVERY * SHARE < now < self._look_at:
+            return self._look_at
+        if self._since is None or now < self._since:
+            self._since = now
+        began = self._clock.monotonic()
+        seen: set[str] = set()
+        watched = False
+        after: str | None = None
+        while True:
+            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
+            seen |= await self._look(page.items, now)
+            watched = watched or bool(page.items)
+            if (after := page.next_after) is None:
+                break
+        self._told = frozenset(seen)
+        self._look_at = now + max(LOOK_EVERY, round((self._clock.monotonic() - began) * SHARE * SECOND))
+        return self._look_at if watched else None
+
+    async def _look(self, records: Sequence[Record], now: Instant) -> set[str]:
+        """Tell what is behind of the jobs of these records. The unique keys of all that is, told before or now."""
+        if not records:
+            return set()
+        ids = list(dict.fromkeys(job_and_version(record.name)[0] for record in records))
+        jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+        await self._remove(_useless(records, jobs))
+        watched = [job for job in jobs.values() if is_watched(job)]
+        unfinished = await self._store.unfinished_runs([job.id for job in watched]) if watched else {}
+        found: dict[str, Run] = {}
+        for job in watched:
+            for run in (*unfinished[job.id], *self._unplanned(job, now)):
+                earlier = await self._following.earlier_runs(job, run, _looks_back(job))
+                found |= {each.unique_key or "": each for each in follow_behind(job, run, now, earlier)}
+        new = [run for key, run in found.items() if key not in self._told]
+        if new:
+            added = await self._store.add_runs(new)
+            announce_runs(self._signal, (run for run, is_new in zip(new, added, strict=True) if is_new))
+        return set(found)
+
+    def _unplanned(self, job: Job, now: Instant) -> Iterable[Run]:
+        """The run of a fire time that has passed though no planner has dealt with it, and this watcher saw it pass."""
+        fire_at = job.next_fire_at
+        if fire_at is None or fire_at + UNPLANNED_GRACE > now or (self._since or now) + UNPLANNED_GRACE > now:
+            return ()
+        return (owed_run(job, fire_at, now, Cause.SCHEDULE),)
+
+    async def _remove(self, records: Sequence[Record]) -> None:
+        if records:
+            await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in records])
+
+
+def _looks_back(job: Job) -> int:
+    return max((follow.after - 1 for occasion in TIMED for follow in job.on.get(occasion, ())), default=0)
+
+
+def _useless(records: Sequence[Record], jobs: Mapping[str, Job]) -> list[Record]:
+    """Those of jobs that ask for nothing (any more), as they were read, and all but the newest of a job."""
+    newest: dict[str, int] = {}
+    for record in records:
+        job_id, version = job_and_version(record.name)
+        newest[job_id] = max(newest.get(job_id, 0), version)
+    useless = []
+    for record in records:
+        job_id, version = job_and_version(record.name)
+        job = jobs.get(job_id)
+        idle = job is None or (not is_watched(job) and version <= job.version)
+        if idle or version < newest[job_id]:
+            useless.append(record)
+    return useless

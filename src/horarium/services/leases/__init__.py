@@ -1,0 +1,1 @@
+"""Attempts and their leases: renewed, lost, and taken back by the rescuer."""

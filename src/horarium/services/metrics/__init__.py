@@ -1,0 +1,1 @@
+"""Measurements, under the names that /metrics shows, and spans."""

@@ -1,0 +1,1 @@
+"""Runs performed by this process: claimed, held for their instant, delivered, and settled in groups."""

@@ -1,0 +1,108 @@
+"""The applier: does for very many runs what a change of their job asks, page by page, when the change is long written.
+
+What is to be done is in records (`rules.applying`), so a node that dies leaves nothing undone: another one goes on once
+its hold has ended. It works half of the time at most, so that what is on time has its turn.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from horarium.clock import INSTANT_MIN, SECOND, Clock, Instant
+from horarium.model import CLAIMED, UNFINISHED, State
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.ports import APPLY, PAGE_MAX, Store, Topic
+from horarium.rules.applying import HELD, PREFIX, held_by, owed_of
+from horarium.services.loop.service import Service, Wake
+
+LOOK_EVERY = 5 * SECOND
+"""How often it is looked for work of which no signal told."""
+
+
+class _Work(Struct):
+    """What this node is at: the record as it wrote it, which runs, and where the next page of them begins. Those that
+    are claimed come first: they may have to be asked to stop."""
+
+    record: Record
+    states: frozenset[State] = CLAIMED
+    after: str | None = None
+
+
+class Applier(Service):
+    """Applies changes of jobs to runs that the changes did not look at."""
+
+    name = "applier"
+    topics: tuple[Topic, ...] = (APPLY,)
+
+    def __init__(self, store: Store, clock: Clock, reconciler: Reconciler, node: str) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._clock = clock
+        self._reconciler = reconciler
+        self._node = node
+        self._work: _Work | None = None
+        self._look_at: Instant = INSTANT_MIN
+
+    def signalled(self) -> None:
+        self._look_at = INSTANT_MIN
+
+    def looks(self) -> bool:
+        return False
+
+    async def step(self, now: Instant) -> Instant | None:
+        began = self._clock.monotonic()
+        if self._work is None:
+            if self._look_at - LOOK_EVERY <= now < self._look_at:
+                return self._look_at
+            self._look_at = now + LOOK_EVERY
+            self._work = await self._find(now)
+            if self._work is None:
+                return self._look_at
+        if await self._renew(self._work, now):
+            await self._page(self._work)
+        return now + 2 * round((self._clock.monotonic() - began) * SECOND)
+
+    async def _find(self, now: Instant) -> _Work | None:
+        """The first record that no other node holds."""
+        after: str | None = None
+        while True:
+            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
+            for record in page.items:
+                if owed_of(record).held(self._node, now):
+                    continue
+                mine = held_by(record, self._node, now)
+                if (await self._store.put_records([RecordChange(mine, record.version)]))[0]:
+                    return _Work(mine)
+            if (after := page.next_after) is None:
+                return None
+
+    async def _renew(self, work: _Work, now: Instant) -> bool:
+        """Say that we go on, where that is needed. False: another node does."""
+        left = owed_of(work.record).until - now
+        if HELD // 2 < left <= HELD:
+            return True
+        mine = held_by(work.record, self._node, now)
+        if (await self._store.put_records([RecordChange(mine, work.record.version)]))[0]:
+            work.record = mine
+            return True
+        self._give_up()
+        return False
+
+    async def _page(self, work: _Work) -> None:
+        owed = owed_of(work.record)
+        (job,) = await self._store.get_jobs_by_id([owed.job_id])
+        if job is not None:
+            page = job, owed.since, work.after, work.states, owed.newest
+            work.after = await self._reconciler.look_at_page(*page)
+            if work.after is not None:
+                return
+        if job is not None and work.states == CLAIMED:
+            work.states = UNFINISHED
+        else:
+            await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Look for more."""
+        self._work, self._look_at = None, INSTANT_MIN

@@ -1,0 +1,42 @@
+"""Drops logs of runs that are old, and the oldest where all of them together are too large."""
+
+from __future__ import annotations
+
+from horarium.clock import SECOND, Clock, Instant
+from horarium.operations.runs.logs import Logs
+from horarium.ports import BATCH_MAX, Topic
+from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
+from horarium.services.loop.clock_watch import ClockWatch
+from horarium.services.loop.service import Service, Wake
+
+LOOK = 60 * SECOND
+PAUSE = SECOND // 20
+
+
+class LogPruner(Service):
+    """Deletes nothing for a while after the wall clock stepped forward: the new time may be wrong."""
+
+    name = "log-pruner"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, logs: Logs, clock: Clock, believed: BelievedClock, keep_seconds: float, bytes_max: int) -> None:
+        self.wake = Wake()
+        self._logs = logs
+        self._believed = believed
+        self._watch = ClockWatch(clock)
+        self._keep_seconds = keep_seconds
+        self._bytes_max = bytes_max
+        self._look_at: Instant = 0
+
+    def looks(self) -> bool:
+        return False
+
+    async def step(self, now: Instant) -> Instant | None:
+        self._watch.look(now)
+        if self._look_at - LOOK <= now < self._look_at:
+            return self._look_at
+        if not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
+            return now + (LOOK if self._believed.is_known else SECOND)
+        gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
+        self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
+        return self._look_at

@@ -208,8 +208,6 @@ class Planner(Service):
         followed = await self._following.plans(batch, now)
         committed = await self._store.commit_plans(followed, now)
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]
-        if len(done) < len(batch):
-            self._shares.lost([planned.job for planned, did in zip(batch, committed, strict=True) if not did])
         for planned in done:
             self._telemetry.planned(planned.runs)
         announce(self._signal, [planned for planned, did in zip(followed, committed, strict=True) if did])

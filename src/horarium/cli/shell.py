@@ -179,17 +179,9 @@ def url_option(command: Function) -> Function:
     )(command)
 
 
-def tokens_file() -> str:
-    """Where the tokens of who is signed in lie."""
-    return os.path.join(click.get_app_dir("horarium"), "tokens.json")
-
-
 def connect(url: str, api_key: str | None) -> Any:
     """A client of that server: with this key, or in the name of who is signed in there."""
+    from horarium.cli.signed_in import access_token
     from horarium.client.api import Client
 
-    if not api_key and os.path.exists(tokens_file()):
-        from horarium.cli.signed_in import access_token
-
-        api_key = access_token(url)
-    return Client(url, api_key or None, attempts_max=3)
+    return Client(url, api_key or access_token(url), attempts_max=3)

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import click
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.cli.shell import tokens_file
 from horarium.client.sign_in import ClientAtIssuer, Discovery, SignInRefused, Tokens, refresh
 
 EARLY_SECONDS = 30.0
 """So long before its end a token is refreshed."""
-FILE = Path(tokens_file()).name
+FILE = "tokens.json"
 
 
 class SignedIn(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ Kept = dict[str, SignedIn]
 
 def folder() -> Path:
     """Where it lies: `XDG_CONFIG_HOME` counts."""
-    return Path(tokens_file()).parent
+    return Path(click.get_app_dir("horarium"))
 
 
 def server_key(url: str) -> str:

@@ -10,16 +10,13 @@ import logging
 import threading
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from horarium.client.api import Client
 from horarium.client.watching import Line
 from horarium.clock import Clock, to_datetime
 from horarium.errors import HorariumError, Outage
 from horarium.rules.backlog import Backlog
-
-if TYPE_CHECKING:
-    from horarium.client.claimed import ClaimedRun
 
 GATHER_SECONDS = 0.25
 """How long lines wait for more of them."""
@@ -31,10 +28,19 @@ LINE_CHARS_MAX = 8 * 1024
 log = logging.getLogger("horarium.worker")
 
 
+class Claim(Protocol):
+    """The run that says something, under the token of its attempt."""
+
+    @property
+    def id(self) -> str: ...
+
+    token: int
+
+
 class Unsent:
     """Lines of one run that wait."""
 
-    def __init__(self, run: ClaimedRun) -> None:
+    def __init__(self, run: Claim) -> None:
         self.run = run
         self.backlog: Backlog[Line] = Backlog(lambda line: len(line.text) + 1)
 
@@ -64,7 +70,7 @@ class Lines:
         self._sending: set[tuple[str, int]] = set()
         self._over = threading.Event()
 
-    def add(self, run: ClaimedRun, stream: str, text: str) -> None:
+    def add(self, run: Claim, stream: str, text: str) -> None:
         """Send these lines soon."""
         at = to_datetime(self._clock.now())
         with self._changed:
@@ -91,7 +97,7 @@ class Lines:
         with self._changed:
             self._changed.notify_all()
 
-    def sent(self, run: ClaimedRun) -> None:
+    def sent(self, run: Claim) -> None:
         """Send the rest of what this run said, now. What can't be sent at once is left out: the run has ended."""
         key = run.id, run.token
         with self._changed:
@@ -133,7 +139,7 @@ class Lines:
             return entry
         return Line(f"[{entry:,} lines left out]", "horarium", to_datetime(self._clock.now()))
 
-    def _put_back(self, key: tuple[str, int], run: ClaimedRun, entries: Sequence[Line | int]) -> None:
+    def _put_back(self, key: tuple[str, int], run: Claim, entries: Sequence[Line | int]) -> None:
         with self._changed:
             since = self._unsent.get(key)
             self._unsent[key] = again = Unsent(run)

@@ -10,9 +10,9 @@ once more after it: a change that was committed before that is seen here, one th
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from horarium.model import Cause, Job, Run
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import out_of_reach, told_asked
 from horarium.operations.writing.contention import RACES_MAX, Entropy, contended
+from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.named import no_job
 from horarium.operations.writing.signalling import announce_runs
 from horarium.operations.writing.tracing import Tracing, asked_trace
@@ -39,21 +40,25 @@ INSTANTS_REMEMBERED = 1_000
 """Jobs of which the instant of the last run is remembered."""
 
 
-class Asked(Struct, eq=False):
-    """One request. The answer is None where the job's policy asks for a look at its other runs. `told`: its action and
-    object in the audit. `origin`: who asks; the group is written in a task that serves them all. `due_at`: not before
-    then. `made`: the run of the answer is new."""
+class Request(Struct, frozen=True):
+    """One run asked for. `told`: its action and object in the audit. `origin`: who asks; the group is written in a task
+    that serves them all. `due_at`: not before then."""
 
     name: str
     payload: bytes | None
     unique_key: str | None
     told: str
     origin: Origin | None
-    answer: asyncio.Future[Run | None]
     due_at: Instant = 0
     cause: Cause = Cause.MANUAL
-    made: bool = False
     trace: str | None = None
+
+
+class Triggered(NamedTuple):
+    """`run` is None where the job's policy asks for a look at its other runs. `new`: it was not there before."""
+
+    run: Run | None
+    new: bool = False
 
 
 class Triggering:
@@ -74,82 +79,57 @@ class Triggering:
         self._signal = signal
         self._entropy = entropy
         self._reconciler = reconciler
-        self._asked: list[Asked] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._gathered: Gathered[Request, Triggered] = Gathered(
+            self.trigger_all, together=lambda waiting: min(GROUP_MAX, sum(1 for _ in waiting))
+        )
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
     async def trigger(
         self, name: str, payload: bytes | None, unique_key: str | None, told: str, cause: Cause = Cause.MANUAL
     ) -> Run | None:
         """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
-        answer = asyncio.get_running_loop().create_future()
-        asked = Asked(name, payload, unique_key, told, who_acts(), answer, cause=cause, trace=asked_trace())
-        self._asked.append(asked)
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_all())
-        return await asked.answer
+        asked = Request(name, payload, unique_key, told, who_acts(), cause=cause, trace=asked_trace())
+        return (await self._gathered(asked)).run
 
-    async def trigger_all(self, group: Sequence[Asked]) -> None:
-        """Answer each of these, at most `BATCH_MAX`; what is new of them is written in one go. If that fails, no one
-        waits for the answers: the failure is the caller's."""
-        try:
-            await self._write(group)
-        except BaseException:
-            for asked in group:
-                if not asked.answer.cancel() and not asked.answer.cancelled():
-                    asked.answer.exception()
-            raise
-
-    async def _write_all(self) -> None:
-        while self._asked:
-            group, self._asked = self._asked[:GROUP_MAX], self._asked[GROUP_MAX:]
-            try:
-                await self._write(group)
-            except BaseException as error:
-                _answer_all(group, error)
-                if not isinstance(error, Exception):
-                    _answer_all(self._asked, error)
-                    self._asked = []
-                    raise
-
-    async def _write(self, group: Sequence[Asked]) -> None:
-        """Answer each of the group."""
-        todo = [asked for asked in group if not asked.answer.done()]
+    async def trigger_all(self, group: Sequence[Request]) -> list[Triggered | Exception]:
+        """The answer to each of these, at most `BATCH_MAX`; the new ones are written in one go."""
+        answers: dict[int, Triggered | Exception] = {}
         for _ in range(RACES_MAX):
+            todo = {index: asked for index, asked in enumerate(group) if index not in answers}
             if not todo:
-                return
-            todo = await self._write_once(todo)
-        for asked in todo:
-            _fail(asked, contended(asked.name))
+                break
+            await self._write_once(todo, answers)
+        return [answers.get(index) or contended(asked.name) for index, asked in enumerate(group)]
 
-    async def _write_once(self, group: Sequence[Asked]) -> list[Asked]:
-        """Read the jobs, add the runs, look at the jobs again. Those whose instant was taken by another process."""
-        names = list(dict.fromkeys(asked.name for asked in group))
+    async def _write_once(self, group: Mapping[int, Request], answers: dict[int, Triggered | Exception]) -> None:
+        """Read the jobs, add the runs, look at the jobs again. Those whose instant was taken by another process have no
+        answer yet."""
+        names = list(dict.fromkeys(asked.name for asked in group.values()))
         jobs = dict(zip(names, await self._store.get_jobs(names), strict=True))
-        runs: list[tuple[Asked, Run]] = []
-        for asked in group:
+        runs: dict[int, Run] = {}
+        for index, asked in group.items():
             job = jobs[asked.name]
             if job is None:
-                _fail(asked, no_job(asked.name))
+                answers[index] = no_job(asked.name)
             elif (refusal := out_of_reach(asked.origin, job)) is not None:
-                _fail(asked, refusal)
+                answers[index] = refusal
             elif needs_unfinished(job):
-                _succeed(asked, None)
+                answers[index] = Triggered(None)
             else:
-                runs.append((asked, self._run(job, asked)))
+                runs[index] = self._run(job, asked)
         if not runs:
-            return []
+            return
         now = self._clock.now()
-        along = {
-            run.id: told_asked(asked.origin, asked.told, run, now) for asked, run in runs if asked.origin is not None
-        }
-        added = await self._store.add_runs([run for _, run in runs], along)
-        announce_runs(self._signal, (run for (_, run), new in zip(runs, added, strict=True) if new))
-        await self._look_again([(asked, run) for (asked, run), new in zip(runs, added, strict=True) if new])
-        refused = [(asked, run) for (asked, run), new in zip(runs, added, strict=True) if not new]
-        return [asked for asked, run in refused if not await self._answered_before(asked, run)]
+        told = ((run, group[index]) for index, run in runs.items())
+        along = {run.id: told_asked(by.origin, by.told, run, now) for run, by in told if by.origin is not None}
+        added = dict(zip(runs, await self._store.add_runs(list(runs.values()), along), strict=True))
+        announce_runs(self._signal, (runs[index] for index, new in added.items() if new))
+        answers |= await self._look_again({index: runs[index] for index, new in added.items() if new})
+        for index in (index for index, new in added.items() if not new):
+            if (holder := await self._answered_before(group[index], runs[index])) is not None:
+                answers[index] = Triggered(holder)
 
-    def _run(self, job: Job, asked: Asked) -> Run:
+    def _run(self, job: Job, asked: Request) -> Run:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
         run = replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
@@ -165,52 +145,30 @@ class Triggering:
             self._last.popitem(last=False)
         return instant
 
-    async def _look_again(self, added: Sequence[tuple[Asked, Run]]) -> None:
-        """Answer with the runs that were added, unless their job was deleted meanwhile. In an outage that is looked at
+    async def _look_again(self, added: Mapping[int, Run]) -> dict[int, Triggered | Exception]:
+        """The answers for runs that were added, unless their job was deleted meanwhile. In an outage that is looked at
         later: the runs are there."""
-        if not added:
-            return
-        ids = list({run.job_id or "" for _, run in added})
+        runs = list(added.values())
+        ids = list({run.job_id or "" for run in runs})
         try:
-            jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+            jobs = {job.id: job for job in (await self._store.get_jobs_by_id(ids) if ids else []) if job is not None}
         except StoreUnavailable:
-            await self._reconciler.after_put_back([run for _, run in added])
+            await self._reconciler.after_put_back(runs)
             jobs = {}
-        changed = [run for _, run in added if run.job_id in jobs and not belongs(run, jobs[run.job_id])]
+        changed = [run for run in runs if run.job_id in jobs and not belongs(run, jobs[run.job_id])]
         await self._reconciler.after_put_back(changed)
-        for asked, run in added:
-            if run.job_id in jobs and jobs[run.job_id].deleted_at is not None:
-                _fail(asked, no_job(asked.name))
-            else:
-                asked.made = True
-                _succeed(asked, run)
+        deleted = {job.id for job in jobs.values() if job.deleted_at is not None}
+        return {
+            index: no_job(run.job or "") if run.job_id in deleted else Triggered(run, new=True)
+            for index, run in added.items()
+        }
 
-    async def _answered_before(self, asked: Asked, refused: Run) -> bool:
-        """Whether the run that holds the unique key is the answer. If not, the next try is for a later instant."""
-        if asked.unique_key is not None:
-            holder = await self._store.get_run_by_key(asked.unique_key)
-            if holder is not None:
-                _succeed(asked, holder)
-                return True
-        job_id = refused.job_id or ""
-        skipped = int.from_bytes(self._entropy(1), "big")
-        self._last[job_id] = max(self._last.get(job_id, 0), refused.fire_at + skipped)
-        return False
-
-
-def _succeed(asked: Asked, run: Run | None) -> None:
-    if not asked.answer.done():
-        asked.answer.set_result(run)
-
-
-def _fail(asked: Asked, error: Exception) -> None:
-    if not asked.answer.done():
-        asked.answer.set_exception(error)
-
-
-def _answer_all(group: Sequence[Asked], error: BaseException) -> None:
-    for asked in group:
-        if isinstance(error, Exception):
-            _fail(asked, error)
-        else:
-            asked.answer.cancel()
+    async def _answered_before(self, asked: Request, refused: Run) -> Run | None:
+        """The run that holds the unique key, which is the answer. If there is none, the next try is for a later
+        instant."""
+        holder = None if asked.unique_key is None else await self._store.get_run_by_key(asked.unique_key)
+        if holder is None:
+            job_id = refused.job_id or ""
+            skipped = int.from_bytes(self._entropy(1), "big")
+            self._last[job_id] = max(self._last.get(job_id, 0), refused.fire_at + skipped)
+        return holder

@@ -11,7 +11,6 @@ and the state that were read, so one that loses to a claim is read and decided a
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,7 +24,7 @@ from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
-from horarium.operations.jobs.triggering import Asked, Triggering
+from horarium.operations.jobs.triggering import Request, Triggered, Triggering
 from horarium.operations.runs.runs import RETRIED, fresh_run
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs, within_reach
@@ -167,25 +166,19 @@ class Bulk:
         self, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str], in_turn: dict[str, list[Run]]
     ) -> int:
         """Runs of jobs whose runs may overlap. Those of a job that got another policy meanwhile go to `in_turn`."""
-        loop = asyncio.get_running_loop()
         origin = who_acts()
-        group = [
-            Asked(run.job or "", run.payload, _key(run), _told(run), origin, loop.create_future(), asked[run.id])
-            for run in runs
-        ]
-        if group:
-            await self._triggering.trigger_all(group)
-        for each, run in zip(group, runs, strict=True):
-            error = each.answer.exception()
-            if isinstance(error, NotFound | Forbidden):
-                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += 1
-            elif error is not None:
-                raise error
-            elif each.answer.result() is None:
-                in_turn.setdefault(each.name, []).append(run)
-            elif not each.made:
+        group = [Request(run.job or "", run.payload, _key(run), _told(run), origin, asked[run.id]) for run in runs]
+        answers = await self._triggering.trigger_all(group) if group else []
+        for answer, run in zip(answers, runs, strict=True):
+            if isinstance(answer, NotFound | Forbidden):
+                left[DELETED if isinstance(answer, NotFound) else FORBIDDEN] += 1
+            elif isinstance(answer, Exception):
+                raise answer
+            elif answer.run is None:
+                in_turn.setdefault(run.job or "", []).append(run)
+            elif not answer.new:
                 left[RETRIED_BEFORE] += 1
-        return sum(each.made for each in group)
+        return sum(isinstance(answer, Triggered) and answer.new for answer in answers)
 
     async def _retry_in_turn(
         self, name: str, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str]

@@ -27,7 +27,7 @@ SPARE = 10
 SILENT = 25 * SECOND
 """A node that gave no sign of life for so long is not counted upon."""
 LATE_SECONDS_MAX = 1.0
-"""How much longer jobs that are planned ahead are left to it, at most, where a step takes longer than `LEFT_SECONDS`."""
+"""How much longer jobs that are planned ahead are left to it, at most, where a step is longer than `LEFT_SECONDS`."""
 STARTING = 3 * SECOND
 """For so long after its start a planner looks at every step: others may have started together with it."""
 

@@ -49,6 +49,7 @@ from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.context import Context
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter, Store
 from horarium.rules.applying import PREFIX
@@ -273,7 +274,7 @@ async def _apply(store: Store, operations: Operations) -> None:
 def _planner(store: Store, lead: float = 0.5, node: str | None = None) -> Planner:
     signal = LocalSignal()
     following = Following(store)
-    reconciler = Reconciler(store, SystemClock(), signal, following)
+    reconciler = Reconciler(Context(store, SystemClock(), signal, os.urandom), following)
     return Planner(store, signal, reconciler, following, Telemetry(), lead=lead, node=node)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from horarium.clock import SystemClock
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.context import Context
 from horarium.ports import Store
 from horarium.services.metrics.telemetry import Telemetry
 from horarium.services.planning.planner import Planner
@@ -61,5 +63,5 @@ def a_planner(store: Store) -> Planner:
     """A planner that plans nothing ahead."""
     clock, signal = SystemClock(), LocalSignal()
     following = Following(store)
-    reconciler = Reconciler(store, clock, signal, following)
+    reconciler = Reconciler(Context(store, clock, signal, os.urandom), following)
     return Planner(store, signal, reconciler, following, Telemetry(), ahead_seconds=0.0)

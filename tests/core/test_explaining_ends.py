@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
@@ -13,8 +14,10 @@ from horarium.clock import HOUR, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.looking.explaining import Explaining
+from horarium.operations.writing.context import Context
 from horarium.rules.explaining import Explanation
 from horarium.stores.memory import MemoryStore
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
 
@@ -110,7 +113,9 @@ async def explaining(past: Past) -> Explaining:
         async def get_job(self, name: str) -> Job:
             return job
 
-    return Explaining(store, ManualClock(past.now), cast(Any, Jobs()), cast(Any, None))
+    return Explaining(
+        Context(store, ManualClock(past.now), LocalSignal(), os.urandom), cast(Any, Jobs()), cast(Any, None)
+    )
 
 
 def instants(random: Random, past: Past, count: int) -> list[Instant]:

@@ -14,6 +14,7 @@ from horarium.model import Node, State
 from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.runs.logs import Logs
+from horarium.operations.writing.context import Context
 from horarium.policies import Retention
 from horarium.services.loop.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
 from horarium.services.metrics.tallies import PREFIX, Tallies, Tally
@@ -217,7 +218,7 @@ async def test_a_step_back_is_not_lost_on_an_outage(setting: Setting) -> None:
 
 
 async def test_logs_and_jobs_stay_where_a_node_starts_while_the_clock_is_wrong(setting: Setting) -> None:
-    logs = Logs(setting.store, setting.clock, os.urandom)
+    logs = Logs(Context(setting.store, setting.clock, setting.signal, os.urandom))
     await a_pruner(setting).step(setting.now)
     await setting.add_run()
     run = await setting.run()

@@ -17,7 +17,9 @@ from horarium.model.logs import LOG_BYTES_MAX, LogLine
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.runs.logs import BOOKS, SIZES, TEXTS, LogPage, Logs
+from horarium.operations.writing.context import Context
 from horarium.ports import Store
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_finished_run, a_run
 
@@ -33,7 +35,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 def logs_of(store: Store) -> Logs:
-    return Logs(store, ManualClock(NOW), os.urandom)
+    return Logs(Context(store, ManualClock(NOW), LocalSignal(), os.urandom))
 
 
 def lines(*texts: str) -> list[LogLine]:
@@ -135,7 +137,7 @@ async def test_a_stale_worker_adds_nothing(store: Store) -> None:
 
 
 async def test_a_reader_that_waits_is_answered_when_there_is_a_line(store: Store) -> None:
-    run, logs = a_run(1), Logs(store, SystemClock(), os.urandom)
+    run, logs = a_run(1), Logs(Context(store, SystemClock(), LocalSignal(), os.urandom))
     await store.add_runs([run])
     waiting = asyncio.create_task(logs.read(run.id, 0, 10, 20.0))
     await asyncio.sleep(0)

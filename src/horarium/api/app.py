@@ -118,7 +118,7 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    places = Places(operations.store, entropy)
+    places = Places(operations.context)
     guarded = [
         *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),

@@ -12,16 +12,17 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from horarium.clock import Clock, to_text
+from horarium.clock import to_text
 from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
 from horarium.model.channels import AnyChannel, Told
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.writing.auditing import told, told_runs
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
-from horarium.ports import PAGE_MAX, Page, Signal, Store
+from horarium.ports import PAGE_MAX, Page
 from horarium.rules.following import notify_run
 from horarium.rules.grouping import TEST
 from horarium.wire.channels import keep_channel_secrets, shown_channel
@@ -38,11 +39,8 @@ _ONCE = RunPolicy(retry=Retry(attempts_max=1))
 class ChannelOperations:
     """Channels of one namespace. Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, entropy: Entropy, check: ChannelCheck) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._entropy = entropy
+    def __init__(self, context: Context, check: ChannelCheck) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
         self._check = check
 
     async def put(self, name: str, channel: AnyChannel) -> tuple[AnyChannel, bool]:

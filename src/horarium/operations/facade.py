@@ -32,6 +32,7 @@ from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Revive, Settled, Settling, no_step
 from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Signal, Stats, Store
 from horarium.wire.definitions import TargetCheck
@@ -56,26 +57,24 @@ class Operations:
         tracing: Tracing | None = None,
         revive: Revive = no_step,
     ) -> None:
-        self.store = store
-        self.clock = clock
-        self.signal = signal
+        self.context = context = Context(store, clock, signal, entropy)
+        self.store, self.clock, self.signal = store, clock, signal
         following, versions = Following(store), Versions(store)
-        self.reconciler = Reconciler(store, clock, signal, following)
-        self.settling = Settling(store, clock, signal, self.reconciler, following, settled, revive)
-        changes = Changes(store, clock, signal, entropy, self.reconciler, versions, following)
+        self.reconciler = Reconciler(context, following)
+        self.settling = Settling(context, self.reconciler, following, settled, revive)
+        changes = Changes(context, self.reconciler, versions, following)
         tracing = tracing or Tracing()
-        triggering = Triggering(store, clock, signal, entropy, self.reconciler, tracing)
-        self.channels = ChannelOperations(store, clock, signal, entropy, check_channel)
-        backfilling = Backfilling(store, signal, self.reconciler)
+        triggering = Triggering(context, self.reconciler, tracing)
+        self.channels = ChannelOperations(context, check_channel)
         self.jobs = JobOperations(
-            store, clock, signal, entropy, check_target, changes, triggering, backfilling, versions
+            context, check_target, changes, triggering, Backfilling(context, self.reconciler), versions
         )
-        self.importing = Importing(store, clock, signal, self.jobs, self.reconciler, versions, following)
-        self.logs = Logs(store, clock, entropy)
-        self.pings = Pings(store, clock, entropy, changes, self.settling, self.logs)
-        self.runs = RunOperations(store, clock, signal, entropy, self.jobs, self.settling, cancel_asked)
-        self.one_offs = OneOffs(store, clock, entropy, check_target, self.runs, tracing)
-        self.bulk = Bulk(store, clock, signal, entropy, changes, triggering, self.settling, cancel_asked)
+        self.importing = Importing(context, self.jobs, self.reconciler, versions, following)
+        self.logs = Logs(context)
+        self.pings = Pings(context, changes, self.settling, self.logs)
+        self.runs = RunOperations(context, self.jobs, self.settling, cancel_asked)
+        self.one_offs = OneOffs(context, check_target, self.runs, tracing)
+        self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 
     @property
     def versions(self) -> Versions:
@@ -95,16 +94,16 @@ class Operations:
     @property
     def explaining(self) -> Explaining:
         """Why jobs ran, or did not."""
-        return Explaining(self.store, self.clock, self.jobs, self.versions)
+        return Explaining(self.context, self.jobs, self.versions)
 
     @property
     def history(self) -> History:
         """What other systems performed."""
-        return History(self.store, self.clock, self.jobs)
+        return History(self.context, self.jobs)
 
     @cached_property
     def _counting(self) -> Counting:
-        return Counting(self.store, self.clock)
+        return Counting(self.context)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

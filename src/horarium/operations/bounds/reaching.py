@@ -20,7 +20,7 @@ from horarium.errors import Forbidden
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, JobFilter, Page, RunFilter, Store
 
 PULLED = "pull/"
@@ -52,9 +52,8 @@ async def list_runs(ask: ListRuns, caller: Principal, where: RunFilter, after: s
 class Places:
     """Lists of jobs, for callers that may not see all of them."""
 
-    def __init__(self, store: Store, entropy: Entropy) -> None:
-        self._store = store
-        self._entropy = entropy
+    def __init__(self, context: Context) -> None:
+        self._store, self._entropy = context.store, context.entropy
         self._secret: bytes | None = None
 
     async def list_jobs(self, caller: Principal, where: JobFilter, after: str | None, limit: int) -> Page[Job]:

@@ -14,10 +14,11 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Job, Plan, Run
 from horarium.model.records import RecordChange
 from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.named import no_job
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import BATCH_MAX, Signal, Store
+from horarium.ports import BATCH_MAX
 from horarium.rules.reconciling import belongs
 
 
@@ -26,9 +27,8 @@ class Backfilling:
     runs of a plan that changes nothing of its job, its records with the first that is new. `job` and `add` raise
     NotFound; `add`, if the job was deleted meanwhile."""
 
-    def __init__(self, store: Store, signal: Signal, reconciler: Reconciler) -> None:
-        self._store = store
-        self._signal = signal
+    def __init__(self, context: Context, reconciler: Reconciler) -> None:
+        self._store, self._signal = context.store, context.signal
         self._reconciler = reconciler
         self.job: Gathered[str, Job] = Gathered(self._jobs)
         self.runs: Gathered[Sequence[str], list[Run]] = Gathered(self._runs)

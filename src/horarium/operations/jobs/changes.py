@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from horarium.clock import Clock, Instant
+from horarium.clock import Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.jobs.grouping import ALONE, Group, Grouping, Reach, Step
@@ -21,10 +21,10 @@ from horarium.operations.jobs.versions import Versions
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.signalling import announce
-from horarium.ports import BATCH_MAX, JOBS, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, JOBS, RunFilter, Store
 from horarium.rules.planning import ENDS_OTHERS, counted_runs, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import leaving, reconciled
 from horarium.triggers.budget import PLAN_STEPS_MAX
@@ -70,25 +70,13 @@ async def last_runs(store: Store, jobs: Sequence[Job]) -> dict[str, Run]:
 class Changes:
     """Changes jobs of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        entropy: Entropy,
-        reconciler: Reconciler,
-        versions: Versions,
-        following: Following,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._entropy = entropy
+    def __init__(self, context: Context, reconciler: Reconciler, versions: Versions, following: Following) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
         self._reconciler = reconciler
         self._versions = versions
         self._following = following
         self.looked_at = LOOKED_AT
-        self._grouping = Grouping(self._read, self._commit, reconciler.after_changes, entropy)
+        self._grouping = Grouping(self._read, self._commit, reconciler.after_changes, context.entropy)
 
     async def change(
         self, name: str, decide: Decide, reach: ReachOf, action: str | None = None, *, plan_owed: bool = True

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from horarium.model import Job
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
-from horarium.ports import JOBS, Along, Signal, Store
+from horarium.ports import JOBS, Along
 
 GROUP_MAX = 100
 """Definitions that are written together."""
@@ -36,9 +37,8 @@ class Asked(Struct, frozen=True):
 class Defining:
     """Adds new jobs of one namespace."""
 
-    def __init__(self, store: Store, signal: Signal) -> None:
-        self._store = store
-        self._signal = signal
+    def __init__(self, context: Context) -> None:
+        self._store, self._signal = context.store, context.signal
         self._gathered: Gathered[Asked, list[bool]] = Gathered(
             self._write, at_once=True, together=_together, apart=True
         )

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import Clock, Instant
+from horarium.clock import Instant
 from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
 from horarium.model import Job, Plan
 from horarium.operations.bounds.evaluating import evaluate
@@ -20,8 +20,9 @@ from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce
-from horarium.ports import JOBS, Signal, Store
+from horarium.ports import JOBS
 from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
@@ -51,18 +52,9 @@ class Importing:
     """Puts many jobs."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        jobs: JobOperations,
-        reconciler: Reconciler,
-        versions: Versions,
-        following: Following,
+        self, context: Context, jobs: JobOperations, reconciler: Reconciler, versions: Versions, following: Following
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
+        self._store, self._clock, self._signal = context.store, context.clock, context.signal
         self._jobs = jobs
         self._reconciler = reconciler
         self._versions = versions

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.clock import INSTANT_MAX, Clock, Instant, to_datetime, to_instant
+from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
 from horarium.model import run_id as run_id_of
@@ -29,10 +29,11 @@ from horarium.operations.jobs.grouping import Group, Reach
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.writing.auditing import require_reach, told_asked, told_backfill
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.tracing import asked_trace
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Signal, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished
@@ -68,20 +69,15 @@ class JobOperations:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        entropy: Entropy,
+        context: Context,
         check_target: TargetCheck,
         changes: Changes,
         triggering: Triggering,
         backfilling: Backfilling,
         versions: Versions,
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._defining = Defining(store, signal)
-        self._entropy = entropy
+        self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
+        self._defining = Defining(context)
         self._check_target = check_target
         self._changes = changes
         self._triggering = triggering

@@ -19,17 +19,17 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Cause, Job, Run
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import out_of_reach, told_asked
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.named import no_job
 from horarium.operations.writing.signalling import announce_runs
 from horarium.operations.writing.tracing import Tracing, asked_trace
-from horarium.ports import Signal, Store
 from horarium.rules.editing import free_instant, put_off
 from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.reconciling import belongs
@@ -64,20 +64,9 @@ class Triggered(NamedTuple):
 class Triggering:
     """Adds runs asked for by hand."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        entropy: Entropy,
-        reconciler: Reconciler,
-        tracing: Tracing,
-    ) -> None:
+    def __init__(self, context: Context, reconciler: Reconciler, tracing: Tracing) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
         self.tracing = tracing
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._entropy = entropy
         self._reconciler = reconciler
         self._gathered: Gathered[Request, Triggered] = Gathered(
             self.trigger_all, together=lambda waiting: min(GROUP_MAX, sum(1 for _ in waiting))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.operations.looking.serving import with_unserved
-from horarium.ports import Stats, Store
+from horarium.operations.writing.context import Context
+from horarium.ports import Stats
 
 MUCH = 5_000
 """Up to this weight (a job or an unfinished run counts one, a queue ten) each answer is counted for itself."""
@@ -30,9 +31,8 @@ log = logging.getLogger("horarium")
 class Counting:
     """Counts of one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock = context.store, context.clock
         self._last: tuple[Instant, Stats] | None = None
         self._task: asyncio.Task[Stats] | None = None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant, to_datetime, to_instant, to_text
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_datetime, to_instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
 from horarium.model import run_id as run_id_of
@@ -22,7 +22,8 @@ from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.versions import Version, Versions
-from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.compiled import after_end
 from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
@@ -42,10 +43,9 @@ class Explanations(NamedTuple):
 class Explaining:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, store: Store, clock: Clock, jobs: JobOperations, versions: Versions) -> None:
-        self._store = store
+    def __init__(self, context: Context, jobs: JobOperations, versions: Versions) -> None:
+        self._store, self._clock = context.store, context.clock
         self._versions = versions
-        self._clock = clock
         self._jobs = jobs
 
     async def at(self, name: str, at: Instant | None = None) -> Explanation:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.errors import Forbidden, NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
@@ -28,9 +28,10 @@ from horarium.operations.jobs.triggering import Request, Triggered, Triggering
 from horarium.operations.runs.runs import RETRIED, fresh_run
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs, within_reach
-from horarium.operations.writing.contention import RACES_MAX, Entropy, pause_after
+from horarium.operations.writing.contention import RACES_MAX, pause_after
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import BATCH_MAX, CANCEL, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, RunFilter
 from horarium.rules.editing import Asked as AskedRun
 from horarium.rules.editing import plan_many_now, put_off
 from horarium.rules.planning import needs_unfinished
@@ -67,19 +68,13 @@ class Bulk:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        entropy: Entropy,
+        context: Context,
         changes: Changes,
         triggering: Triggering,
         settling: Settling,
         cancel_asked: Callable[[Run], None],
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._entropy = entropy
+        self._store, self._clock, self._signal, self._entropy = context
         self._changes = changes
         self._triggering = triggering
         self._settling = settling

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from horarium.clock import Clock
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.writing.auditing import require_reach, told
-from horarium.ports import Store
+from horarium.operations.writing.context import Context
 from horarium.wire.history import PastRun, past_run_of
 
 
@@ -28,9 +27,8 @@ class Remembered(Struct, frozen=True):
 class History:
     """Adds what is over. Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, store: Store, clock: Clock, jobs: JobOperations) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, context: Context, jobs: JobOperations) -> None:
+        self._store, self._clock = context.store, context.clock
         self._jobs = jobs
 
     async def add(self, name: str, system: str, past: Sequence[PastRun]) -> Remembered:

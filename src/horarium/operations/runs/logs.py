@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from horarium.clock import HOUR, Clock, Instant, to_micros
+from horarium.clock import HOUR, Instant, to_micros
 from horarium.errors import NotFound, Outage
 from horarium.model import Run
 from horarium.model.logs import Chunk, LogBook, LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.settling.settling import lease_lost
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended, pause_after
-from horarium.ports import BATCH_MAX, PAGE_MAX, Store
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.logbook import first_after, said_of_cut, size_of_book, write
 
 BOOKS, TEXTS, SIZES = "log/", "logtext/", "logsize/"
@@ -84,10 +85,8 @@ class Books:
 class Logs:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, store: Store, clock: Clock, entropy: Entropy) -> None:
-        self._store = store
-        self._clock = clock
-        self._entropy = entropy
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
         self._books = Books()
         self._unsure: OrderedDict[str, _Unsure] = OrderedDict()
         self._grown: Counter[int] = Counter()

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from horarium.access.acting import who_acts
-from horarium.clock import Clock
 from horarium.errors import CallerError, Conflict, Forbidden
 from horarium.model import Run, uuid7
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.writing.auditing import out_of_reach, require_reach
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing, asked_trace
-from horarium.ports import Store
 from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
 
@@ -32,19 +30,9 @@ class Added(Struct, frozen=True):
 class OneOffs:
     """Adds one-off runs of one namespace. Raises the errors of `errors`, nothing else."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        entropy: Entropy,
-        check_target: TargetCheck,
-        runs: RunOperations,
-        tracing: Tracing,
-    ) -> None:
+    def __init__(self, context: Context, check_target: TargetCheck, runs: RunOperations, tracing: Tracing) -> None:
+        self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
         self._tracing = tracing
-        self._store = store
-        self._clock = clock
-        self._entropy = entropy
         self._check_target = check_target
         self._runs = runs
 

@@ -10,7 +10,6 @@ from hashlib import sha256
 from hmac import compare_digest
 from hmac import new as hmac
 
-from horarium.clock import Clock
 from horarium.errors import NotFound
 from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run
 from horarium.model.logs import LogLine
@@ -19,8 +18,9 @@ from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.runs.logs import LINES_MAX, Logs
 from horarium.operations.settling.settling import Settling
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended, pause_after
-from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.editing import free_instant
 from horarium.rules.pinging import Ping, Sign, about, heard, unexpected
 
@@ -35,12 +35,8 @@ UNKNOWN = "there is no job with this ping key"
 class Pings:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(
-        self, store: Store, clock: Clock, entropy: Entropy, changes: Changes, settling: Settling, logs: Logs
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._entropy = entropy
+    def __init__(self, context: Context, changes: Changes, settling: Settling, logs: Logs) -> None:
+        self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
         self._changes = changes
         self._settling = settling
         self._logs = logs

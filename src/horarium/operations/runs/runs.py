@@ -9,7 +9,7 @@ from itertools import compress
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.clock import Clock, Instant, to_micros
+from horarium.clock import Instant, to_micros
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -29,9 +29,10 @@ from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.wrong_future import list_runs
 from horarium.operations.settling.settling import Settling, lease_lost
 from horarium.operations.writing.auditing import NOT_SAID, require_reach, told_asked, told_cancel, told_runs
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_run, announce_runs
-from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Signal, Store
+from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter
 from horarium.rules.settling import cancel, ends_overdue, retention_of
 
 WAITING = frozenset({State.PENDING, State.RUNNING})
@@ -48,19 +49,9 @@ class RunOperations:
     called with claimed runs that were asked to stop, for those that this process performs."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        entropy: Entropy,
-        jobs: JobOperations,
-        settling: Settling,
-        cancel_asked: Callable[[Run], None],
+        self, context: Context, jobs: JobOperations, settling: Settling, cancel_asked: Callable[[Run], None]
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._entropy = entropy
+        self._store, self._clock, self._signal, self._entropy = context
         self._jobs = jobs
         self._settling = settling
         self._cancel_asked = cancel_asked

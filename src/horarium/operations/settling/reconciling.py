@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MIN, Clock, Instant
+from horarium.clock import INSTANT_MIN, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import RecordChange
 from horarium.operations.settling.following import Following
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce
-from horarium.ports import APPLY, BATCH_MAX, RunFilter, Signal, Store
+from horarium.ports import APPLY, BATCH_MAX, RunFilter
 from horarium.rules.applying import PREFIX, Newest, owed_by
 from horarium.rules.planning import ENDS_OTHERS
 from horarium.rules.reconciling import look_from, reconcile
@@ -51,10 +52,8 @@ class Changed(NamedTuple):
 class Reconciler:
     """Applies `reconcile` to jobs of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following) -> None:
-        self._store = store
-        self._clock = clock
-        self._signal = signal
+    def __init__(self, context: Context, following: Following) -> None:
+        self._store, self._clock, self._signal = context.store, context.clock, context.signal
         self.following = following
         self._left: dict[str, None] = {}
 

@@ -14,14 +14,15 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from horarium.clock import Clock, Instant
+from horarium.clock import Instant
 from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import BATCH_MAX, CANCEL, Signal, Store, queue_topic
+from horarium.ports import BATCH_MAX, CANCEL, queue_topic
 from horarium.rules.settling import settle, was_left_by
 from horarium.rules.unbegun import unbegun
 
@@ -57,18 +58,14 @@ class Settling:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
+        context: Context,
         reconciler: Reconciler,
         following: Following,
         settled: Settled = lambda runs, jobs: None,
         revive: Revive = no_step,
     ) -> None:
+        self._store, self._clock, self._signal = context.store, context.clock, context.signal
         self.revive = revive
-        self._store = store
-        self._clock = clock
-        self._signal = signal
         self._reconciler = reconciler
         self._following = following
         self._settled = settled

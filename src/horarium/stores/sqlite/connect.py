@@ -8,6 +8,8 @@ and which won't.
 from __future__ import annotations
 
 import os
+import threading
+from errno import EACCES, EISDIR
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -31,6 +33,9 @@ WAL_BYTES_KEPT = 64 * 1024 * 1024
 
 FILE_MODE = 0o600
 """Of a new file: it holds payloads and signing secrets."""
+
+_CREATING = threading.Lock()
+"""Between making a file and closing it no other thread may open it."""
 
 _PASSING = (
     (apsw.FullError, "the disk is full; free some space, writing then goes on by itself"),
@@ -126,16 +131,47 @@ def undo_in_memory(connection: apsw.Connection) -> None:
 
 
 def _create(path: str) -> None:
+    """Make the file if there is none. A file that is there is never opened here: closing a descriptor of it would drop
+    the locks that this process holds on it, and other programs would take its log away (How To Corrupt, 2.2)."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        with _CREATING:
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        if os.path.isdir(path) or not os.access(path, os.R_OK | os.W_OK):
+            why = os.strerror(EISDIR if os.path.isdir(path) else EACCES)
+            raise StoreRefused(f"SQLite file {path}: {why}; it must be a readable and writable file") from None
     except FileNotFoundError:
         folder = Path(path).parent
         why = f"no file can be made in {folder}" if folder.is_dir() else f"there is no directory {folder}; create it"
         raise StoreRefused(f"SQLite file {path}: {why}") from None
-    except (NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except (NotADirectoryError, PermissionError) as error:
         raise StoreRefused(f"SQLite file {path}: {error.strerror}; it must be a readable and writable file") from error
     except OSError as error:
         raise StoreUnavailable(f"SQLite file {path}: {error.strerror}; it must be readable and writable") from error
+
+
+class Held:
+    """The database and its log, by the names and numbers that they had when they were opened. To be asked after each
+    commit: SQLite goes on writing to files that have lost their names, and all of that is gone with the process."""
+
+    def __init__(self, path: str) -> None:
+        self._files = [(name, _number(name)) for name in (path, f"{path}-wal")]
+
+    def check(self) -> None:
+        """Raises StoreRefused if one of them is not there any more, or is another file."""
+        for name, number in self._files:
+            if _number(name) != number:
+                raise StoreRefused(
+                    f"SQLite file {name} was removed or replaced by another program while this process had it open; "
+                    "nothing more is written to it. Stop every process that has it open, look at the files, start again"
+                )
+
+
+def _number(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 def _enter_wal(connection: apsw.Connection) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from horarium.errors import BrokenInvariant, StoreUnavailable
-from horarium.stores.sqlite.connect import REOPEN, explain
+from horarium.stores.sqlite.connect import REOPEN, Held, explain
 from horarium.stores.sqlite.session import Session
 
 T = TypeVar("T")
@@ -40,12 +40,14 @@ class Lane:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self._held: Held | None = None
+        """The files of the session, once it has committed."""
         self.changes = 0
         """How many rows its transactions changed so far, give or take what was undone."""
 
     async def start(self) -> None:
         """Start the thread and wait until its connection is open. Raises what opening it raised."""
-        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        self._loop, self._pid, self._held = asyncio.get_running_loop(), os.getpid(), None
         opened: asyncio.Future[Any] = self._loop.create_future()
         self._thread = threading.Thread(
             target=self._run, args=(_Piece(_nothing, opened),), name=self._name, daemon=True
@@ -109,11 +111,14 @@ class Lane:
 
     def _carry_out(self, session: Session | None, pieces: list[_Piece[Any]]) -> Session | None:
         try:
+            if self._held is not None:
+                self._held.check()
             session = session or self._connect()
             before = session.connection.total_changes()
             session.connection.execute(self._begin)
             _run_pieces(session, pieces)
             session.connection.execute("COMMIT")
+            self._check_files()
             self.changes += session.connection.total_changes() - before
         except BaseException as error:
             for piece in pieces:
@@ -123,6 +128,11 @@ class Lane:
             if piece.error is not None:
                 piece.error = explain(piece.error, self._path)
         return session
+
+    def _check_files(self) -> None:
+        """Before anything is said of a commit. Once refused, always refused: a new connection opens others."""
+        self._held = self._held or Held(self._path)
+        self._held.check()
 
     def _answer(self, pieces: list[_Piece[Any]]) -> None:
         assert self._loop is not None

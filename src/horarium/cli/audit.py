@@ -24,14 +24,14 @@ PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "
 audit = Lazy(
     name="audit",
     commands={"list": "horarium.cli.audit:list_audit"},
-    summaries={"list": "List what was changed and by whom, the newest first."},
+    summaries={"list": "List changes and their authors, the newest first."},
     help="Who changed what, when, and what it was before.",
 )
 
 
 @click.command(
     "list",
-    help="""List what was changed and by whom, the newest first; with what it was before.
+    help="""List changes and their authors, the newest first; with the values before.
 
 \b
 Examples:
@@ -41,7 +41,7 @@ Examples:
 )
 @click.option("--actor", metavar="SUBJECT", help="Only what this caller did.")
 @click.option("--action", metavar="ACTION", help="Only this action, such as job.pause.")
-@click.option("--object", "object_", metavar="OBJECT", help="Only what was done to this, such as job/nightly.")
+@click.option("--object", "object_", metavar="OBJECT", help="Only changes of this object, such as job/nightly.")
 @click.option("--job", metavar="NAME", help="The same as --object job/NAME.")
 @click.option("--since", metavar="WHEN", help="From then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Before then: an instant, or a time ago such as 30m.")

@@ -34,7 +34,7 @@ channel = Lazy(
         "add": "Define a channel, or replace it.",
         "list": "List channels.",
         "show": "Show a channel.",
-        "test": "Send a test message, and say what came of it.",
+        "test": "Send a test message, and show the result.",
         "remove": "Remove a channel.",
     },
     help="Where notifications go: webhooks, email, and what the library apprise speaks to.",
@@ -116,7 +116,7 @@ def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
         print_fields(list(found.items()))
 
 
-@click.command(help="Send a test message, and say what came of it.\n\n\b\nExample:\n  horarium channel test ops")
+@click.command(help="Send a test message, and show the result.\n\n\b\nExample:\n  horarium channel test ops")
 @NAME
 @server_options
 def test(name: str, url: str, api_key: str | None, as_json: bool) -> None:

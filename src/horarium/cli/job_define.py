@@ -187,7 +187,7 @@ def add(
 
 @click.command(
     cls=WithCommand,
-    help="""Change some fields of a job; what is not given stays.
+    help="""Change some fields of a job; the others stay.
 
 \b
 A new trigger or target takes the place of the old one. Labels are added to those that are there.

@@ -50,7 +50,7 @@ Examples:
 )
 @click.argument("file", metavar="FILE")
 @click.option("--format", type=click.Choice(FORMATS), help="What the file is; left out: by its name or content.")
-@click.option("--dry-run", is_flag=True, help="Check every job and say what would become of it; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Check every job and show the changes; write nothing.")
 @click.option("--queue", metavar="NAME", default="shell", show_default=True, help="Crontab: the queue of its jobs.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Crontab: the time zone.")
 @click.option("--prefix", metavar="TEXT", default="", help="Crontab: what the names of its jobs begin with.")

@@ -27,7 +27,7 @@ QUEUE_COLUMNS = tuple(Column(name, whole=name == "queue") for name in ("queue", 
 
 
 @click.command(
-    help="""Is all well? Nodes, queues, what failed within the last hour, what comes next.
+    help="""Is all well? Nodes, queues, failures of the last hour, the next runs.
 
 Exit status 0: the server is ready; 1: it is not, or can't be reached.
 

@@ -36,7 +36,7 @@ Notify = Callable[["Progress"], None]
 
 @click.command(
     help="Copy all jobs and runs of a namespace to another store, then compare every one of them. Stop all nodes of "
-    "both stores before. The source stays as it is. If it is interrupted, run it again: what is there already is "
+    "both stores before. The source stays as it is. If it is interrupted, run it again: existing rows are "
     "passed over. Exit status 0 means that all jobs and runs were compared and are equal.\n\n"
     "\b\nExamples:\n"
     "  horarium store copy sqlite:///horarium.db postgresql://horarium@db/horarium\n"

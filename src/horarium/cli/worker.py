@@ -33,7 +33,7 @@ QUEUES_MAX = 100
 
 \b
 The function gets each run (run.id, run.job, run.payload, run.attempt, run.cancel_requested); what it returns is the
-result, raising is a failure. On SIGTERM the worker finishes what runs and gives back what it has not begun.
+result, raising is a failure. On SIGTERM the worker finishes its runs and gives back those that have not begun.
 \b
 With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Anyone
 who may define jobs then starts programs as the user that this worker runs as.

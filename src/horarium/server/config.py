@@ -196,7 +196,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
     ] = 100
     handler_concurrency: Annotated[int, Meta(ge=1, le=10_000, description="How many handlers run at one time.")] = 100
-    grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for what is running.")] = (
+    grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for runs under way.")] = (
         30.0
     )
     audit_retention_seconds: Annotated[

@@ -5,7 +5,7 @@ frames (AMQP 0-9-1, sections 2.3.5 and 4.2) are put together from parts that sta
 one block for all that has gathered. Confirmations, returns and the end of the channel stay the driver's: it finds what
 it expects in its own tables (`confirmations`, `message_id_delivery_tag`), as after a publish of its own.
 
-The hard thing is the order: delivery tags count what is on the wire, so nothing else publishes on this channel.
+Delivery tags count the messages on the wire, so nothing else publishes on this channel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Publisher:
         self._writing = asyncio.get_running_loop().create_task(self._write(), name="horarium-amqp-publisher")
 
     def close(self) -> None:
-        """Write nothing more. What waits was not sent."""
+        """Write nothing more. Waiting messages were not sent."""
         self._writing.cancel()
         while self._waiting:
             _refuse(self._waiting.popleft().confirmed)
@@ -84,7 +84,7 @@ class Publisher:
                     await self._channel.write_queue.put(ChannelFrame(block, should_close=False))
 
     def _gather(self) -> list[bytes]:
-        """The frames of what waits, as much as one write may hold, each message entered with the driver."""
+        """The frames of waiting messages, as many as one write may hold, each message entered with the driver."""
         parts: list[bytes] = []
         size = 0
         while self._waiting and size < WRITE_BYTES_MAX:

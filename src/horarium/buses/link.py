@@ -1,10 +1,9 @@
 """What every bus on a network has in common: one connection, made again for as long as the bus is open.
 
 An adapter derives from `Link` and writes `_session`: connect, call `_went_up`, serve until the connection breaks. The
-hard thing is to know what became of a message: what is raised before it was handed over is BusUnavailable, anything
-after that is Unconfirmed. After a confirmation that never came the broker has to prove itself: one message at a time
-goes out until one is confirmed, so that a broker that takes messages and says nothing costs one attempt, not one of
-every run.
+fate of a message is told by the error: before the hand-over it is BusUnavailable, after it Unconfirmed. After a
+confirmation that never came the broker has to prove itself: one message at a time goes out until one is confirmed, so
+that a broker that takes messages and says nothing costs one attempt, not one of every run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from horarium.errors import BusUnavailable
 from horarium.ports import Report, Unconfirmed
 
 KINDS = ("status", "heartbeat")
-"""What comes back; `action` goes out."""
+"""The type of reports; `action` is that of messages to workers."""
 CONNECT_SECONDS = 10.0
 CONFIRM_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -93,7 +92,7 @@ class Link(ABC):
         self._inbox.wake()
 
     def _went_down(self, reason: str) -> None:
-        """What was received is no longer ours to acknowledge: the broker gives it out again."""
+        """A received message is no longer ours to acknowledge: the broker gives it out again."""
         self._standing.went_down(reason, wanted=self._keeper is None)
         self._inbox.clear()
 

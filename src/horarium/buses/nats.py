@@ -6,7 +6,7 @@ an installation wants an account of its own. The driver's own reconnection is of
 message.
 
 The hard thing is a stream that was deleted: nothing says so. A publish then finds no stream to answer it, and an idle
-session looks after its consumer now and then; either begins a new session, which makes what is missing.
+session looks after its consumer now and then; either begins a new session, which makes the missing parts.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class NatsBus(Link):
                 await stream.consumer_info(REPORTS, CONSUMER)
 
     async def _leave(self, client: Client, ended: asyncio.Event) -> None:
-        """Hang up; what was received and not answered is given back, where that can still be said."""
+        """Hang up; unanswered messages are given back, where that can still be said."""
         unanswered, self._unanswered = self._unanswered, set()
         self._inbox.clear()
         with suppress(Exception):

@@ -5,8 +5,8 @@ costs more than all the rest of a run. Here the commands are put together from p
 driver as one block for all that has gathered, and the stream's answers are looked up by a number in their subject, as
 they are read. One timer looks after all that waits. Connection and parser stay the driver's.
 
-The hard thing is to say what became of a message: what was not handed to the driver was certainly not taken; of what
-was, only the stream's answer tells.
+A message that was not handed to the driver was certainly not taken; the fate of any other is known from the stream's
+answer alone.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Publisher:
         self._writing = self._loop.create_task(self._write(), name="horarium-nats-publisher")
 
     def close(self) -> None:
-        """Write nothing more. What waits was not sent; whether the rest was taken is unknown."""
+        """Write nothing more. Waiting messages were not sent; whether the rest was taken is unknown."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:
@@ -139,7 +139,7 @@ class Publisher:
                     await self._client._flush_pending()
 
     def _gather(self) -> bytes:
-        """The commands of what waits, as much as one write may hold."""
+        """The commands of waiting messages, as many as one write may hold."""
         if not self._client.is_connected:
             self._refuse()
             return b""
@@ -160,7 +160,7 @@ class Publisher:
         return b"%b%b%b\r\n" % (head.encode(), header, body)
 
     def _refuse(self) -> None:
-        """What waits is not sent."""
+        """Waiting messages are not sent."""
         while self._waiting:
             sent = self._sent.pop(self._waiting.popleft().number, None)
             if sent is not None and not sent.confirmed.done():
@@ -186,8 +186,8 @@ class Publisher:
             sent.confirmed.set_exception(error)
 
     def _look(self) -> None:
-        """End what has waited for too long, and look again when the next one has. (They wait in the order of their
-        numbers.)"""
+        """End messages that have waited for too long, and look again when the next one has. (They wait in the order of
+        their numbers.)"""
         self._timer = None
         now = self._loop.time()
         while self._sent:

@@ -109,7 +109,7 @@ class RabbitBus(Link):
             raise BusUnavailable(message) from None
 
     async def _serve(self, line: Line) -> None:
-        """Consume what is wanted, until something breaks."""
+        """Consume the wanted queues, until something breaks."""
         self._went_up()
         while not line.broken:
             self._interest.changed.clear()
@@ -340,7 +340,7 @@ class Line:
             await self._consumer.basic_qos(prefetch_count=share)
 
     def _consume(self, job: str, kind: str) -> Basic.Consume:
-        """What begins the consumer of a queue."""
+        """The command that begins the consumer of a queue."""
 
         async def heard(message: DeliveredMessage) -> None:
             self._heard(self, kind, job, message)

@@ -6,10 +6,10 @@ group `horarium`. A confirmed action is as durable as
 Redis itself: with `appendfsync everysec`, a crash may forget the last second of it, which the run's lease makes good.
 
 Redis knows no messages that expire, and workers that are slower than the leases would for ever be given actions that
-have been replaced: so a publisher clears the expired ones away first (`clear.lua`). Nor does it know "not now":
-what is given back is put at the stream's end again in the transaction that acknowledges it. What a node took and never
-answered is claimed by another after a while. Actions of many runs share one round trip. The driver's own repetitions
-are off: they would send an action twice.
+have been replaced: so a publisher clears the expired ones away first (`clear.lua`). Nor does it know "not now": a
+message that is given back is put at the stream's end again in the transaction that acknowledges it. What a node took
+and never answered is claimed by another after a while. Actions of many runs share one round trip. The driver's own
+repetitions are off: they would send an action twice.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RedisBus(Link):
         )
 
     async def _leave(self, tasks: list[asyncio.Task[Any]], writer: Any, reader: Any) -> None:
-        """Hang up; what was received and not answered is given back, where that can still be said."""
+        """Hang up; unanswered messages are given back, where that can still be said."""
         if tasks:
             await end(tasks, 0.1)
         while self._sendings:
@@ -149,7 +149,7 @@ class RedisBus(Link):
             await done
 
     async def _write(self, writer: Any) -> None:
-        """Send what has gathered, batch by batch."""
+        """Send the gathered messages, batch by batch."""
         while True:
             await self._queued.wait()
             self._queued.clear()

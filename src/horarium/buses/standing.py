@@ -16,7 +16,7 @@ log = logging.getLogger("horarium")
 
 
 class Standing:
-    """Whether the broker can be reached. `problem`: what is wrong with it, None if nothing is."""
+    """Whether the broker can be reached. `problem`: its fault, if it has one."""
 
     def __init__(self, kind: str) -> None:
         self.problem: str | None = None

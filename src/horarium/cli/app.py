@@ -66,7 +66,7 @@ def is_scheduler(found: Any) -> bool:
 def run_scheduler(
     scheduler: Any, *, slots: int | None = None, grace: float | None = None, name: str | None = None
 ) -> None:
-    """Run it until a signal stops it. What is given replaces what it was made with."""
+    """Run it until a signal stops it. Given values replace those that it was made with."""
     if (slots, grace, name) != (None, None, None):
         scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name)
     if inspect.iscoroutinefunction(scheduler.run_forever):

@@ -19,7 +19,7 @@ COLUMNS = (
     Column("object", whole=True), Column("outcome"), Column("change"), Column("address", wide=True),
 )  # fmt: skip
 PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "words", "paused_at", "fires_count"})
-"""Fields of a job that change with any change: they say nothing of what was done."""
+"""Fields of a job that change with any change: they say nothing of the action."""
 
 audit = Lazy(
     name="audit",
@@ -85,7 +85,7 @@ def _rows(found: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def changes_of(before: Any, after: Any) -> str:
-    """What is another afterwards, in a few words."""
+    """The differences afterwards, in a few words."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         only = after if isinstance(after, dict) else {}
         shown = {name: value for name, value in only.items() if name in ("run_id", "reason", "roles", "runs", "why")}

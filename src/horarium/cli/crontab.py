@@ -52,7 +52,7 @@ class Crontab:
         self._command_of: dict[str, str] = {}
 
     def read(self, text: str) -> Iterator[Entry]:
-        """Its jobs, and what is none, line by line."""
+        """Its jobs, and the lines that are none."""
         for number, raw in enumerate(text.splitlines(), 1):
             line = raw.strip()
             if not line or line.startswith("#"):

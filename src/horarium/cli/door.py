@@ -33,7 +33,7 @@ COLUMNS = (
 )  # fmt: skip
 
 RUNS = ("runs", "history")
-"""What is counted in runs, not in jobs."""
+"""Counts of runs, not of jobs."""
 HISTORY_DEFAULT = 10_000
 
 door = Lazy(

@@ -195,7 +195,7 @@ def guess_trigger(text: str, timezone: str | None) -> dict[str, Any]:
 
 
 def _check_field_count(text: str) -> None:
-    """Raises UsageError for what can only be a cron expression, of too few or too many fields."""
+    """Raises UsageError for text that can only be a cron expression, of too few or too many fields."""
     fields = text.split()
     if len(fields) > 2 and all(_CRON_NUMBERS.fullmatch(field) for field in fields):
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""`horarium job`: the group, and what is done to jobs that exist."""
+"""`horarium job`: the group, and actions on jobs that exist."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def backfill(
 
 
 def _made(client: Client, name: str, start: datetime, end: datetime, per_second: float | None) -> Iterator[RunView]:
-    """The runs as they are made. If it ends early, what was not made is said."""
+    """The runs as they are made. If it ends early, it says which runs were not made."""
     count, pause = 0, 0.0
     next_start: datetime | None = start
     try:

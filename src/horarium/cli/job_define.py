@@ -1,6 +1,6 @@
 """`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch.
 
-What comes after `--` is a command: the payload of a queue target, for a worker that performs commands.
+The words after `--` are a command: the payload of a queue target, for a worker that performs commands.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _failed(entry: Entry, why: str) -> dict[str, str]:
 
 
 def notes(entries: Iterable[Entry]) -> list[str]:
-    """What is right, but may not be meant."""
+    """Warnings: valid, but perhaps not meant."""
     herds: Counter[tuple[str, str]] = Counter()
     mail = False
     for entry in entries:

@@ -168,7 +168,7 @@ def _plain(value: Any) -> str:
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Names and values, one a line; what is empty is left out."""
+    """Names and values, one a line; empty ones are left out."""
     shown = [(name, cell(value)) for name, value in pairs if value not in (None, "", {}, [], ())]
     width = max((len(name) for name, _ in shown), default=0)
     for name, text in shown:

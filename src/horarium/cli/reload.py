@@ -1,6 +1,6 @@
 """`--reload`: the worker runs in a child process, which is started again when a Python file of the project changes.
 
-The child stops as on any deploy: what runs finishes first. A child that ends by itself (its code can't be imported,
+The child stops as on any deploy: runs under way finish first. A child that ends by itself (its code can't be imported,
 say) has told why; the next change starts another one. Files are looked at, not watched: it needs nothing installed, and
 works on every file system.
 """

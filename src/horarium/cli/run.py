@@ -1,4 +1,4 @@
-"""`horarium run`: what was owed, what became of it, and stopping or repeating it."""
+"""`horarium run`: runs and their outcomes, and stopping or repeating them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from horarium.wire.views import RunView
 
 WIDTHS = (20, 36, 24, 10)
-"""Columns of time, id, job and state; what comes after them is as long as it is."""
+"""Columns of time, id, job and state; later columns have their natural width."""
 
 
 @click.command(

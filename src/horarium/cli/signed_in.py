@@ -27,7 +27,7 @@ FILE = "tokens.json"
 
 
 class SignedIn(Struct, frozen=True, kw_only=True):
-    """What is kept for one server."""
+    """The sign-in at one server."""
 
     client: ClientAtIssuer
     issuer: Discovery

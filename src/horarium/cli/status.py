@@ -1,4 +1,4 @@
-"""`horarium status`: is all well, and if not, what is wrong; what runs and what comes next."""
+"""`horarium status`: is all well, and if not, the faults; runs under way and the next ones."""
 
 from __future__ import annotations
 

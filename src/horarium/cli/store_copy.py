@@ -1,7 +1,7 @@
 """`horarium store copy`: two URLs to two open stores, progress on stderr, the outcome on stdout.
 
-What is copied and compared, and in which order, is `horarium.node.copying`'s. Exit status 0 means that
-everything was compared and is equal, 1 anything else.
+The contents and the order of the copy are `horarium.node.copying`'s. Exit status 0 means that everything was compared
+and is equal, 1 anything else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs as they change, seen by looking again and again: a server keeps what is, and no list of what changed."""
+"""Runs as they change, seen by looking again and again: a server keeps the present state, and no list of changes."""
 
 from __future__ import annotations
 

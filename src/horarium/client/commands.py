@@ -4,8 +4,8 @@ Owns what a command may be, what it finds around it, and what its end means for 
 group are those of `processes`. A command is a list of arguments and is never put through a shell; who wants one says
 so: `["/bin/sh", "-c", "..."]`.
 
-The hard thing is trust. Anyone who may define jobs chooses what runs here, as the user that the worker runs as.
-That is why commands are off by default, and why a worker may be held to a list of programs. Such a list guards against
+The hard thing is trust. A caller that may define jobs chooses the programs that run here, as the worker's user. That is
+why commands are off by default, and why a worker may be held to a list of programs. Such a list guards against
 mistakes; it is no sandbox, for arguments are still the job's own.
 """
 
@@ -42,7 +42,7 @@ ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
 """How much of the end of the output is kept in a failed run's error."""
 
 LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*", "PERL5*", "RUBY*", "NODE_OPTIONS")
-"""What would make an allowed program load another one's code. Refused where programs are allowed one by one."""
+"""Variables that make an allowed program load foreign code. Refused where programs are allowed one by one."""
 
 _PASSING = frozenset({"EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "ETXTBSY", "EIO", "ESTALE"})
 """Why a program can't be started just now; by name, as not every system has all of them."""
@@ -68,9 +68,9 @@ class Command(Struct, frozen=True, forbid_unknown_fields=True):
 class Commands:
     """Performs commands, as the function of a `Worker`; may be called from many threads at once.
 
-    `programs`: patterns of what may be started, none: anything. One with a slash matches a whole path (`*` goes up
-    to the next slash), one without for a name that is found along PATH. `env`: what commands find around them; left
-    out: the worker's own environment, without its `HORARIUM_*` variables (one of them is a key)."""
+    `programs`: patterns of allowed programs, none: anything. One with a slash matches a whole path (`*` goes up to the
+    next slash), one without for a name that is found along PATH. `env`: what commands find around them; left out: the
+    worker's own environment, without its `HORARIUM_*` variables (one of them is a key)."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Commands:
 
 
 def read_command(payload: Any) -> Command:
-    """A run's payload as a command. Raises Failure, not to be tried again, that says what is wrong with it."""
+    """A run's payload as a command. Raises Failure, not to be tried again, that names its fault."""
     given = payload.get("command") if isinstance(payload, dict) else None
     if isinstance(given, str):
         raise Failure(

@@ -85,7 +85,7 @@ class Held:
     # ---- settled
 
     def next_batch(self) -> Done:
-        """What is done by now, as far as it fits into one request; empty once all is over."""
+        """Finished runs, as many as fit into one request; empty once all is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._done or self.over)
             batch: Done = []
@@ -109,7 +109,7 @@ class Held:
             self._changed.notify_all()
 
     def release_todo(self) -> None:
-        """What has not begun is given back."""
+        """Runs that have not begun are given back."""
         with self._changed:
             while self._todo:
                 run = self._todo.popleft()

@@ -1,7 +1,7 @@
-"""What runs say, on its way to the server: gathered for a moment, sent in groups, bounded.
+"""Lines of runs on their way to the server: gathered for a moment, sent in groups, bounded.
 
-Nothing that is said holds up the work, and no outage of the server fails it: lines wait here, and what is too much is
-left out. The last lines of a run are sent before its outcome is.
+Nothing that is said holds up the work, and no outage of the server fails it: lines wait here, and those beyond the
+bound are left out. The last lines of a run are sent before its outcome is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Unsent:
         self.backlog: Backlog[Line] = Backlog(lambda line: len(line.text) + 1)
 
     def batches(self) -> Iterator[list[Line | int]]:
-        """What waits, as much at a time as fits into one request."""
+        """Waiting lines, as many at a time as fit into one request."""
         batch: list[Line | int] = []
         chars = 0
         for entry in self.backlog.entries():
@@ -98,7 +98,8 @@ class Lines:
             self._changed.notify_all()
 
     def sent(self, run: Claim) -> None:
-        """Send the rest of what this run said, now. What can't be sent at once is left out: the run has ended."""
+        """Send the rest of what this run said, now. Lines that can't be sent at once are left out: the run has
+        ended."""
         key = run.id, run.token
         with self._changed:
             self._changed.wait_for(lambda: key not in self._sending, WAIT_SECONDS)

@@ -66,7 +66,7 @@ class Bulk(Struct):
 
 
 Progress = Callable[[Bulk], object]
-"""Is called after each request with what was done so far."""
+"""Is called after each request with the count so far."""
 
 
 class _Added(Struct):

@@ -58,7 +58,7 @@ class Captured:
             del self._tail[:-TAIL_BYTES]
 
     def text(self) -> str:
-        """As text, with a mark where something was left out. What is not UTF-8 shows as U+FFFD."""
+        """As text, with a mark where something was left out. Other bytes than UTF-8 show as U+FFFD."""
         head, tail = bytes(self._head), bytes(self._tail)
         while True:
             left_out = self.bytes_count - len(head) - len(tail)
@@ -170,7 +170,7 @@ class ProcessGroup:
             self._selector.register(self._pidfd, selectors.EVENT_READ)
 
     def _pump(self, seconds: float) -> None:
-        """Move what can be moved; wait for it at most that long."""
+        """Move the readable bytes; wait for them at most that long."""
         for key, _ in self._selector.select(seconds):
             if key.fileobj == self._pidfd:
                 self._selector.unregister(key.fileobj)
@@ -216,7 +216,7 @@ class ProcessGroup:
                     stream.close()
 
     def _end_rest(self, kill_at: float) -> None:
-        """End what is left of the group. Its number is not given away while a process of it lives."""
+        """End the rest of the group. Its number is not given away while a process of it lives."""
         number = int(signal.SIGTERM)
         while self._signal(number) and _lives(self._process.pid):
             if time.monotonic() >= kill_at + GIVE_UP_SECONDS:

@@ -1,7 +1,7 @@
 """Signing in at an OpenID Connect issuer, from a terminal: the authorization code with PKCE, or the device grant.
 
 The code comes back to a listener on this machine, on both loopback addresses, since a browser may take either for
-`localhost`. What comes with a `state` that is not ours is refused, and the listener goes on waiting: another page must
+`localhost`. A request with a `state` that is not ours is refused, and the listener goes on waiting: another page must
 not be able to end or to complete a sign-in. Nothing that the issuer answers is followed anywhere but to the endpoints
 of its own discovery document.
 """
@@ -88,7 +88,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 def discover(issuer: str) -> Discovery:
-    """Raises Outage, or InvalidSetting for what is no issuer."""
+    """Raises Outage, or InvalidSetting if it is no issuer."""
     status, answer = _ask(issuer.rstrip("/") + "/.well-known/openid-configuration")
     try:
         found = msgspec.convert(answer, Discovery)

@@ -3,10 +3,10 @@
     claim --> todo --> perform (slots threads) --> done --> settle, in groups
       held: everything claimed and not settled; one thread renews each lease at a third of its length
 
-The one hard thing is never to lose a run that the server has handed over. What is claimed is either settled, or
-released, or its lease was lost; leases are renewed until the outcome has arrived, while draining too. An outage of the
-server is waited out. When a lease is lost, another worker may have the run: its work is asked to stop, and its outcome
-is dropped.
+The one hard thing is never to lose a run that the server has handed over. A claimed run is either settled, or released,
+or its lease was lost; leases are renewed until the outcome has arrived, while draining too. An outage of the server is
+waited out. When a lease is lost, another worker may have the run: its work is asked to stop, and its outcome is
+dropped.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Worker:
     # ---- life
 
     def run(self) -> None:
-        """Claim and perform until `stop`; then finish what runs, release what has not begun, and return. Raises what
-        the server refuses for good (a wrong key, a queue that can't be)."""
+        """Claim and perform until `stop`; then finish runs under way, release the others, and return. Raises what the
+        server refuses for good (a wrong key, a queue that can't be)."""
         threads = [
             self._thread("settle", self._settler.loop),
             self._thread("beat", self._beats.loop),
@@ -109,7 +109,7 @@ class Worker:
                 thread.join()
 
     def stop(self) -> None:
-        """Claim no more. `run` returns when what runs is finished, or the grace is over. May be called from anywhere
+        """Claim no more. `run` returns when its runs are finished, or the grace is over. May be called from anywhere
         but a signal handler (see `run_until_signal`)."""
         self._held.stop()
         self._cut.cut()

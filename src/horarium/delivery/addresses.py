@@ -3,8 +3,8 @@
 A URL is read once, here: the host is brought into the form that a resolver would make of it, and the request is sent to
 that form, so no second reader can understand it differently. A literal address is judged when a job is defined; a name
 is resolved only at delivery, every one of its addresses is judged, and the socket is opened for the very address that
-was judged (the hard thing: `open_socket` sees what is connected to, on every path there). No answer of a name
-server may be kept for a later connection. Source of the blocks: the IANA special-purpose address registries (RFC 6890).
+was judged (`open_socket` sees the address of every connection, on every path). No answer of a name server may be kept
+for a later connection. Source of the blocks: the IANA special-purpose address registries (RFC 6890).
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _check_characters(url: str) -> None:
 def _is_control(character: str) -> bool:
     if character.isascii():
         return not character.isprintable()
-    import unicodedata  # large, and of use only to what is not ASCII
+    import unicodedata  # large, and of use only to text that is not ASCII
 
     return unicodedata.category(character) in ("Cc", "Cf", "Cs")
 

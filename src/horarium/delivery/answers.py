@@ -24,8 +24,8 @@ KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id",
 
 
 class Answer(Struct, frozen=True):
-    """What came back. `headers`: those of `KEPT`, by lower-case name; `body` is at most its first 64 KiB, `truncated`
-    if there was more."""
+    """The answer of an endpoint. `headers`: those of `KEPT`, by lower-case name; `body` is at most its first 64 KiB,
+    `truncated` if there was more."""
 
     status: int
     headers: Mapping[str, str]

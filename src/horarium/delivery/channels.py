@@ -1,4 +1,4 @@
-"""Where messages leave: one way for each type of channel, and what may be in one."""
+"""Where messages leave: one way for each type of channel, and the allowed fields of each."""
 
 from __future__ import annotations
 

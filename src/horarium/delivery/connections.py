@@ -68,7 +68,7 @@ class Connections:
         return answer
 
     async def close(self) -> None:
-        """End those that are idle. Others end with what is under way on them; none is kept from now on."""
+        """End those that are idle. Others end with their present request; none is kept from now on."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -167,7 +167,7 @@ class HandlerDelivery:
 
 
 def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
-    """In the thread: the outcome; or what is left to await, where a plain function returned a coroutine."""
+    """In the thread: the outcome; or a coroutine to await, where a plain function returned one."""
     try:
         answer = handler.call(context)
         return answer if inspect.isawaitable(answer) else _returned(context, answer)

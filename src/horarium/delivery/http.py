@@ -2,7 +2,7 @@
 
 This module turns all that happens to a request into an outcome. It must never follow a redirect, use a proxy from the
 environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put a URL's path or
-query into an error. What is sent is in `message`, what an answer means in `answers`, where a request may go in
+query into an error. The request is in `message`, the meaning of an answer in `answers`, where a request may go in
 `addresses`, how it goes there in `connections`. The hard thing is ending a request: by its own limit, by a cancel, or
 by the dispatcher, each with its own consequence and none with a connection left behind.
 """
@@ -180,7 +180,7 @@ class HttpDelivery:
         return Reporting(url, None if self._report_key is None else self._report_key(run.id))
 
     def _endpoint(self, url: str, *, field: str = "target.url") -> Endpoint:
-        """The URL, read and judged again: what was allowed when the job was defined may not be now."""
+        """The URL, read and judged again: permission at the definition of the job may have ended."""
         endpoint = parse_url(url, field=field)
         if endpoint.literal is not None:
             reason = refusal(endpoint.literal, endpoint.host, self._allow_private)

@@ -23,8 +23,8 @@ _NOT_A_NETWORK = "a socket of this machine is not a public address"
 
 
 class Judge:
-    """What may be connected to. `refused`: why a connection was not made, once one was not. A proxy that the
-    environment names may always be connected to; what lies beyond it is the proxy's to judge."""
+    """The allowed addresses. `refused`: why a connection was not made, once one was not. A proxy that the environment
+    names may always be connected to; what lies beyond it is the proxy's to judge."""
 
     def __init__(self, *, allow_private: bool) -> None:
         self.refused: str | None = None

@@ -1,4 +1,4 @@
-"""What is sent: headers and body of one request, made from the run, its job and the target.
+"""Headers and body of one request, made from the run, its job and the target.
 
 Pure: the instant is passed in. What users may put into headers is decided here too, at definition, so that nothing they
 write can change how a request is framed, routed or recognised as ours.

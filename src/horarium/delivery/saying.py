@@ -55,7 +55,7 @@ def _raised(given: Any) -> Any:
 
 
 def text_of(record: logging.LogRecord) -> str:
-    """The line as it is kept: what is no plain information says its level."""
+    """The line as it is kept: a line above plain information says its level."""
     try:
         message = record.getMessage()
     except (TypeError, ValueError):

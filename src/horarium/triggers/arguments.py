@@ -44,7 +44,7 @@ def explained(advise: Callable[[Mapping[str, Any]], str]) -> Callable[[Callable[
 
 
 def advise_cron(given: Mapping[str, Any]) -> str:
-    """The expression of `hour=3` and its like; nothing if that is not what was given."""
+    """The expression of `hour=3` and its like; nothing for other arguments."""
     named = {_CRON_NAMES.get(name, name): str(value) for name, value in given.items()}
     if not named.keys() <= set(_CRON_FIELDS):
         return ""
@@ -59,7 +59,7 @@ def advise_cron(given: Mapping[str, Any]) -> str:
 
 
 def advise_every(given: Mapping[str, Any]) -> str:
-    """The text of `minutes=5` and its like; nothing if that is not what was given."""
+    """The text of `minutes=5` and its like; nothing for other arguments."""
     if not given.keys() <= _UNITS.keys():
         return ""
     whole = all(isinstance(value, int) for value in given.values())

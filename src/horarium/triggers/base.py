@@ -53,7 +53,7 @@ class Trigger(ABC):
     @property
     def after_end(self) -> int | None:
         """How long after the end of the last run it fires, in microseconds; None: it counts from no end. One that does
-        is anchored again at each end, and yields what would follow if each run took no time."""
+        is anchored again at each end, and yields the fire times of runs that take no time."""
         return None
 
     def next_after(self, instant: datetime) -> datetime | None:

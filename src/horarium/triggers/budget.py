@@ -7,8 +7,8 @@ nothing is counted. A budget is carried in the context, so foreign triggers that
     with limited(STEPS):
         trigger.next_fire(now)      # raises TooExpensive beyond STEPS
 
-An inner budget never exceeds what is left of the outer one, and what it spends is spent there too. What a trigger works
-out once and keeps (the days of a `CronSet`) is paid when it is worked out, so the first answer costs the most.
+An inner budget never exceeds the rest of the outer one, and is spent from both. What a trigger works out once and keeps
+(the days of a `CronSet`) is paid when it is worked out, so the first answer costs the most.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _current: ContextVar[Budget | None] = ContextVar("horarium_trigger_budget", defa
 
 
 class limited:  # noqa: N801 - read as a word: `with limited(STEPS):`
-    """Evaluations within raise TooExpensive once they have spent `steps`, or what is left of an outer budget, whose
-    pace they keep."""
+    """Evaluations within raise TooExpensive once they have spent `steps`, or the rest of an outer budget, whose pace
+    they keep."""
 
     __slots__ = ("_budget", "_outer", "_pace", "_steps", "_token")
 

@@ -181,7 +181,7 @@ class CronSet:
         return _END + _MARGIN * 2
 
     def _month(self, year: int, month: int) -> tuple[_Group, ...]:
-        """What is left of a month. Months that begin on the same weekday and are as long are alike."""
+        """The rest of a month. Months that begin on the same weekday and are as long are alike."""
         first = date(year, month, 1).isoweekday() % 7
         key = (month, first, month_length(year, month), year if self._bounded else 0)
         groups = self._months.get(key)

@@ -1,7 +1,7 @@
 """A cron expression in plain English.
 
 Says the usual shapes as people say them (`every weekday at 18:00`, `every 5 minutes`) and every other shape exactly, by
-listing what each field allows. It reads the masks, not the text: what is said is what was understood.
+listing what each field allows. It reads the masks, not the text: so the words say how the text was understood.
 """
 
 from __future__ import annotations

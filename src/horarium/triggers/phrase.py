@@ -2,7 +2,7 @@
 
 Owns the value that keeps the text, and the moment that relative phrases (`in 20 minutes`, `every other tuesday`) count
 from. A job fixes that moment when it is defined; until then they count from the `after` of each question. `words`
-always says what was understood.
+always shows the understood meaning.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class _Compiler:
             self.start = self.wall.begun(start)
 
     def compile(self) -> Trigger:
-        """Once or recurring, then what is excepted, then the window of time."""
+        """Once or recurring, then the exceptions, then the window of time."""
         parts = self.parts
         if parts.once:
             return self._once()

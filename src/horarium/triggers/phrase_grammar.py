@@ -44,7 +44,7 @@ def read_phrase(text: object) -> Parts:
 
 
 def _with_understood(error: InvalidTrigger, text: str) -> InvalidTrigger:
-    """The error, with what was understood before the place where it is."""
+    """The error, with the understood part before its place."""
     before = text[: error.position or 0].strip(" ,")
     said = f"{error.message} (understood so far: {quote(before)})" if before else error.message
     return InvalidTrigger(said, field=error.field, position=error.position)

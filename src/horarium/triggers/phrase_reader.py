@@ -1,4 +1,4 @@
-"""What is read the same in every clause of a phrase: numbers, lengths of time, what a day may begin with."""
+"""Parts that are read the same in every clause of a phrase: numbers, lengths of time, what a day may begin with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FINER = {
 
 
 class Reader(TokenReader):
-    """What is read the same in every clause."""
+    """The parts that every clause shares."""
 
     def _starts_day(self, token: Token) -> bool:
         names = (DAY_NAMES, DAY_PLURALS, MONTH_NAMES, ORDINALS)

@@ -12,7 +12,7 @@ _ONE_DAY = {0: "today", 1: "tomorrow", 2: "the day after tomorrow"}
 
 
 def say_parts(parts: Parts) -> str:
-    """What was understood, without the zone."""
+    """The understood meaning, without the zone."""
     said = _once(parts) if parts.once else _recurring(parts)
     if parts.except_weekdays:
         said += f", except on {say_list([f'{WEEKDAYS[day]}s' for day in sorted(parts.except_weekdays)])}"

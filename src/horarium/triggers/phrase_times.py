@@ -232,10 +232,10 @@ class TimeReader(DateReader):
             self._refuse(first, "at the beginning or at the end of that day? write 00:00 or 23:59")
         return Moment(self._day(), self._time_of(written, alone=True))
 
-    # --- settling what was written, once the phrase is read
+    # --- settling written times, once the phrase is read
 
     def _settle_times(self) -> None:
-        """From what was written to times of day."""
+        """From written times to times of day."""
         if self._vague is not None and not self._written:
             self._fail(self._vague, "expected a time")
         if self._part is not None and not self._written:

@@ -1,7 +1,7 @@
 """The vocabulary of phrases, and their tokens.
 
 Owns which words mean what, and the cut of a text into tokens with positions. One pass, one regular expression without
-nested repetition: linear. What can't be a token is refused at once with its position.
+nested repetition: linear. Text that can't be a token is refused at once with its position.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Token:
 
 
 def tokens_of(text: object) -> list[Token]:
-    """The tokens of a phrase. Raises InvalidTrigger with the position of what is none."""
+    """The tokens of a phrase. Raises InvalidTrigger with the position of other text."""
     if not isinstance(text, str):
         raise InvalidTrigger(f"text: expected a phrase such as 'every day at 9am', not {quote(text)}", field="text")
     if len(text) > TEXT_MAX:

@@ -1,10 +1,10 @@
 """`rrule`: recurrence rules of RFC 5545, with RDATE, EXDATE, EXRULE and several rules in one.
 
-Owns what the set of rules means together: where it starts, in which zone, what is added and what is left out. The rules
+Owns what the set of rules means together: where it starts, in which zone, and its additions and exceptions. The rules
 themselves are the engine's (`recurrence/`). Two decisions are made here. A rule without DTSTART counts from Monday
-1973-01-01T00:00:00 in its zone, so that the answer depends on the rule alone; one with COUNT can't, and counts
-from its anchor. And what EXRULE and EXDATE leave out is passed over one by one, up to a limit, so that a rule of which
-nothing is left gets an answer.
+1973-01-01T00:00:00 in its zone, so that the answer depends on the rule alone; one with COUNT can't, and counts from its
+anchor. And what EXRULE and EXDATE leave out is passed over one by one, up to a limit, so that a rule of which nothing
+is left gets an answer.
 """
 
 from __future__ import annotations

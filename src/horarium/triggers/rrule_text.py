@@ -51,7 +51,7 @@ class RuleText:
 
 
 def read_rule_text(text: str) -> RuleText:
-    """The content of a rule text. Raises InvalidTrigger with the position of what is wrong."""
+    """The content of a rule text. Raises InvalidTrigger with the position of the fault."""
     if not isinstance(text, str):
         raise _refuse(f"expected a text such as 'FREQ=DAILY', not {quote(text)}")
     if len(text) > TEXT_MAX:

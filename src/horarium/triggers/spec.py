@@ -85,11 +85,11 @@ def check_instant(instant: Instant, field: str) -> Instant:
 
 
 class Spec:
-    """The JSON form of one trigger, being read. What is read is known; `done()` refuses the rest."""
+    """The JSON form of one trigger, being read. Fields that are read are known; `done()` refuses the rest."""
 
     def __init__(self, fields: Mapping[str, Any], depth: int, parse: Parse, *, stored: bool = False) -> None:
         self.stored = stored
-        """Whether it was checked when it was defined: what is costly to check need not be checked again."""
+        """Whether it was checked when it was defined: costly checks need not be made again."""
         self._fields = fields
         self._depth = depth
         self._parse = parse
@@ -166,7 +166,7 @@ class Spec:
         return self._parse(given, self._depth + 1)
 
     def done(self) -> None:
-        """Refuses what was given but not read, naming the nearest known field."""
+        """Refuses given fields that were not read, naming the nearest known one."""
         unknown = self._unknown()
         if unknown is not None:
             known = sorted(self._known)

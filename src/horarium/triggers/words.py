@@ -29,7 +29,7 @@ MONTHS = (
 )
 
 QUOTE_MAX = 60
-"""Characters of what was given that a message repeats."""
+"""Characters of the input that a message repeats."""
 
 _UNITS = (("week", 7 * DAY), ("day", DAY), ("hour", HOUR), ("minute", MINUTE), ("second", SECOND))
 
@@ -93,7 +93,7 @@ def say_duration(micros: int) -> str:
 
 
 def quote(given: object) -> str:
-    """What was given, as a message may repeat it: short, on one line, plain characters only."""
+    """The input, as a message may repeat it: short, on one line, plain characters only."""
     text = ascii(given[: QUOTE_MAX + 1]) if isinstance(given, str) else _show(given)
     return text if len(text) <= QUOTE_MAX else f"{text[:QUOTE_MAX]}..."
 

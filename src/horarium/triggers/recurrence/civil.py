@@ -30,7 +30,7 @@ class Span(NamedTuple):
     """The shape of a year or of a month: all that decides which of its days a rule picks.
 
     There are 28 shapes of years (the weekday it begins with, whether it and its neighbours are leap years) and 28 of
-    each month length, so what is computed for a shape serves for every year or month that has it.
+    each month length, so a computation for a shape serves for every year or month that has it.
     """
 
     weekday: int

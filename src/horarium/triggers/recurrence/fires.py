@@ -1,10 +1,10 @@
 """From occurrences on the wall clock to instants: where rules meet time zones.
 
 `WallFires` serves DAILY and slower rules, which keep the wall time; `ElapsedFires` serves faster ones, which keep the
-distance. Both work on segments, stretches of one offset in which wall clock and UTC run in step. The hard thing is the
-hour around a change: a skipped wall time is shifted past later ones, a repeated one may fire twice, and yet what comes
-out must rise strictly. So near a change a segment is asked for all it can yield; far from one, which is nearly always,
-the first answer of the wall clock is right.
+distance. Both work on segments, stretches of one offset in which wall clock and UTC run in step. Around a clock change
+a skipped wall time is shifted past later ones and a repeated one may fire twice, and yet the fire times must rise
+strictly. So near a change a segment is asked for all it can yield; far from one, which is nearly always, the first
+answer of the wall clock is right.
 
 All instants here are UTC seconds, unlike everywhere else.
 """

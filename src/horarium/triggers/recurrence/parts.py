@@ -1,7 +1,7 @@
 """The parts of one recurrence rule: reading them, and refusing what RFC 5545 section 3.3.10 does not allow.
 
 `parse_parts` gives a `Parts` value exactly as written; `fill_parts` adds what the rule takes from its start. Reading is
-linear in the length of the text, and an error names the part, its position and what was expected.
+linear in the length of the text, and an error names the part, its position and the expected form.
 """
 
 from __future__ import annotations

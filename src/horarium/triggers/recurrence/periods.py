@@ -2,8 +2,8 @@
 
 The period (day, week, month, year) around a wall second has a number, so INTERVAL is a remainder and nothing is ever
 counted up from the start. What a period holds depends on its shape alone (see `Span`) and is computed once per shape.
-The one hard thing is to leave out at once what can't match: every walk here is bounded by the years up to 2200, and
-goes from candidate to candidate.
+Periods that can't match are left out at once: every walk here is bounded by the years up to 2200, and goes from
+candidate to candidate.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Such a rule walks in units (hours, minutes, seconds) of elapsed time. As long as the offset holds, that is the plain
 wall clock: unit n is in step when n = origin (mod INTERVAL), and the BYxxx parts say which units of which days are
-open. A day has `per_day` units, so what is in step on day d depends on d modulo INTERVAL / gcd(INTERVAL, per_day)
+open. A day has `per_day` units, so the units in step on day d depend on d modulo INTERVAL / gcd(INTERVAL, per_day)
 alone: the days that have any open unit in step are residues that can be computed, and searched without trying units.
 
     unit n = day d * per_day + r      open(r)      allowed(d)      n = origin (mod interval)

@@ -1,1 +1,1 @@
-"""Who may do what: roles, keys, access tokens, and the audit of what was done."""
+"""Who may do what: roles, keys, access tokens, and the audit."""

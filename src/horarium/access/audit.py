@@ -1,7 +1,7 @@
 """The audit: an entry for each change, written in the transaction of the change or not at all.
 
 An entry is a record whose name begins with its instant, so the newest are the highest, and a span of time is a pair of
-bounds. What may be asked for (actor, action, object) are its labels. `before` and `after` come masked: no secret may
+bounds. The fields of queries (actor, action, object) are its labels. `before` and `after` come masked: no secret may
 enter here, since entries outlive what they tell of.
 """
 
@@ -21,7 +21,7 @@ from horarium.ports import Page, Store
 
 PREFIX = "audit/"
 VALUE_BYTES_MAX = 256 * 1024
-"""How much of `before` and of `after` an entry holds; what is larger is left out, and said to be."""
+"""How much of `before` and of `after` an entry holds; a larger one is left out, and said to be."""
 
 WITHOUT_ID = b'{"id":""'
 """How the text of an entry begins that has no name yet."""

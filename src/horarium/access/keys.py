@@ -1,8 +1,8 @@
 """Named keys: made once, shown once, kept as a hash.
 
-A key is 256 random bits, so a fast hash keeps it safe. It is found by its hash, which is a label of its record; what
-was found, or not, is remembered for a few seconds: so a request costs little, and a key that was revoked on another
-node goes on for no longer than that.
+A key is 256 random bits, so a fast hash keeps it safe. It is found by its hash, which is a label of its record; the
+answer, found or not, is cached for a few seconds: so a request costs little, and a key that was revoked on another node
+goes on for no longer than that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """What is kept of a key. `digest`: SHA-256, in hexadecimal. `last_used_at`: to the minute."""
+    """The stored form of a key. `digest`: SHA-256, in hexadecimal. `last_used_at`: to the minute."""
 
     name: str
     digest: str
@@ -67,7 +67,7 @@ _decode = msgspec.json.Decoder(Key).decode
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """The cached form of a token."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

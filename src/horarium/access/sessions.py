@@ -3,7 +3,7 @@
 A session that was opened with a key says nothing about what its bearer may do: it names the key, and that is looked at
 again with each request: one that is revoked ends its sessions within seconds, on every node. A session of a person who
 signed in at the issuer holds what the issuer said of them, and ends twelve hours after that in any case. Records are
-ordered by when their session ends, so what is over is forgotten from below.
+ordered by when their session ends, so expired ones are deleted from below.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _decode = msgspec.json.Decoder(Session).decode
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """The stored part of a token."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

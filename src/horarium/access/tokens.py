@@ -2,10 +2,10 @@
 
 The order is that of RFC 8725: the shape and the header are judged before any key is touched, the algorithm comes from
 our list and must fit the key, the key comes from the issuer alone, and only then is a claim believed. A token never
-says where its key is to be had. What was verified is remembered for a minute, while the issuer's keys stay as they are.
+says where its key is to be had. A verified token is cached for a minute, while the issuer's keys stay as they are.
 
-The hard thing is the ID token, which the same issuer signs with the same keys: it tells who signed in at another
-application, and opens nothing here.
+An ID token is signed by the same issuer with the same keys: it tells who signed in at another application, and opens
+nothing here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OtherIssuer(TokenRefused):
 
 
 class TokenPolicy(Struct, frozen=True, kw_only=True):
-    """What is asked of a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names).
+    """The requirements for a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names).
     `scopes_only`: what it may open is said by `scope` alone, so that a token without one opens nothing."""
 
     audience: str
@@ -82,7 +82,7 @@ class Tokens:
 
     @property
     def policy(self) -> TokenPolicy:
-        """What is asked of them."""
+        """The requirements for them."""
         return self._policy
 
     @property
@@ -132,7 +132,7 @@ class Tokens:
 
 
 def _payload(token: str, key: Any, algorithm: str) -> bytes:
-    """What was signed. Raises TokenRefused."""
+    """The signed part. Raises TokenRefused."""
     from joserfc import jws
     from joserfc.errors import JoseError, SecurityWarning
 
@@ -198,8 +198,8 @@ def check_claims(claims: Mapping[str, Any], issuer: str, audience: str, now: Ins
 
 
 def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
-    """Refuse what was not made to open anything: an ID token. RFC 9068 gives access tokens a type of their own; issuers
-    that don't are known by their claims. Raises TokenRefused."""
+    """Refuse a token that was not made to open anything: an ID token. RFC 9068 gives access tokens a type of their own;
+    issuers that don't are known by their claims. Raises TokenRefused."""
     if str(header.get("typ", "")).lower() in ACCESS_TYPES:
         return
     if any(name in claims for name in OF_ID_TOKENS) or not any(name in claims for name in OF_ACCESS_TOKENS):

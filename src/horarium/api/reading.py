@@ -1,8 +1,7 @@
 """From bytes to checked values: bodies, query strings, cursors, names.
 
-400 means that it can't be read at all, 422 that it was read and its content is wrong. The hard thing is to be strict
-and cheap at once: a valid body is decoded once, straight into its struct; everything that costs more happens only after
-a refusal.
+400 means that it can't be read at all, 422 that it was read and its content is wrong. Checks are strict and cheap at
+once: a valid body is decoded once, straight into its struct; everything that costs more happens only after a refusal.
 """
 
 from __future__ import annotations

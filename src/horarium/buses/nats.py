@@ -5,8 +5,8 @@ through a durable consumer of theirs; all nodes share one durable consumer of re
 an installation wants an account of its own. The driver's own reconnection is off: it could not say what became of a
 message.
 
-The hard thing is a stream that was deleted: nothing says so. A publish then finds no stream to answer it, and an idle
-session looks after its consumer now and then; either begins a new session, which makes the missing parts.
+No message announces a deleted stream. A publish then finds no stream to answer it, and an idle session looks after its
+consumer now and then; either begins a new session, which makes the missing parts.
 """
 
 from __future__ import annotations

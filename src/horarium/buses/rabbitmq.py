@@ -9,9 +9,9 @@ Many jobs are brought in groups: their declarations and consumers are sent one a
 group is answered, since the broker works in the order of a channel. One round trip for each of a job's nine commands
 took twenty times our processor time.
 
-The hard thing is a queue that is gone. A publish then comes back as unroutable: the topology is declared again, and the
-message is sent once more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory
-or disk takes no messages for a while: nothing is sent then, so nothing becomes uncertain.
+When a queue is gone, a publish comes back as unroutable: the topology is declared again, and the message is sent once
+more. A consumer is cancelled by the broker: it is set up again. A broker that is short of memory or disk takes no
+messages for a while: nothing is sent then, so nothing becomes uncertain.
 """
 
 from __future__ import annotations

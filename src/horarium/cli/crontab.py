@@ -4,9 +4,9 @@ Its payload is `{"command": ["/bin/sh", "-c", COMMAND]}` (with `env` where the c
 the command has a `%`), for a worker that performs commands. `SHELL` says which shell, `HOME` in which folder, `CRON_TZ`
 (or `TZ`) in which zone, `RANDOM_DELAY` up to how many minutes later. As under cron, a run has one attempt.
 
-The hard thing is the name. It follows from the command alone, so that importing the same crontab again, or with another
-hour, or with lines in another order, changes no other job and makes no second one. A command that is long, or that
-looks like another one, is distinguished by a hash of it.
+The name of a job follows from the command alone, so that importing the same crontab again, or with another hour, or
+with lines in another order, changes no other job and makes no second one. A command that is long, or that looks like
+another one, is distinguished by a hash of it.
 """
 
 from __future__ import annotations

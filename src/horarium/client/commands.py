@@ -4,9 +4,9 @@ Owns what a command may be, what it finds around it, and what its end means for 
 group are those of `processes`. A command is a list of arguments and is never put through a shell; who wants one says
 so: `["/bin/sh", "-c", "..."]`.
 
-The hard thing is trust. A caller that may define jobs chooses the programs that run here, as the worker's user. That is
-why commands are off by default, and why a worker may be held to a list of programs. Such a list guards against
-mistakes; it is no sandbox, for arguments are still the job's own.
+Trust: a caller that may define jobs chooses the programs that run here, as the worker's user. That is why commands are
+off by default, and why a worker may be held to a list of programs. Such a list guards against mistakes; it is no
+sandbox, for arguments are still the job's own.
 """
 
 from __future__ import annotations

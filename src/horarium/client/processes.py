@@ -3,9 +3,9 @@
 Owns the mechanics alone; what a command may be and what its end means is `commands`. The output is read as it comes and
 kept bounded: its beginning and its end, with a count of what lies between. Everything is done by the calling thread.
 
-The one hard thing is the end. A command is over when its own process is. What it left behind in its group is then ended
-too, and the worker does not wait for a pipe that a process outside of the group still holds. Being asked to stop, and
-running out of time, end the whole group: SIGTERM, and SIGKILL after the grace.
+A command is over when its own process is. The rest of its group is then ended too, and the worker does not wait for a
+pipe that a process outside of the group still holds. Being asked to stop, and running out of time, end the whole group:
+SIGTERM, and SIGKILL after the grace.
 """
 
 from __future__ import annotations

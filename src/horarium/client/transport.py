@@ -1,10 +1,9 @@
 """Requests to one server: connections kept and reused, failures distinguished, retries where they can do no harm.
 
-The one hard thing is what to repeat. A request that never left (no connection) is always tried again. One that may have
-been carried out is tried again only if doing it twice does the same as doing it once; the caller says so. `503` counts
-as the latter, as do `502` and `504`, with which a proxy speaks; `429` was certainly not carried out. Their Retry-After
-is honoured. Silence beyond the time limit is not retried: a caller that waited that long
-wants to hear of it.
+Repeats: a request that never left (no connection) is always tried again. One that may have been carried out is tried
+again only if doing it twice does the same as doing it once; the caller says so. `503` counts as the latter, as do `502`
+and `504`, with which a proxy speaks; `429` was certainly not carried out. Their Retry-After is honoured. Silence beyond
+the time limit is not retried: a caller that waited that long wants to hear of it.
 """
 
 from __future__ import annotations

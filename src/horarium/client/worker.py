@@ -3,10 +3,9 @@
     claim --> todo --> perform (slots threads) --> done --> settle, in groups
       held: everything claimed and not settled; one thread renews each lease at a third of its length
 
-The one hard thing is never to lose a run that the server has handed over. A claimed run is either settled, or released,
-or its lease was lost; leases are renewed until the outcome has arrived, while draining too. An outage of the server is
-waited out. When a lease is lost, another worker may have the run: its work is asked to stop, and its outcome is
-dropped.
+No run that the server has handed over may get lost. A claimed run is either settled, or released, or its lease was
+lost; leases are renewed until the outcome has arrived, while draining too. An outage of the server is waited out. When
+a lease is lost, another worker may have the run: its work is asked to stop, and its outcome is dropped.
 """
 
 from __future__ import annotations

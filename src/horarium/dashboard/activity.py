@@ -57,7 +57,7 @@ class Activity:
         return [_bar(start, summed[start]) for start in starts]
 
     def lateness(self, now: Instant, span: Instant) -> tuple[int | None, int | None]:
-        """What 50 and 99 of 100 attempts of the last `span` began within, of what was read last."""
+        """The delay within which 50 and 99 of 100 attempts of the last `span` began, as read last."""
         whole = Minute()
         for minutes in (self._stood, self._recent, self._tally.minutes):
             for minute, counted in minutes.items():

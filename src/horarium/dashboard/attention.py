@@ -1,4 +1,4 @@
-"""What is wrong, worst first: jobs that fail, runs that are late, queues that no worker serves, nodes that are lost.
+"""Faults, worst first: jobs that fail, runs that are late, queues that no worker serves, nodes that are lost.
 
 Each look is a bounded question: the newest failures of a day, the oldest runs that wait, the counts by queue, the
 nodes. So it costs the same beside five million runs as beside five.
@@ -71,7 +71,7 @@ class Attention(Struct, frozen=True):
 
 
 def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
-    """What stands beside the entries of the navigation: a text, and whether it is about something wrong."""
+    """The marks beside the entries of the navigation: a text, and whether it is about a fault."""
     stats = attention.stats
     running, unserved = sum(queue.running for queue in stats.queues), sum(queue.unserved for queue in stats.queues)
     counts = {"jobs": (f"{stats.jobs:,}", False)}
@@ -94,7 +94,7 @@ class Watching:
         self._turn = asyncio.Lock()
 
     async def look(self, age_max: float = 1.0) -> Attention:
-        """What is wrong now, or was `age_max` seconds ago at most. Raises StoreUnavailable."""
+        """The present faults, or those of `age_max` seconds ago at most. Raises StoreUnavailable."""
         async with self._turn:
             elapsed = self._operations.clock.monotonic()
             if self._found is None or not 0 <= elapsed - self._found_at < age_max:

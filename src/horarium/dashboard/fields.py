@@ -1,4 +1,4 @@
-"""The form of a job: from what is typed to a definition, and back; and the same as JSON and as a command line.
+"""The form of a job: from typed text to a definition, and back; and the same as JSON and as a command line.
 
 The form shows what most jobs need. What it does not show is kept: an edit begins with the stored definition and lays
 the fields of the form over it.

@@ -62,7 +62,7 @@ def duration(micros: int | None) -> str:
 
 
 def clock_text(instant: Instant, zone: str, now: Instant) -> str:
-    """The time of day for what is within a day, else with its date: `14:35`, `Fri 09:00`, `26 Mar 2027, 02:30`."""
+    """The time of day within a day, else with its date: `14:35`, `Fri 09:00`, `26 Mar 2027, 02:30`."""
     then, today = local(instant, zone), local(now, zone)
     time = f"{then:%H:%M:%S}" if abs(instant - now) < 2 * MINUTE else f"{then:%H:%M}"
     days = abs((then.date() - today.date()).days)

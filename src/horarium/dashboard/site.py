@@ -1,4 +1,4 @@
-"""How a page is asked for and answered: who asks, what they may, what is said when something is wrong.
+"""How a page is asked for and answered: the caller, its permissions, and the answers to errors.
 
 Every page is a `Page` in a table, as every endpoint of the API is: its scope is judged before anything is looked up,
 and the same operations and roles decide. Forms carry a token that only a page of ours can know; besides, the guards of
@@ -51,7 +51,7 @@ NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
 class Visit(Struct, kw_only=True):
-    """One request of a browser. `form`: what was posted, checked."""
+    """One request of a browser. `form`: the posted fields, checked."""
 
     request: AnyRequest
     principal: Principal
@@ -97,7 +97,7 @@ class Shown(Struct):
 
 
 class Went(Struct):
-    """An action was done: where the browser goes, and what is said there. `undo`: the form's action and its button."""
+    """An action was done: where the browser goes, and the message there. `undo`: the form's action and its button."""
 
     to: str
     said: str = ""
@@ -207,7 +207,7 @@ class Site:
         request_id = uuid7(visit.now, self._entropy(10))
         return Origin(principal=visit.principal, request_id=request_id, address=client[0] if client else "")
 
-    # ---- what is answered
+    # ---- answers
 
     async def _serve(self, page: Page, request: AnyRequest) -> ASGIResponse:
         try:
@@ -234,7 +234,7 @@ class Site:
         return answer
 
     async def _counts(self, page: Page) -> Counts:
-        """What stands beside the navigation: a page waits for nothing of it, and does not fail with it."""
+        """The marks beside the navigation: a page waits for none of them, and does not fail with them."""
         if page.open or page.method == "POST":
             return {}
         try:
@@ -379,7 +379,7 @@ def cookies_of(request: AnyRequest) -> Mapping[str, str]:
 
 
 def _read_said(cookie: str | None) -> tuple[str, str, str] | None:
-    """What was said, the action that takes it back and its button."""
+    """The message, the action that takes it back and its button."""
     parts = [unquote(part) for part in (cookie or "").split("|")]
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 and parts[0] else None
 

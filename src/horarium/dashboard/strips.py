@@ -124,7 +124,7 @@ def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place
 
 
 def _date(then: datetime, instant: Instant, now: Instant) -> str:
-    """What is written below a mark: the time for what is near, else the day."""
+    """The text below a mark: the time for near ones, else the day."""
     return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
 
 

@@ -1,9 +1,9 @@
 """One connection to an endpoint: one request at a time, and its answer, bounded in head and body.
 
 The parser (llhttp, by httptools) frames the answer; what it leaves open is bounded here: how long a head may be, how
-many lines it may have, how much of a body is kept. The hard thing is when a connection may serve again: only if the
-answer was whole, nothing came after it, all of the request was sent, and neither side wants to close. In every other
-case, a cancel among them, it is cut off at once, so that no answer can ever be taken for that to another request.
+many lines it may have, how much of a body is kept. A connection serves again only if the answer was whole, nothing came
+after it, all of the request was sent, and neither side wants to close. In every other case, a cancel among them, it is
+cut off at once, so that no answer can ever be taken for that to another request.
 """
 
 from __future__ import annotations

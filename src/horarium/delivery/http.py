@@ -3,8 +3,8 @@
 This module turns all that happens to a request into an outcome. It must never follow a redirect, use a proxy from the
 environment, keep a cookie, open a compressed body, read a body to its end for its own sake, or put a URL's path or
 query into an error. The request is in `message`, the meaning of an answer in `answers`, where a request may go in
-`addresses`, how it goes there in `connections`. The hard thing is ending a request: by its own limit, by a cancel, or
-by the dispatcher, each with its own consequence and none with a connection left behind.
+`addresses`, how it goes there in `connections`. A request may be ended by its own limit, by a cancel, or by the
+dispatcher, each with its own consequence and none with a connection left behind.
 """
 
 from __future__ import annotations

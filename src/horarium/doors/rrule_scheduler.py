@@ -102,7 +102,7 @@ class RruleScheduler:
         return value(shown(await self._job(asked)))
 
     async def update(self, asked: Asked) -> Answer:
-        """A merge: what is not there stays, `null` removes."""
+        """A merge: absent fields stay, `null` removes."""
         content = read_object(await asked.body())
         if content is None:
             raise Refused(UNREADABLE_PATCH, 400, None)
@@ -140,7 +140,7 @@ class RruleScheduler:
     # ---- events
 
     async def pending(self, asked: Asked) -> Answer:
-        """What is under way, and what falls due within the hour, newest first."""
+        """Runs under way, and those due within the hour, newest first."""
         job = await self._job(asked)
         now = self._operations.clock.now()
         begun = await self._runs(job.name, UNFINISHED)
@@ -151,7 +151,7 @@ class RruleScheduler:
         return _page(asked, sorted(events.values(), key=lambda event: event.run_time, reverse=True))
 
     async def history(self, asked: Asked) -> Answer:
-        """What is over. It stays for a while when its schedule is deleted."""
+        """Finished runs. It stays for a while when its schedule is deleted."""
         id = asked.parts["id"].lower()
         runs = await self._runs(id, FINISHED) if is_short_id(id) else []
         if not runs:

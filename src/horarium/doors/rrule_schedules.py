@@ -96,7 +96,7 @@ def read_fields(content: Mapping[str, Any], unreadable: str) -> dict[str, Any]:
 
 
 def check(fields: Mapping[str, Any]) -> None:
-    """Refuse what is missing, in the order in which clients expect it. Raises Refused."""
+    """Refuse missing fields, in the order in which clients expect it. Raises Refused."""
     if not fields.get("name"):
         raise Refused("Schedule name cannot be empty")
     if not fields.get("rrule"):

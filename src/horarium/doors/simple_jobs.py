@@ -1,7 +1,7 @@
 """Jobs and runs of simple-scheduler as ours, and back.
 
-What can't be read from a job of ours (durations of 0, the next run as it was sent) is in a label. Its names may be
-any text: those that are no names here are spelt out (`model.name_for`), and go to the broker as they were.
+Values that can't be read from a job of ours (durations of 0, the next run as it was sent) are in a label. Its names may
+be any text: those that are no names here are spelt out (`model.name_for`), and go to the broker as they were.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
 class Refused(Exception):
-    """What is sent back with status 400."""
+    """The body of an answer with status 400."""
 
 
 class Wanted(Struct, rename="camel", omit_defaults=True):
@@ -47,7 +47,7 @@ class Wanted(Struct, rename="camel", omit_defaults=True):
 
 
 class Sent(Struct, array_like=True):
-    """The label: what can't be told from the job itself."""
+    """The label: values that can't be told from the job itself."""
 
     next_run_at: Instant
     interval: int = 0
@@ -117,7 +117,7 @@ CHANGING = (
 
 
 def merged(sent: Sent, wanted: Wanted) -> Sent:
-    """What is stored, with what is wanted in its place."""
+    """The stored fields, with the wanted ones in their place."""
     changes = {name: given for name in CHANGING if (given := getattr(wanted, name)) is not None}
     if wanted.next_run_at is not None:
         changes["next_run_at"] = _moment(wanted.next_run_at) // 1000 * 1000
@@ -171,7 +171,7 @@ def _lease_seconds(milliseconds: int) -> float:
 
 
 def sent_of(job: Job) -> Sent:
-    """What was sent for this job."""
+    """The fields sent for this job."""
     return msgspec.json.decode(job.labels[SENT], type=Sent)
 
 
@@ -203,7 +203,7 @@ def status_of(run: Run) -> str:
 
 
 def began_at(run: Run) -> Instant | None:
-    """When its worker began: what is published waits for that."""
+    """When its worker began: a published run waits for that."""
     return None if shown_state(run) is State.PENDING else run.started_at
 
 

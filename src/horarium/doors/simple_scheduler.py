@@ -129,7 +129,7 @@ class SimpleScheduler:
         return value({"name": name}, 201)
 
     async def patch(self, asked: Asked) -> Answer:
-        """Only what is there is changed."""
+        """Only given fields are changed."""
         wanted = read_wanted(read_object(await asked.body()))
         job = await self._job(asked)
         if job is None:
@@ -198,7 +198,7 @@ class SimpleScheduler:
         return value([run for run in found if "status" not in given or run.status == status] or None)
 
     async def _runs(self, where: RunFilter) -> list[Run]:
-        """Those that are due: what is planned ahead is no run yet to these clients."""
+        """Those that are due: a run planned ahead is none yet to these clients."""
         found: list[Run] = []
         after: str | None = None
         now = self._operations.clock.now()
@@ -240,7 +240,7 @@ class SimpleScheduler:
 
 
 def _told(handle: Callable[[Asked], Any]) -> Any:
-    """With what was wrong told to the caller."""
+    """With the fault shown to the caller."""
 
     async def told(asked: Asked) -> Answer:
         try:
@@ -267,5 +267,5 @@ def _instant(text: str | None) -> Instant | None:
 
 
 def _is_before(at: Instant | None, bound: Instant | None) -> bool:
-    """What has not happened is shown as the year 1, which lies before every bound."""
+    """An instant that has not come is shown as the year 1, which lies before every bound."""
     return bound is None or at is None or at < bound

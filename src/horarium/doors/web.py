@@ -62,7 +62,7 @@ class Asked(Struct):
 
 
 class Answer(Struct):
-    """What is sent back."""
+    """An answer."""
 
     status: int
     body: bytes = b""
@@ -163,7 +163,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def read_request(scope: Any, receive: Receive) -> Asked:
-    """What came in, with the path as it was sent."""
+    """A request, with the path as it was sent."""
     raw = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     headers = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]}
     query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))

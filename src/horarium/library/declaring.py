@@ -95,7 +95,7 @@ def _labelled(definition: JobDefinition, program: str) -> JobDefinition:
 
 
 async def _check(operations: Operations, ours: Sequence[JobDefinition], program: str) -> dict[str, Put]:
-    """What putting each would do. Raises what is wrong with the first that can't be put."""
+    """What putting each would do. Raises the error of the first that can't be put."""
     puts: dict[str, Put] = {}
     names = [definition.name for definition in ours]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -1,5 +1,5 @@
 """The keyword arguments of `Scheduler`, written once: their names and types (an editor completes them), and how they
-become the plain data of a definition. What is wrong with them is said in the words of the REST API.
+become the plain data of a definition. Faults are named in the words of the REST API.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from horarium.library.forks import keep_apart
 
 
 class Home:
-    """The event loop of one scheduler. Between a close and the next open it has none, unless it was started: what runs
-    by itself stays on one loop."""
+    """The event loop of one scheduler. Between a close and the next open it has none, unless it was started: background
+    loops stay on one event loop."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None

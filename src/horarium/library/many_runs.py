@@ -57,7 +57,7 @@ class Bulk(Struct):
 
 
 class Home(Protocol):
-    """What has the operations, and the handlers of the program."""
+    """An object with the operations, and the handlers of the program."""
 
     actor: str | None
     _program: Program
@@ -82,7 +82,7 @@ class ManyRuns:
         self: Home, runs: Iterable[Mapping[str, Any]], *, actor: str | None = None
     ) -> list[Run | HorariumError]:
         """Many of them, each a mapping of what `add_run` takes, 1,000 a transaction. For each, in order, the run (or
-        the one that holds its key), or what is wrong with it. Raises InvalidRequest for what can't be read."""
+        the one that holds its key), or its fault. Raises InvalidRequest for values that can't be read."""
         definitions = [_definition(self._program, fields) for fields in runs]
         found: list[Run | HorariumError] = []
         for start in range(0, len(definitions), BATCH_MAX):

@@ -17,7 +17,7 @@ ACTOR_CHARS_MAX = 255
 
 
 class Named(Protocol):
-    """What has an actor, or none."""
+    """An object that has an actor, or none."""
 
     actor: str | None
 

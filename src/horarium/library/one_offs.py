@@ -82,8 +82,8 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
 
 
 def encode_args(args: Any) -> bytes | None:
-    """The args of a run as JSON text; None stays None. Raises InvalidRequest for what is no mapping from names, what
-    JSON can't hold, and what is too large."""
+    """The args of a run as JSON text; None stays None. Raises InvalidRequest unless it is a mapping from names, JSON,
+    and small enough."""
     if args is None:
         return None
     if not isinstance(args, Mapping):
@@ -168,7 +168,7 @@ def _due_at(now: Instant, at: datetime | None, delay: timedelta | str | float | 
 
 
 def delay_seconds(delay: timedelta | str | float) -> float:
-    """A delay in seconds. Raises InvalidRequest for what is none."""
+    """A delay in seconds. Raises InvalidRequest for any other value."""
     if isinstance(delay, timedelta):
         return delay.total_seconds()
     if isinstance(delay, str):

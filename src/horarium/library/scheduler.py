@@ -112,7 +112,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
             self._home.enter()
 
     async def close(self) -> None:
-        """Stop what runs (see `stop`) and disconnect."""
+        """Stop the loops (see `stop`) and disconnect."""
         if self._home.loop is not None:
             await self.stop()
             self._home.leave()
@@ -144,7 +144,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         self._home.started()
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Drain: what is running finishes and settles, what is only claimed is released. What takes longer than the
+        """Drain: runs under way finish and settle, runs that are only claimed are released. What takes longer than the
         grace (left out: the option `grace_seconds`, 30) is interrupted and released, to be begun again elsewhere or at
         the next start. Ends `run_forever`. May be called twice."""
         self._home.check()
@@ -159,7 +159,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
             await self.run_until_asked()
 
     def ask_to_stop(self) -> None:
-        """Let `run_forever` end; asked again, without waiting for what runs. On the event loop only."""
+        """Let `run_forever` end; asked again, without waiting for runs under way. On the event loop only."""
         if self._stopped.is_set():
             self._runtime.hurry()
         elif self._runtime.running:

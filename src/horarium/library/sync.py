@@ -94,7 +94,7 @@ class SyncScheduler:
     where it is (so a plain handler can enqueue), any other gets a thread here. `options` are those of `Scheduler`.
 
     It is opened by the first call, so making one costs nothing and may be done at the top of a module; `close` (or the
-    end of `with`, or of the program) stops what runs and disconnects. After that it can't be used again."""
+    end of `with`, or of the program) stops the loops and disconnects. After that it can't be used again."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SyncScheduler:
         self._call(self._scheduler.open)
 
     def close(self) -> None:
-        """Stop what runs (see `stop`) and disconnect. May be called twice. A `Scheduler` that was open already when it
+        """Stop the loops (see `stop`) and disconnect. May be called twice. A `Scheduler` that was open already when it
         was given is left as it is."""
         with self._lock:
             if self._thread is not None:
@@ -270,8 +270,8 @@ def _close_at_exit(scheduler: SyncScheduler) -> None:
     _OPEN.add(scheduler)
     if not _AT_EXIT:
         _AT_EXIT.append(_close_open)
-        # The pools of threads that stores use are ended before `atexit` has its turn, by what they registered when they
-        # were imported; what is registered after them comes before them.
+        # The pools of threads that stores use are ended before `atexit` has its turn, by functions registered when they
+        # were imported; functions registered after them come before them.
         import_module("concurrent.futures.thread")
         getattr(threading, "_register_atexit", atexit.register)(_close_open)
 

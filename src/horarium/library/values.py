@@ -6,7 +6,7 @@ JSON: secrets are masked there, and `payload`, `progress` and `result` are value
 `to_dict()`, and pydantic is given a schema that says so.
 
 Every name is a field of the stored value; it is read from it when it is asked for, so that handing out thousands of
-runs costs nothing. What is annotated `datetime` here is an instant there.
+runs costs nothing. A field annotated `datetime` here is an instant there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ V = TypeVar("V", bound="Value")
 
 
 class Value:
-    """One stored value, as programs see it. Two are equal if what is stored is."""
+    """One stored value, as programs see it. Two are equal if their stored values are."""
 
     __slots__ = ("_stored",)
     _instants: ClassVar[frozenset[str]] = frozenset()

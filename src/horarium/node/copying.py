@@ -3,10 +3,10 @@
 Owns the order in which things are moved, and what counts as equal. It must never change the source, and never write
 over what is in the target: it only adds, and each id once, so that a copy that was killed can simply be run again.
 
-The one hard thing is the order. Runs go first, from the newest, and with each page of them the deleted jobs that its
-runs belong to, which nothing else leads to; the jobs that are not deleted go last, so that nothing is planned in the
-target before every fire time that has a run already has it there too.
-Nodes are not moved. Deleted jobs without runs can't be listed, and are about to be deleted for good.
+Order matters. Runs go first, from the newest, and with each page of them the deleted jobs that its runs belong to,
+which nothing else leads to; the jobs that are not deleted go last, so that nothing is planned in the target before
+every fire time that has a run already has it there too. Nodes are not moved. Deleted jobs without runs can't be listed,
+and are about to be deleted for good.
 """
 
 from __future__ import annotations

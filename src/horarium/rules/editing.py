@@ -1,7 +1,7 @@
 """What users ask of a job, as plans: run it now, backfill it, pause, resume, change or end it.
 
-Each of these is a plan like the planner's own, written only if the job is still as it was read. The hard thing is what
-was planned ahead and has not begun: an edit or a pause takes it back, as though it had never been planned.
+Each of these is a plan like the planner's own, written only if the job is still as it was read. Runs that were planned
+ahead and have not begun are taken back by an edit or a pause, as though it had never been planned.
 """
 
 from __future__ import annotations

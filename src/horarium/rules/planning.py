@@ -5,8 +5,8 @@ why. A plan moves the cursor on and says what becomes of each fire time that it 
 at about the same time come to the same runs (a run's id is a hash of job and fire time), and the store lets one of
 them through. There is no other coordination: no leader, no lock.
 
-The hard thing is a long absence. A rule may owe millions of fire times, so none of this enumerates them: the newest
-are found by halving, what is dropped becomes one row for the range.
+After a long absence a rule may owe millions of fire times, so none of this enumerates them: the newest are found by
+halving, dropped ones become one row for the range (docs/architecture/planners.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""For tests of Horarium and of what is built on it: a clock to move by hand, values, faults, and the contracts.
+"""For tests of Horarium and of programs on it: a clock to move by hand, values, faults, and the contracts.
 
 Only `testing.contract` needs pytest and hypothesis, and only it imports them.
 """

@@ -53,7 +53,7 @@ class Broker(Protocol):
         """Messages on the queue that no consumer holds."""
 
     async def delete_queues(self, job: str) -> None:
-        """Delete all that the job has, with what is on it."""
+        """Delete all that the job has, with its messages."""
 
 
 class Listener:

@@ -1,9 +1,9 @@
 """Triggers made of triggers: `any_of` (a union), `except` (without what a calendar excludes), `between` (a window).
 
-Owns how members are joined; exclusions are in `exclusions`. Members are values, so the whole is one too.
-The hard thing is a bound: a tree of triggers is limited in members and depth; crons of one zone are joined and taken
-away as sets (`calendar`), windows are skipped at once; and what remains is searched under a budget, up to a fixed
-number of excluded fire times in a row, so that no combination can hang.
+Owns how members are joined; exclusions are in `exclusions`. Members are values, so the whole is one too. Bounds: a tree
+of triggers is limited in members and depth; crons of one zone are joined and taken away as sets (`calendar`), windows
+are skipped at once; and what remains is searched under a budget, up to a fixed number of excluded fire times in a row,
+so that no combination can hang.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Time zones as integer arithmetic, and what happens to wall times that the clock skips or repeats.
 
-Owns the step between UTC seconds and wall seconds (what the wall clock shows, counted from 1970-01-01T00:00:00 as if
-it were UTC). It never looks at the server's own zone and holds no state but caches. The hard thing is speed: a
-conversion is two comparisons against the segment (the stretch of time with one offset) that was used last. Segments
-come from `zoneinfo`, probed one chunk of about a year at a time, so the rule that a zone follows after 2037 is honoured
-and a zone costs nothing for years that are never asked about.
+Owns the step between UTC seconds and wall seconds (what the wall clock shows, counted from 1970-01-01T00:00:00 as if it
+were UTC). It never looks at the server's own zone and holds no state but caches. For speed a conversion is two
+comparisons against the segment (the stretch of time with one offset) that was used last. Segments come from `zoneinfo`,
+probed one chunk of about a year at a time, so the rule that a zone follows after 2037 is honoured and a zone costs
+nothing for years that are never asked about.
 """
 
 from __future__ import annotations

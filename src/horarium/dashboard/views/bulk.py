@@ -37,7 +37,7 @@ WHY_NOT = {
 
 
 class Filter(Struct, frozen=True):
-    """What was asked for, as it was written, and as the store takes it."""
+    """The filter, as it was written, and as the store takes it."""
 
     chosen: dict[str, str]
     states: frozenset[State]
@@ -90,7 +90,7 @@ class BulkRuns:
         ]
 
     async def ask(self, visit: Visit) -> Answer:
-        """How many there are, and what would happen."""
+        """How many there are, and the consequences."""
         action, selected = _action(visit), read_filter(visit)
         batch = await self._counted(action, selected)
         values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Calendar: what ran by its outcome and what will run, hour by hour; the hours that crowd stand out."""
+"""Calendar: past runs by outcome and future ones, hour by hour; the hours that crowd stand out."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Calendar:
     async def _fires(
         self, visit: Visit, since: Instant, until: Instant, days: int
     ) -> tuple[list[Fire], list[str], bool]:
-        """What is drawn, the jobs that are not since they fire too often, and whether there was more than is read."""
+        """The drawn runs, the jobs left out since they fire too often, and whether there was more than is read."""
         past, left_out, cut = await self._past(since, min(until, visit.now + 1), visit.now, days)
         often = set(left_out)
         drawn = [fire for fire in past if fire.job not in often]
@@ -141,7 +141,7 @@ class Calendar:
     async def _past(
         self, since: Instant, until: Instant, now: Instant, days: int
     ) -> tuple[list[Fire], list[str], bool]:
-        """What ran, the jobs that are left out since they fire often, and whether there was more."""
+        """Past runs, the jobs that are left out since they fire often, and whether there was more."""
         runs, cut = await self._newest(since, until)
         often: list[str] = []
         if cut:

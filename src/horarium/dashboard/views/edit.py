@@ -36,7 +36,7 @@ FIRES_SHOWN = 5
 
 
 class Problems:
-    """What is wrong with a form: by field, a sentence; of the rule, also where in its text."""
+    """The faults of a form: by field, a sentence; of the rule, also where in its text."""
 
     def __init__(self) -> None:
         self.by_field: dict[str, str] = {}
@@ -136,7 +136,7 @@ class Editing:
         await self._definition(typed(form, _base(job) if job else None), problems)
         return Shown("preview.html", {**shown, "problems": problems, "form": form})
 
-    # ---- what is shown
+    # ---- the page
 
     async def _definition(self, made: Typed, problems: Problems) -> JobDefinition | None:
         """The definition, checked as far as that goes without the store; None: something is wrong."""

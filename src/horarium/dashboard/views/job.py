@@ -1,4 +1,4 @@
-"""One job: its rule in words, its fire times past and future, its runs, and what can be done to it."""
+"""One job: its rule in words, its fire times past and future, its runs, and its actions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class JobPages:
         at = instant_of(visit.text("at").strip(), "at", zone)
         return None if at is None else await self._operations.explaining.at(name, at)
 
-    # ---- what can be done
+    # ---- actions
 
     async def run(self, visit: Visit) -> Answer:
         name, text = visit.path_name, visit.text("payload").strip()

@@ -1,4 +1,4 @@
-"""Jobs: the list, with what is in trouble first, and what can be done to several at once."""
+"""Jobs: the list, with troubles first, and actions on several at once."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) ->
 
 
 def read_search(search: str) -> tuple[dict[str, str], str]:
-    """What was typed: pairs such as `label=prod` are labels, the rest is how a name begins."""
+    """The typed filter: pairs such as `label=prod` are labels, the rest is how a name begins."""
     labels: dict[str, str] = {}
     prefix = ""
     for word in search.split():

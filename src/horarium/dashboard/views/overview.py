@@ -1,4 +1,4 @@
-"""Overview: is all well, and if not, what is wrong first."""
+"""Overview: is all well, and if not, faults first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: its life, its log as it grows, what was sent, what came of it and what follows from it."""
+"""One run: its life, its log as it grows, its request, its outcome and its follow-ups."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _run_id(visit: Visit) -> str:
 
 
 def errors_of(events: Sequence[Event]) -> list[Event]:
-    """What went wrong, the last first."""
+    """Errors, the last first."""
     return [event for event in reversed(events) if event.detail or event.kind in _WRONG or event.state is State.FAILED]
 
 

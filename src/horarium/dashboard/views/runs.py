@@ -81,7 +81,7 @@ class Runs:
         )
 
     async def _found(self, where: RunFilter, error: str, after: str | None) -> tuple[list[Run], str | None]:
-        """A page of them. No index knows what is in an error: a bounded number of runs is looked at for it."""
+        """A page of them. No index holds the text of errors: a bounded number of runs is searched."""
         found: list[Run] = []
         for _ in range(LOOKS_MAX if error else 1):
             page = await self._operations.runs.list_runs(where, after, PAGE_MAX if error else SHOWN)
@@ -117,7 +117,7 @@ class Runs:
 
 
 def _bulk_links(selected: Filter) -> list[tuple[str, str]]:
-    """What can be done to all that match."""
+    """The actions on all that match."""
     fits = {action: not selected.states or bool(selected.states & reach) for action, reach in REACH.items()}
     return [
         (f"{VERBS[action]} all that match", "/bulk-runs?" + urlencode([("action", action), *selected.pairs]))

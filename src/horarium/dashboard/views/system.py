@@ -50,7 +50,7 @@ class Held(Struct):
 
 
 class SystemPages:
-    """The pages about what runs the jobs."""
+    """The pages about the system itself: queues, nodes, channels."""
 
     def __init__(self, operations: Operations, claims: Claims, watching: Watching) -> None:
         self._operations = operations
@@ -66,7 +66,7 @@ class SystemPages:
         ]
 
     async def _held(self) -> tuple[dict[str, Held], bool]:
-        """What is claimed, by worker; whether there is more than was read."""
+        """Claimed runs by worker; whether there are more than were read."""
         page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
         held: dict[str, Held] = {}
         for run in page.items:

@@ -2,8 +2,8 @@
 
 What many callers ask at one time is asked of the store together: the jobs, the runs that are there, and the new ones.
 
-The hard thing is a job that is deleted, or goes to another queue, between the read and the write. So the jobs are read
-once more after it: a change that was committed before that is seen here, one that comes later sees the runs.
+A job may be deleted, or go to another queue, between the read and the write. So the jobs are read once more after it: a
+change that was committed before that is seen here, one that comes later sees the runs.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Such a run changes nothing of its job, so it needs no compare-and-set: it is add
 one by one and wait while the last group is being written; then all that have gathered, of any job, are one read
 and one write. Many requests for one job cost no more than one request for each of many jobs.
 
-The hard thing is a job that is deleted, or goes to another queue, between the read and the write. So the jobs are read
-once more after it: a change that was committed before that is seen here, one that comes later sees the runs.
+A job may be deleted, or go to another queue, between the read and the write. So the jobs are read once more after it: a
+change that was committed before that is seen here, one that comes later sees the runs.
 """
 
 from __future__ import annotations

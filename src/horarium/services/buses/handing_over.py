@@ -4,10 +4,9 @@ A claim gives a bus run the short lease of a worker, which is right while it is 
 the run is sent again. Once the broker has it, the run waits there, and silence means nothing until a worker has begun.
 Most workers begin at once, so the longer lease is written only for those runs that still wait after a while.
 
-The hard thing is that a worker may begin on another node's account in between. So the runs are read first: what has
-begun is left alone, by any clock by which its lease was renewed since. One that begins after that is given a lease that
-ends later than the one that was read, and the write asks for that one: the end of a lease is what tells one from the
-other.
+A worker may begin on another node's account in between. So the runs are read first: a run that has begun is left alone,
+by any clock by which its lease was renewed since. One that begins after that is given a lease that ends later than the
+one that was read, and the write asks for that one: the end of a lease tells one from the other.
 """
 
 from __future__ import annotations

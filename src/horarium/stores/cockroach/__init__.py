@@ -4,8 +4,8 @@ It is the PostgreSQL store where that works, since both speak the same protocol:
 differences. `connect` has the URL and what a session asks for, `session` the queries and how jobs and runs are inserted
 without functions of the server, `migrate` a schema that grows by one statement at a time.
 
-The hard thing is that every transaction is serializable and may be rolled back at any moment: every call here must be
-safe to repeat, and reads that need no transaction stay outside of one.
+Every transaction is serializable and may be rolled back at any moment: every call here must be safe to repeat, and
+reads that need no transaction stay outside of one.
 """
 
 from horarium.stores.cockroach.store import CockroachStore

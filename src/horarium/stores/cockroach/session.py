@@ -3,8 +3,8 @@
 Queries that work unchanged come from the PostgreSQL store, with every integer as an int8, since types must agree in a
 UNION. The others are in this package's `queries.sql`, under the same names.
 
-The hard thing is an insert that must not add a run that is in history: the statement looks there itself, which is
-enough only because the transaction is serializable.
+An insert must not add a run that is in history: the statement looks there itself, which is enough only because the
+transaction is serializable.
 """
 
 from __future__ import annotations

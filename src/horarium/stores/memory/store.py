@@ -1,7 +1,7 @@
 """`ports.Store` over a `Space`, and the claim.
 
-No method awaits anything inside, so each is one step of the event loop: that is the whole of its atomicity. The one
-hard thing is the claim: it walks the lanes in claim order, counts what it takes as it goes, and only then writes.
+No method awaits anything inside, so each is one step of the event loop: that is the whole of its atomicity. A claim
+walks the lanes in claim order, counts the runs that it takes, and only then writes.
 """
 
 from __future__ import annotations

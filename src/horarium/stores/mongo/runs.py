@@ -4,8 +4,8 @@ A batch of changes is one command, which the server answers with a count alone. 
 wrote; so when the count says that some of a batch lost, reading the mark back tells which. If another write has
 replaced the mark in that moment, the result is unknown, and the answer counts as lost: the caller asks again.
 
-The hard thing is speed: one update of many documents costs a third of many updates of one. So changes that expect the
-same token and state go out as one update, which holds the values of each run and picks them by its `_id`.
+One update of many documents costs a third of many updates of one. So changes that expect the same token and state go
+out as one update, which holds the values of each run and picks them by its `_id`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ Waiting runs are in two indexes, in claim order: `ready` ones, which nothing can
 concurrency key or the order of their job may. A level is one priority of one queue in one of the two. As long as no
 gated run is due, a claim is one statement that skips what others are taking (`claim_at_once`).
 
-The hard thing is the gated ones: claimers together must not exceed a maximum. Once any is due, the claim walks the
-levels exactly, highest priority first and merged by (due_at, id). Python counts what it took, since that counts for
-those that follow; each further chunk of a level is asked for with the counts so far, so that a full key is skipped
-inside the server. Where a bounded look found too few, the gates are walked instead, and of each only the first run
-counts: no claim looks at each run that waits behind a shut gate. Nothing is locked until the wanted runs are known.
+Of gated runs claimers together must not exceed a maximum (docs/architecture/claiming.md). Once any is due, the claim
+walks the levels exactly, highest priority first and merged by (due_at, id). Python counts what it took, since that
+counts for those that follow; each further chunk of a level is asked for with the counts so far, so that a full key is
+skipped inside the server. Where a bounded look found too few, the gates are walked instead, and of each only the first
+run counts: no claim looks at each run that waits behind a shut gate. Nothing is locked until the wanted runs are known.
 Then their gates are locked, in the order of their numbers, so that claimers can't deadlock; only then does a newer
 snapshot show which of the runs no other claimer has taken. Claimers wait for each other only where they want runs of
 the same key or job.

@@ -4,8 +4,8 @@ Every connection has planner settings that suit a queue: the plan walks an index
 table is empty, since it may be full a second later. Behind a pooler (PgBouncer in transaction mode) a connection has no
 settings and no prepared statements of its own, so there each call is one transaction and is planned as it comes.
 
-The hard thing is telling errors apart: what may pass is `StoreUnavailable`; what is safe to try again at once is a
-transaction that the server itself rolled back (`is_rolled_back`); everything else is a bug.
+Errors are of three kinds: an outage that may pass is `StoreUnavailable`; safe to try again at once is a transaction
+that the server itself rolled back (`is_rolled_back`); everything else is a bug.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Wake-ups between nodes over Redis' publish and subscribe.
 
 They only cut latency, so nothing here waits for anything and nothing is repeated: what can't be sent is dropped. The
-one hard thing is a connection that died in silence: it is asked for a sign of life whenever it was quiet, replaced if
-it gives none, and after each replacement all local subscribers are woken once, since what was published meanwhile is
-lost.
+connection may die in silence: it is asked for a sign of life whenever it was quiet, replaced if it gives none, and
+after each replacement all local subscribers are woken once, since what was published meanwhile is lost.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ concurrency key or the order of their job may. A level is one priority of one qu
 are found by probes; then those with something due are walked, highest priority first and merged by (due_at, id), until
 the limit is reached; then the runs taken are written, and read back by number.
 
-The hard thing is the gated ones: what this claim took counts for those that follow. Python counts; and each further
-chunk of a level is asked for with the counts so far, so that a full key is skipped inside SQLite. And however many wait
-behind a key that is full, or for their turn, a claim must not look at each: where a bounded look found too few, the
-gates are walked instead, and of each only the first run counts.
+Of gated runs, those that this claim took count for those that follow (docs/architecture/claiming.md). Python counts;
+and each further chunk of a level is asked for with the counts so far, so that a full key is skipped inside SQLite. And
+however many wait behind a key that is full, or for their turn, a claim must not look at each: where a bounded look
+found too few, the gates are walked instead, and of each only the first run counts.
 """
 
 from __future__ import annotations

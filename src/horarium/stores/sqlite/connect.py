@@ -1,8 +1,8 @@
 """Opening the file, and what SQLite's errors mean to us.
 
 apsw only, never the standard library's sqlite3: apsw brings its own SQLite, and those before 3.51.3 can corrupt a
-database in WAL mode. The hard thing is which errors may pass (`StoreUnavailable`: the caller backs off and calls again)
-and which won't.
+database in WAL mode. It tells errors that may pass (`StoreUnavailable`: the caller backs off and calls again) from
+those that won't.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class AtomicityContract(StoreUnderTest):
             await store.add_runs([a_run(number)])
             assert await run_of(store, a_run(number)) == a_run(number)
 
-    # -- what was answered stays
+    # -- answered writes stay
 
     async def test_what_was_answered_is_there_after_closing(self, stores: Stores) -> None:
         store = await stores.another()

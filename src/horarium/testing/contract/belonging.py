@@ -1,4 +1,4 @@
-"""Random sequences of what owners, workers and dying nodes do to a few jobs, and what must hold in any order.
+"""Random sequences of acts of owners, workers and dying nodes on a few jobs, and the invariants in any order.
 
 A deleted job's run is never handed to a worker again, and one that was put back is found in the queue that its job now
 has. Hypothesis chooses the sequence. A node dies by losing everything but the database: what it had written is there,

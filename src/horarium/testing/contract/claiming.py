@@ -1,4 +1,4 @@
-"""Claiming: who gets which run, in which order, what is held back, and what a claim says about the next one."""
+"""Claiming: who gets which run, in which order, the gates, and the instant of the next claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: what is added comes back equal, names are unique while they are used, and what is due comes in order."""
+"""Jobs: added jobs come back equal, names are unique while they are used, and due ones come in order."""
 
 from __future__ import annotations
 

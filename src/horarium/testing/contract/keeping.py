@@ -1,4 +1,4 @@
-"""What is forgotten and what is kept: pruning, trimming; nodes, counts, namespaces; opening and closing."""
+"""Retention: pruning, trimming; nodes, counts, namespaces; opening and closing."""
 
 from __future__ import annotations
 

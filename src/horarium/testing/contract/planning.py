@@ -330,7 +330,7 @@ class PlanningContract(StoreUnderTest):
         assert await store.due_jobs(NOW, 1) == ([], NOW + DAY)
         assert len((await take(store)).runs) == BATCH_MAX
 
-    # -- what is moved, and what comes along with a run
+    # -- moved runs, and records that come along with a run
 
     async def test_a_run_is_moved_only_if_it_was_there_to_be_withdrawn(self, store: Store) -> None:
         """One that ended and was pruned since it was read must not come back, nor must one that was claimed."""

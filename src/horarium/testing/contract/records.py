@@ -1,4 +1,4 @@
-"""Records: names and their order, labels, compare-and-set, and what is written with a change or not at all."""
+"""Records: names and their order, labels, compare-and-set, and writes with a change or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settling, heartbeats and what is overdue: nothing is written under a token, state or lease that no longer holds."""
+"""Settling, heartbeats and overdue runs: nothing is written under a token, state or lease that no longer holds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SettlingContract(StoreUnderTest):
 
     @pytest.mark.parametrize("lost", [None, 7])
     async def test_of_many_that_end_alike_each_keeps_its_own(self, store: Store, lost: int | None) -> None:
-        """Stores write together what is the same for all of a batch."""
+        """Stores write common values of a batch once."""
         await store.add_runs([a_run(number, payload=b"%d" % number) for number in range(MANY)])
         claimed = (await take(store, limit=MANY)).runs
         changes = [
@@ -103,7 +103,7 @@ class SettlingContract(StoreUnderTest):
         await self._end_as_claimed(store, 1, **change)
 
     async def _end_as_claimed(self, store: Store, claims: int, **differs: Any) -> None:
-        """What is the same for all of a claim need not be written for each. One may still differ, or be lost."""
+        """Common values of a claim need not be written for each run. One may still differ, or be lost."""
         await store.add_runs([a_run(number, due_at=NOW - number) for number in range(MANY)])
         several = [await take(store, limit=MANY // claims, now=NOW + number) for number in range(claims)]
         claimed = [run for claim in several for run in claim.runs]

@@ -1,7 +1,7 @@
 """A witness of the audit: what people change has one entry, and each entry tells of a change that was made.
 
-It has books of its own: it sees what is written to jobs and runs, and it reads the entries; that they agree is looked
-at in the end. What follows from a change (runs that are withdrawn with a pause, say) has no entry.
+It has books of its own: it sees writes of jobs and runs, and it reads the entries; that they agree is looked at in the
+end. What follows from a change (runs that are withdrawn with a pause, say) has no entry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OWNERS = tuple(name for name in JobDefinition.__struct_fields__ if name != "name
 
 _decode = msgspec.json.Decoder(Entry).decode
 Change = tuple[str, str, int]
-"""What was changed: kind, id, and for a job the version that came of it."""
+"""A change: kind, id, and for a job its new version."""
 
 
 class AuditWitness:
@@ -45,7 +45,7 @@ class AuditWitness:
         self.together: dict[Change, range] = {}
         """Changes of a job that were written together: which of their versions a caller made is not seen here."""
 
-    # ---- what was changed
+    # ---- changes
 
     def job_written(self, old: Job | None, new: Job) -> None:
         """A job was written."""

@@ -223,7 +223,7 @@ class Cluster:
         """Two steps within a moment: between two looks of most nodes, and heartbeats and claims come in between."""
         first, second = self._chance.choice(TWICE)
         if self._time.wall + first * SECOND >= self._time.start - DAY:
-            # What is set back for a moment gives no lease that lasts too long.
+            # A clock that is set back for a moment gives no lease that lasts too long.
             self._steps_by(first * SECOND, back_for_a_moment=first + second >= 0)
             later = self._chance.random() * MOMENT_SECONDS
             asyncio.get_running_loop().call_later(later, self._steps_by, second * SECOND)

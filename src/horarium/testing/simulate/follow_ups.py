@@ -1,8 +1,8 @@
 """What ought to follow from what happened to runs, worked out a second time: each follow-up once, and no other.
 
-The books tell of every change of a run as it is written, and of every follow-up as it is added. What a change owes is
-said here by what was seen, in other words than the rule's, and shares no code with it. Where it depends on how earlier
-runs ended, and one of these changed within the time that a write may take, both answers are right.
+The books tell of every change of a run as it is written, and of every follow-up as it is added. The follow-ups of a
+change are derived here from observed writes, in other words than the rule's, without shared code. Where it depends on
+how earlier runs ended, and one of these changed within the time that a write may take, both answers are right.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Ended(NamedTuple):
 
 
 class FollowUps:
-    """What is owed, and what was made. `jobs`: every version of a job, by its id."""
+    """Owed follow-ups, and those that were made. `jobs`: every version of a job, by its id."""
 
     def __init__(self, trace: Trace, versions: Callable[[str], list[Job]]) -> None:
         self._trace = trace

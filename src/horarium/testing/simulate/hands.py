@@ -34,7 +34,7 @@ class Hands:
         self._trouble_at = -1.0
 
     def watch(self, dispatchers: Sequence[Dispatcher]) -> None:
-        """Note what these take from now on. What goes to a broker is the broker's."""
+        """Note what these take from now on. A run that goes to a broker is the broker's."""
         self._dispatchers = [each for each in dispatchers if not each.name.startswith("bus-")]
         for dispatcher in self._dispatchers:
             self._follow(dispatcher)
@@ -54,7 +54,7 @@ class Hands:
             self._trouble_at = self._clock.monotonic()
 
     def look(self, stored: Mapping[str, Run]) -> None:
-        """Look for what was forgotten. `stored`: every run as it is in the store."""
+        """Look for forgotten runs. `stored`: every run as it is in the store."""
         now = self._clock.monotonic()
         if not self._taken or now - self._looked_at < EVERY_SECONDS:
             return

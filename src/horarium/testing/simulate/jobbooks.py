@@ -1,4 +1,4 @@
-"""What the witness knows of jobs: each version that an owner made, and what was answered about pauses."""
+"""The witness's book of jobs: each version that an owner made, and the answers about pauses."""
 
 from __future__ import annotations
 

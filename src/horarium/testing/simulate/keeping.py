@@ -1,8 +1,8 @@
-"""What may be forgotten by the true time, even if a wall clock shows another: finished runs, skipped ones among them,
-jobs that can never fire again, logs, figures of minutes, and entries of the audit.
+"""Deletions that are allowed by the true time, even if a wall clock shows another: finished runs, skipped ones among
+them, jobs that can never fire again, logs, figures of minutes, and entries of the audit.
 
 These books go by the time that has passed in this world. A clock that is off by less than `FAR` may be believed by a
-node that starts, so that much too early is allowed. A world lasts for minutes, so what is kept for an hour stays in it.
+node that starts, so that much too early is allowed. A world lasts for minutes, so a thing kept for an hour stays in it.
 """
 
 from __future__ import annotations

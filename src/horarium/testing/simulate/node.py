@@ -34,7 +34,7 @@ TURNS_MAX = 2
 COMING_IN_MAX = 12
 """Occasions on which something may come in to one node in one instant."""
 CANCELS = 0.5
-"""How many of the wake-ups tell of a cancel: what has been claimed and has not begun is then looked at again."""
+"""How many of the wake-ups tell of a cancel: claimed runs that have not begun are then looked at again."""
 LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
 LEASE_AHEAD_SECONDS_MAX = 60
@@ -101,7 +101,7 @@ class UnreliableStore:
             sent_at = self._node.clock.now()
             await self._node.pass_gate(self._chaos)
             if self._node.clock.now() < sent_at:
-                # What was on its way when the clock was set back carries a time that lies in the future.
+                # A call on its way when the clock was set back carries a time that lies in the future.
                 self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
             if self._chaos.chance.random() < self._chaos.faults:
                 raise self._fail("before", name)
@@ -154,7 +154,7 @@ class LossySignal(LocalSignal):
 
 
 class _GivenPace(Pace):
-    """A pace that is given: what is measured means little where work takes no time."""
+    """A given throughput: a measured one means little where work takes no time."""
 
     def __init__(self, clock: NodeClock, ahead: int) -> None:
         super().__init__(clock)
@@ -249,7 +249,7 @@ class SimulatedNode:
             task.cancel()
 
     async def pass_gate(self, chaos: Chaos) -> None:
-        """Where the weather strikes, and where what comes from outside comes in."""
+        """Where faults strike, and where calls from outside come in."""
         for _ in range(chaos.chance.randrange(TURNS_MAX + 1)):
             await asyncio.sleep(0)
             self._come_in(chaos)

@@ -115,7 +115,7 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
             end = min(end, version.planned_until)
         end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
         if not version.enabled and not _goes_on(version, versions[index + 1 :]):
-            # A backfill accounts for what came before it in the pause, whichever version of the job it meets.
+            # A backfill accounts for earlier fire times of the pause, whichever version of the job it meets.
             end = min(end, max(later.planned_until for later in versions[index:] if later.deleted_at is None))
         if version.fires_max is not None and version.fires_count >= version.fires_max:
             # Nothing is counted in a pause: the limit had been reached before it. A backfill moves the cursor there.

@@ -1,8 +1,8 @@
 """What a job's overlap policy allows, worked out a second time: which of its runs may be there beside each other, may
 be claimed, may be at work at one time, which fire times may be skipped, and which runs may be ended for a newer one.
 
-The books tell of every run as it is added, changed and taken out. What is wrong is said here by what was seen, in other
-words than the rule's, and shares no code with it. A run that a person asked for may have been decided a moment before
+The books tell of every run as it is added, changed and taken out. Violations are derived here from observed writes, in
+other words than the rule's, without shared code. A run that a person asked for may have been decided a moment before
 its job was edited, and written a moment after that; there both policies are right.
 """
 
@@ -128,7 +128,7 @@ class Overlaps:
         """A handler has returned, or was given up."""
         self._at_work.pop((run_id, token), None)
 
-    # ---- what is looked at in the calm, and in the end
+    # ---- checks in the calm, and in the end
 
     def look_for_late(self, now: int) -> None:
         """In the calm, once in a while: what nothing holds back is begun soon, a buffered run among them."""
@@ -140,7 +140,7 @@ class Overlaps:
                 self._trace.fail(f"run {run_id} in {ready[run_id].queue} waits for {waited:.1f} s, and for nothing")
 
     def check(self) -> None:
-        """At the end: what was ended for a newer run has one. Where the clock went back, which one is newer is not
+        """At the end: a run that was ended for a newer one has it. Where the clock went back, which one is newer is not
         sure."""
         self.owed.check()
         self._check_made_way(self._trace.elapsed + 1)
@@ -162,9 +162,9 @@ class Overlaps:
         self._skipped.clear()
 
     def _check_made_way(self, until: int) -> None:
-        """What was ended before that for a newer run has one. Runs are made after those are ended that they take the
-        place of, in one write. Where the clock went back, which one is newer is not sure; where it stepped, only in the
-        end."""
+        """A run that was ended before that for a newer one has it. Runs are made after those are ended that they take
+        the place of, in one write. Where the clock went back, which one is newer is not sure; where it stepped, only in
+        the end."""
         if self._trace.clock_stepped and until <= self._trace.elapsed:
             return
         ended = [run_id for run_id, at in self._made_way.items() if at < until]
@@ -235,12 +235,12 @@ class Overlaps:
                 self.owed.doubt(job.id, said)
 
     def _check_claim(self, run: Run) -> None:
-        """What waits for its turn is claimed when no other run of its job is, and none that was there before waits. The
-        run's own mark that it takes turns is not looked at."""
+        """A run that waits for its turn is claimed when no other run of its job is, and none that was there before
+        waits. The run's own mark that it takes turns is not looked at."""
         policy = self._policies.get(run.id)
         if policy not in IN_TURN or run.queue == EXTERNAL:
             return
-        # What was made for work elsewhere, under any policy, has ended no other.
+        # A run made for work elsewhere, under any policy, has ended no other.
         ends_others = policy in ENDING and run.id not in self._came_over and not self._trace.clock_stepped
         ends_others = ends_others and not self.owed.of(run.job_id or "")
         for other in self._unfinished.get(run.job_id or "", {}).values():

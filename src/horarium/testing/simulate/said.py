@@ -1,8 +1,8 @@
 """What the work of a world says, and whether its logs hold it: of each run its own lines alone, those of one attempt in
 the order in which they were said, each once, within the bounds; and none is missing that is not said to be left out.
 
-A line carries the run, the token and its number in its text, so that the log itself is what is judged. What a node has
-not written when it dies is lost; of an attempt that ended by its own word, nothing is.
+A line carries the run, the token and its number in its text, so that the log itself is judged. What a node has not
+written when it dies is lost; of an attempt that ended by its own word, nothing is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Said:
         self._trace = trace
         self._attempts: dict[Named, dict[int, Attempt]] = defaultdict(dict)
 
-    # ---- what is said
+    # ---- said lines
 
     def next_lines(self, run: Run, node: Node | None = None) -> list[str]:
         """What an attempt says next; to this node, which writes it when it comes to it."""
@@ -93,7 +93,7 @@ class Said:
                 self._trace.fail(f"run {run.id} is completed, and line {number} that it said is not in its log")
                 return
 
-    # ---- what is kept
+    # ---- kept lines
 
     async def check(self, logs: Logs, runs: dict[str, Run]) -> int:
         """Read every log, and compare. How many lines were read."""

@@ -14,7 +14,7 @@ STEP_SEEN = 3 * SECOND
 
 
 class Trace:
-    """What has happened so far. `writes`: how many there were, which is the order of everything."""
+    """The events so far. `writes`: how many there were, which is the order of everything."""
 
     def __init__(self, time: Time) -> None:
         self.lines = 0
@@ -76,7 +76,7 @@ class Trace:
         self._tail.append(text)
 
     def tail(self) -> str:
-        """Its last lines, up to the violation if there is one: what comes after that says nothing of it."""
+        """Its last lines, up to the violation if there is one: later ones say nothing of it."""
         return "\n".join(self._before or self._tail)
 
     def digest(self) -> str:

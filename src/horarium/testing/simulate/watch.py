@@ -1,4 +1,4 @@
-"""What must always hold, checked at every single write.
+"""Invariants, checked at every single write.
 
 `WatchedSpace` is the memory store's data with a witness at the three doors through which every write goes. It keeps its
 own books (which fire times have a run, who holds what, the largest token ever seen), so that a wrong index or a wrong
@@ -92,8 +92,7 @@ class Books:
         self._keep(run)
 
     def _makes_way(self, run: Run) -> bool:
-        """Whether what was there for this fire time has been pruned, and a user asked for it again, or the
-        clock went back."""
+        """Whether the run of this fire time has been pruned, and a user asked for it again, or the clock went back."""
         old = self.runs[run.id]
         never_was = old.disposition is Disposition.WITHDRAWN or run.state is State.SKIPPED
         if run.id not in self.pruned or (run.cause in PLANNED and not never_was and not self.trace.clock_stepped):

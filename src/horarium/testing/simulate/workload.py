@@ -1,4 +1,4 @@
-"""What goes on in the simulated world: the jobs, what their handlers do, what people and remote workers ask for.
+"""The load of the simulated world: jobs, their handlers, requests of people and remote workers.
 
 Everything is drawn from the seed. What a handler does is a hash of run and token, so that it does not depend on which
 node gets there first.
@@ -147,7 +147,7 @@ def is_crowded(seed: int) -> bool:
 
 
 class Behaviour:
-    """What the work is like. `calm` ends what would hang for ever."""
+    """What the work is like. `calm` ends runs that would hang for ever."""
 
     def __init__(self, seed: int, books: Books) -> None:
         self._seed = seed

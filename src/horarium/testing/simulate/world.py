@@ -1,8 +1,8 @@
 """One simulated world: nodes, weather, people, and the end at which everything must have come to rest.
 
 The seed decides all of it. A world runs through three parts: a storm of `steps` steps in which nodes die and freeze,
-clocks step, calls fail and signals get lost; a calm in which nothing fails; and the reckoning. What is checked at every
-write is in `watch.py`, what is checked at the end here and in `oracle.py`.
+clocks step, calls fail and signals get lost; a calm in which nothing fails; and the reckoning. Checks at every write
+are in `watch.py`, those at the end here and in `oracle.py`.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class World:
             )
 
     async def _expect_in_place(self) -> None:
-        """What was put back follows its job within two seconds, and what a newer run ends is told so; what a node left
-        that died, once it is known to be."""
+        """Runs that were put back follow their job within two seconds, and runs that a newer one ends are told so;
+        those that a dead node left, once it is known to be dead."""
         beside = self.books.beside
         before = {run.id for run in (*self.books.misplaced(), *beside.not_asked_to_stop())}
         if not before:
@@ -218,7 +218,7 @@ class World:
         ]
 
     async def _pause_all(self) -> None:
-        if self.cluster.some_node() is None:  # the last one died of what had been under way
+        if self.cluster.some_node() is None:  # the last one died of its own calls
             await self.cluster.start()
         node = self.cluster.some_node()
         assert node is not None, "in the calm there is a node"

@@ -2,8 +2,8 @@
 
 Each function gives the set of days that its part allows, counted from the beginning of the span; what all given parts
 allow together is the answer. So a part that RFC 5545 calls an expander and one that it calls a limit are the same
-thing, and no order of evaluation has to be kept. The one hard thing is SKIP (RFC 7529): it moves a day that a month or
-year does not have, possibly to the day after the span.
+thing, and no order of evaluation has to be kept. SKIP (RFC 7529) is the exception: it moves a day that a month or year
+does not have, possibly to the day after the span.
 """
 
 from __future__ import annotations

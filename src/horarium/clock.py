@@ -40,7 +40,7 @@ def to_instant(moment: datetime) -> Instant:
 
 @lru_cache(maxsize=1024)
 def to_datetime(instant: Instant) -> datetime:
-    """The aware UTC datetime of an instant. (What is shown of one run names the same few instants again and again.)"""
+    """The aware UTC datetime of an instant. (A view of one run names the same few instants again and again.)"""
     return _EPOCH + timedelta(microseconds=instant)
 
 

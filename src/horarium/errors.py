@@ -22,7 +22,7 @@
     │   └── IssuerUnavailable      the issuer of access tokens does not give its keys
     └── BrokenInvariant            a bug of ours: the step stops, the server goes on
 
-A message says what was given, what was expected and what to do. `code` is stable: clients may match on it.
+A message names the given value, the expected one and the remedy. `code` is stable: clients may match on it.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class StoreUnavailable(Outage):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store refuses us (a wrong password, no such database, no such folder). What runs goes on trying, since an
-    operator may mend it; a start does not wait for that."""
+    """The store refuses us (a wrong password, no such database, no such folder). A running node goes on trying, since
+    an operator may mend it; a start does not wait for that."""
 
 
 class BusUnavailable(Outage):

@@ -97,4 +97,4 @@ DEFAULT_CATCH_UP = CatchUp()
 DEFAULT_RETRY = Retry()
 DEFAULT_TIMEOUTS = Timeouts()
 DEFAULT_RETENTION = Retention()
-"""What is in force where nothing is said: the same objects everywhere, so that they are recognised at a glance."""
+"""The defaults: the same objects everywhere, so that they are recognised at a glance."""

@@ -1,7 +1,7 @@
 """What the processes of one server tell and ask each other, where `--processes` makes it several.
 
-What must be true is in the store. This is for what a process knows alone and a caller expects of the whole server,
-since the next request may reach another process: figures, failed sign-ins, what was just forgotten.
+State that must be true is in the store. This is for what a process knows alone and a caller expects of the whole
+server, since the next request may reach another process: figures, failed sign-ins, revoked keys.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 Hear = Callable[[bytes], bytes]
-"""Takes what was said, gives the answer."""
+"""Takes a question, gives the answer."""
 
 
 class Siblings(Protocol):

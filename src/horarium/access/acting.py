@@ -2,7 +2,7 @@
 
 An edge (a request, a call of the library with `actor`) says who acts for as long as the call lasts; operations ask for
 the audit entries of what they are about to write, and hand them to the store with it. So no operation can forget to
-pass the actor on, and what runs by itself (planner, rescuer, ...) has no origin and is not audited.
+pass the actor on, and background loops (planner, rescuer, ...) have no origin and is not audited.
 
 Work that is handed to another task takes the origin along as a value: a task that serves many callers acts for none.
 """
@@ -17,7 +17,7 @@ _ACTING: ContextVar[Origin | None] = ContextVar("horarium_acting", default=None)
 
 
 class acting:  # noqa: N801 - read as a word: `with acting(origin):`
-    """What is changed within is this caller's doing (None: of no caller's)."""
+    """Changes within are this caller's (None: of no caller's)."""
 
     __slots__ = ("_origin", "_token")
 

@@ -1,4 +1,4 @@
-"""The shapes of requests and answers about what runs say, and why jobs run or do not."""
+"""The shapes of requests and answers about logs of runs, and why jobs run or do not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LogRequest(Struct, forbid_unknown_fields=True):
 
 
 class LineView(Struct):
-    """One line of a run's log. What was left out in the middle is said by a line of the stream `horarium`."""
+    """One line of a run's log. A gap in the middle is told by a line of the stream `horarium`."""
 
     at: datetime
     stream: str

@@ -1,6 +1,6 @@
-"""What was refused, in the audit: sign-ins that failed, and changes that a caller may not make.
+"""Refusals in the audit: sign-ins that failed, and changes that a caller may not make.
 
-What was refused has the name that the change would have had, so it is found beside what was done.
+A refusal has the name that the change would have had, so it is found beside changes.
 
 An entry costs a write, and an attacker must not choose how many there are: in a minute there is at most one for one
 address, ten for one caller (each of another thing), and a hundred for all of them. Nothing waits for it, and an outage
@@ -37,21 +37,21 @@ PREFIX = "/api/v1"
 KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel"}
 BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
 BY_WORD = {"run": "trigger", "edit": "update", "batch": "create"}
-"""Words at the end of an address that are not the name of what is done."""
+"""Words at the end of an address that are not the name of the action."""
 WORDS = frozenset({"pause", "resume", "trigger", "backfill", "revert", "delete", "cancel", "retry", "test", *BY_WORD})
 UNKNOWN = principal("unknown", "unknown", "key", [])
 
 
 class Part(Struct, frozen=True):
-    """What was refused within a request for many things, the rest of which was done. `count`: how many things were;
-    `change`: action and object of this one, where the address of the request does not say them."""
+    """Refusals within a request for many things, the rest of which was done. `count`: how many things were; `change`:
+    action and object of this one, where the address of the request does not say them."""
 
     count: int
     change: tuple[str, str] | None = None
 
 
 class Refused:
-    """Writes entries of what was refused."""
+    """Writes entries of refusals."""
 
     def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
         self._store, self._clock, self._siblings = store, clock, siblings

@@ -150,7 +150,7 @@ class JobReplacement(Struct):
 
 
 class JobPatch(Struct):
-    """The fields of a job that change. Null takes a field back to its default; objects are merged into what is stored;
+    """The fields of a job that change. Null takes a field back to its default; objects are merged into the stored ones;
     anything else replaces. (The merged job is read as a `JobDefinition`.)"""
 
 
@@ -167,7 +167,7 @@ class TriggerRequest(Struct, forbid_unknown_fields=True):
 
 
 class ImportRequest(Struct, forbid_unknown_fields=True):
-    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer what would be done, and write nothing."""
+    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer the effects, and write nothing."""
 
     jobs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
     dry_run: bool = False
@@ -409,8 +409,8 @@ class QueueView(Struct):
 
 
 class StatsView(Struct):
-    """Counts of what is not finished. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due
-    runs have waited longest. The numbers of jobs are left out for callers that are bound to queues."""
+    """Counts of unfinished runs. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due runs
+    have waited longest. The numbers of jobs are left out for callers that are bound to queues."""
 
     queues: list[QueueView]
     workers_waiting: int

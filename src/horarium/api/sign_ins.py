@@ -52,7 +52,7 @@ class Debtor(Struct):
 
 
 class SignIns:
-    """What is known of the addresses that ask, for one application."""
+    """The record of asking addresses, for one application."""
 
     def __init__(
         self, clock: Clock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep, siblings: Siblings = ALONE

@@ -94,7 +94,7 @@ class RruleTrigger(_Trigger, tag="rrule"):
 
 
 class PhraseTrigger(_Trigger, tag="phrase"):
-    """Plain English. What was understood is in `words`; a word that is left over is refused."""
+    """Plain English. The understood meaning is in `words`; a word that is left over is refused."""
 
     text: Annotated[str, Meta(min_length=1, max_length=512, examples=["every other tuesday at 9:34am"])]
     timezone: Zone | None = None

@@ -1,4 +1,4 @@
-"""What is written in one transaction: a change of a run with what follows from it, or the plan of a job."""
+"""The writes of one transaction: a change of a run with its follow-ups, or the plan of a job."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FOLLOWS_MAX = 10
 
 
 class Occasion(StrEnum):
-    """What may happen to a run of a job that something follows from."""
+    """Events of a run of a job that follow-ups are for."""
 
     COMPLETED = "completed"
     FAILED = "failed"

@@ -2,8 +2,8 @@
 
 A record is a name, a version and a body that no store reads. Its name says what it is, as a path does: `key/ci`,
 `version/JOB_ID/0000000007`, `audit/...`. Names are ordered by code point, and lists, bounds and forgetting follow that
-order. So what grows with time has `instant_key` behind its prefix: then newest first is a walk down the names, a time
-span is a pair of bounds, and what is old is forgotten from below.
+order. So a kind that grows with time has `instant_key` behind its prefix: then newest first is a walk down the names, a
+time span is a pair of bounds, and old ones are deleted from below.
 """
 
 from __future__ import annotations

@@ -41,12 +41,12 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     """One execution owed for one fire time (or asked for by hand).
 
     `job` and `job_id` are None for a one-off run, whose `payload` and `policy` say everything. `payload` is JSON text
-    that replaces the target's own args, payload or body. `token` grows at every claim. `attempt` is the number of
-    the current or last attempt, counted when it is claimed. `lease_seconds` and `execution_seconds` are copied from
-    the job so that a store can extend a lease without knowing a policy: a lease never outlives
-    `started_at + execution_seconds`. `start_by`: pending beyond this, it fails. `serial`: claimed only when no
-    earlier run of its job is unfinished. `fires` and `last_fire_at`: a skipped run may cover a range of fire times.
-    `history` holds what can't be derived from the other fields; `timeline()` gives all of it.
+    that replaces the target's own args, payload or body. `token` grows at every claim. `attempt` is the number of the
+    current or last attempt, counted when it is claimed. `lease_seconds` and `execution_seconds` are copied from the job
+    so that a store can extend a lease without knowing a policy: a lease never outlives `started_at +
+    execution_seconds`. `start_by`: pending beyond this, it fails. `serial`: claimed only when no earlier run of its job
+    is unfinished. `fires` and `last_fire_at`: a skipped run may cover a range of fire times. `history` holds events
+    that can't be derived from the other fields; `timeline()` gives all of it.
     """
 
     id: str
@@ -147,7 +147,7 @@ def claimed_text(run: Run) -> str:
 
 
 def timeline(run: Run) -> list[Event]:
-    """All of a run's history, oldest first: created, what was recorded, and its present state."""
+    """All of a run's history, oldest first: created, recorded events, and its present state."""
     events = [] if run.state is State.SKIPPED else [Event(run.created_at, State.PENDING, planned_text(run))]
     events.extend(run.history)
     started_at = run.started_at

@@ -66,7 +66,7 @@ class ExternalTarget(
 Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget | ExternalTarget
 HTTP = "http"
 EXTERNAL = "external"
-"""The queue of what is done elsewhere; nothing is claimed from it."""
+"""The queue of work done elsewhere; nothing is claimed from it."""
 NOTIFY_QUEUE = "notify"
 """Notifications."""
 FOLLOW_QUEUE = "follow"

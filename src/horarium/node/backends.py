@@ -34,7 +34,7 @@ class Part(Protocol):
 
 
 class Backend(Struct, frozen=True):
-    """A store, and what comes with it. `parts` are started once the store is open, and stopped before it is closed."""
+    """A store, and its companions. `parts` are started once the store is open, and stopped before it is closed."""
 
     store: Store
     clock: Clock

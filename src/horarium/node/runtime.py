@@ -139,7 +139,7 @@ class Runtime:
             await part.start()
 
     async def close(self) -> None:
-        """Disconnect. What runs is drained first."""
+        """Disconnect. Runs under way are drained first."""
         if self.running:
             await self.stop()
         if self._assembly is not None:
@@ -173,9 +173,9 @@ class Runtime:
                 )
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Drain: what runs finishes and is settled, what is only claimed is given back, waiters are answered. What
-        still runs after `grace_seconds` (left out: the option) is interrupted, and its run given back. What an outage
-        of the store keeps from being written is logged, and made good by the rescuer of another node."""
+        """Drain: runs under way finish and are settled, runs that are only claimed are given back, waiters are
+        answered. What still runs after `grace_seconds` (left out: the option) is interrupted, and its run given back.
+        What an outage of the store keeps from being written is logged, and made good by the rescuer of another node."""
         async with self._starting:
             if self._loops is not None and self._assembly is not None:
                 grace = self.options.grace_seconds if grace_seconds is None else grace_seconds
@@ -183,7 +183,7 @@ class Runtime:
                 self._loops = None
 
     def hurry(self) -> None:
-        """Let a stop that is under way wait no longer for what runs: it is interrupted, and its run given back."""
+        """Let a stop wait no longer for runs under way: they are interrupted and given back."""
         self._hurried.set()
         for dispatcher in self._assembly.dispatchers if self._assembly is not None else ():
             dispatcher.hurry()
@@ -213,7 +213,8 @@ class Runtime:
             log.warning("the node's end was not written: %s", outage)
 
     async def _settle_rest(self, grace_seconds: float) -> None:
-        """Write the last outcomes. What can't be written within the grace is left to the rescuer of another node."""
+        """Write the last outcomes. An outcome that can't be written within the grace is left to the rescuer of another
+        node."""
         collector = self._shared.collector
         flushing = asyncio.ensure_future(collector.flush())
         hurried = asyncio.ensure_future(self._hurried.wait())
@@ -229,7 +230,7 @@ class Runtime:
             hurried.cancel()
 
     async def _hand_over(self, assembly: Assembly) -> None:
-        """Let what waits at a broker wait on without us."""
+        """Let runs at a broker wait on without us."""
         try:
             for handing_over in assembly.handing_over:
                 await asyncio.wait_for(handing_over.flush(self.clock.now()), HURRY_SECONDS)

@@ -1,7 +1,7 @@
-"""What can be asked of channels: kept as records, checked when they are written, tried by a message.
+"""Channels: kept as records, checked when they are written, tried by a message.
 
-A channel is the record `channel/NAME`. Its secrets are shown as asterisks, which keep what is stored when they are sent
-back for the same place, and are refused for any other.
+A channel is the record `channel/NAME`. Its secrets are shown as asterisks, which keep the stored value when they are
+sent back for the same place, and are refused for any other.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Operations:
 
     @property
     def claiming(self) -> Claiming:
-        """Claims, without what must not be handed out."""
+        """Claims, without runs that must not be handed out."""
         return Claiming(self.store, self.settling)
 
     @property

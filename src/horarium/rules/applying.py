@@ -1,7 +1,7 @@
 """What a change of a job still owes to runs of it that it did not look at, because they are very many.
 
-It is a record, written in the transaction of the change: so what a change asks of a hundred thousand runs is not
-waited for, and not forgotten either, if the process ends a moment later. Until it is applied, a claim leaves out what
+It is a record, written in the transaction of the change: so what a change asks of a hundred thousand runs is not waited
+for, and not forgotten either, if the process ends a moment later. Until it is applied, a claim leaves out runs that
 must not be handed out.
 """
 
@@ -44,7 +44,7 @@ def newest_of(job: Job, runs: Sequence[Run]) -> Newest | None:
 
 class Owed(Struct, frozen=True, omit_defaults=True):
     """Look at the unfinished runs of this job from the fire time `since` on. `holder`: the node that does so, until
-    `until`. `newest`: what is older than that run ends, also if the job's policy is another one by then."""
+    `until`. `newest`: runs older than that one end, also if the job's policy is another one by then."""
 
     job_id: str
     since: Instant

@@ -1,8 +1,8 @@
 """Lines of one run that wait to be written, bounded as its log is: the first of them and the last, and how many were
 left out between.
 
-What is left out is an entry of its own, a number, so that it is neither forgotten nor counted twice when what could not
-be written waits on.
+Left-out lines are an entry of its own, a number, so that they are neither forgotten nor counted twice when lines that
+could not be written wait on.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Compiled(Struct, gc=False):
 
 
 class Asked(Struct, frozen=True):
-    """What was asked for last, and what was found. Asked again with this very object as its JSON form, as is usual (a
-    job's trigger is asked for several times in a row), it need not be looked for."""
+    """The last question, and its answer. Asked again with this very object as its JSON form, as is usual (a job's
+    trigger is asked for several times in a row), it need not be looked for."""
 
     spec: dict[str, Any]
     anchor: Instant

@@ -111,7 +111,8 @@ def plan_backfill(
     ran: Sequence[Instant] = (),
 ) -> Plan:
     """Runs for the fire times in [start, end), under the job's overlap policy. `taken`: those that have a row already.
-    What the policy skips is recorded in ranges, and a range must not cover what ran. `end` may not lie after `now`.
+    Fire times that the policy skips are recorded in ranges, and a range must not cover one that ran. `end` may not lie
+    after `now`.
 
     Where the job is paused, this accounts for the pause up to `end`: what lies before `start` is skipped for good,
     except the fire times in `ran`, which ran.
@@ -128,7 +129,7 @@ def plan_backfill(
 
 
 def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
-    """No fire time after `now` runs. What was planned ahead is withdrawn, as though it had never been planned."""
+    """No fire time after `now` runs. Runs planned ahead are withdrawn, as though they had never been planned."""
     paused = replace(
         job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
     )
@@ -165,14 +166,14 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
     if wanted.enabled:
         resumed = resume(changed.job, now, ran)
         return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
-    # What was planned ahead is withdrawn once, by the pause: it alone accounts for what was claimed already.
+    # Runs planned ahead are withdrawn once, by the pause: it alone accounts for those claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
     return replace(paused, runs=changed.runs)
 
 
 def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant]) -> Plan:
-    """Only a change of what decides *when* (trigger, window) moves the next fire time. What was planned ahead is
-    withdrawn in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
+    """Only a change of what decides *when* (trigger, window) moves the next fire time. Runs planned ahead are withdrawn
+    in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
     goes_on = job.trigger == wanted.trigger or (after_end(job) is not None and after_end(wanted) is not None)
@@ -193,11 +194,11 @@ def _passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[I
     return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
-# ---- what was planned ahead -------------------------------------------------------------------------------------
+# ---- runs planned ahead -------------------------------------------------------------------------------------
 
 
 def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str) -> Plan:
-    """The plan that takes back what was planned for after `now` and has not begun, its share of `fires_max` too.
+    """The plan that takes back runs planned for after `now` that have not begun, their share of `fires_max` too.
 
     A run that was never claimed is deleted, as though it had never been planned. One that was claimed ahead of its time
     is ended instead: if it were deleted and planned again, its tokens would start over, and a stale claim could pass
@@ -213,8 +214,8 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
 
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. What was
-    planned there is withdrawn, and what was put off from there is put off from `now`."""
+    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. Runs
+    planned there are withdrawn, and those put off from there are put off from `now`."""
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
     planned = _withdrawing(
         replace(job, planned_until=now, anchor_at=anchor), unfinished, now, "the clock had been wrong"

@@ -24,7 +24,7 @@ from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Zone, get_zone
 
 EXPLAIN_STEPS = 2 * PLAN_STEPS
-"""For one explanation, or the list of what is to be explained."""
+"""For one explanation, or a list of them."""
 DAYS_LOOKED_AT = 40
 """On how many of its days a rule is looked at, to say what they have in common."""
 FEW_DAYS = 5

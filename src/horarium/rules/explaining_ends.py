@@ -1,7 +1,7 @@
 """Why a job that counts from the end of its last run ran, did not run, will run or will not run at an instant.
 
 Its fire times are in no rule: the first is in the job, each of the others lies a delay after an end. So the past is in
-its runs, and of what is to come only the next fire time is known, once the last run has ended.
+its runs, and of its future only the next fire time is known, once the last run has ended.
 """
 
 from __future__ import annotations

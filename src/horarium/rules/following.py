@@ -1,9 +1,9 @@
 """What follows from what happens to a run: `follow` says which runs a change brings along, and touches nothing.
 
-A job's `on` says what is wanted on which occasion. A notification is a run in the queue `notify`, whose payload names
-the channel and says what happened. A job that is triggered is a run in the queue `follow`, whose delivery asks for a
-run of that job. Both belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`:
-it is made once, by however many nodes, and whether the end of the run or the watcher comes first.
+A job's `on` names actions for occasions. A notification is a run in the queue `notify`, whose payload names the channel
+and says what happened. A job that is triggered is a run in the queue `follow`, whose delivery asks for a run of that
+job. Both belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`: it is made
+once, by however many nodes, and whether the end of the run or the watcher comes first.
 
 A run that followed carries its depth in its own unique key (`follow/DEPTH/RUN/OCCASION/ACTION`), and what follows from
 it lies one deeper. At DEPTH_MAX the chain ends, and the last run says so in its history: so no cycle runs away.

@@ -1,4 +1,4 @@
-"""How a run's log grows: `write` adds lines to a book, seals what is full and cuts the middle where it is too long.
+"""How a run's log grows: `write` adds lines to a book, seals full chunks and cuts the middle where it is too long.
 
 The beginning says what the work set out to do, the end how it came out; what lies between goes first.
 """
@@ -22,7 +22,7 @@ FIRST_CHUNKS = 4
 """Those that are never cut."""
 TRUNCATED = " [truncated]"
 CUT = "horarium"
-"""The stream of the line that says what was left out."""
+"""The stream of the line that tells of a gap."""
 
 
 _LEFT_OUT = re.compile(r"\[([0-9,]{1,15}) lines left out\]")
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 def write(book: LogBook, lines: Sequence[LogLine]) -> Written:
     """Add lines. One that says how many were left out before it counts as that many where others follow it: then it
-    can't be cut itself, and what is left out is said in one number."""
+    can't be cut itself, and the gap is one number."""
     writing = _Writing(book)
     for index, line in enumerate(lines):
         left_out = left_out_by(line) if index + 1 < len(lines) else 0
@@ -121,7 +121,7 @@ def first_after(book: LogBook, number: int) -> int:
 
 
 def said_of_cut(count: int, next_line: LogLine) -> LogLine:
-    """What is read in the place of lines that were left out."""
+    """The text in the place of lines that were left out."""
     return LogLine(next_line.at, CUT, f"[{count:,} lines left out]")
 
 

@@ -42,14 +42,14 @@ from horarium.rules.windows import Dropped, dropped_ranges, fires_in_window, las
 from horarium.triggers.budget import LIST_STEPS, limited
 
 CATCH_UP_RUNS_MAX = 1_000
-"""Runs that one plan creates for one job at most; of what was missed, the newest are kept."""
+"""Runs that one plan creates for one job at most; of missed ones, the newest are kept."""
 BACKFILL_RUNS_MAX = 1_000
 BUFFERED_RUNS_MAX = 1_000
 """Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
 CURSOR_AHEAD = 60 * SECOND
-"""A cursor further ahead than this, beyond what is planned ahead on purpose, was set by a clock that was wrong."""
+"""A cursor further ahead than this, beyond the look-ahead, was set by a clock that was wrong."""
 GRACE_SECONDS = 3600.0
 """How long work that is done elsewhere is waited for, where its job does not say."""
 SILENCE_SECONDS = 24 * 3600.0
@@ -265,8 +265,8 @@ def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[I
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
-    """Cut what is owed to what one plan may create and what `fires_max` leaves. The second value: where the cursor
-    must stop, if fire times beyond are left for the next plan."""
+    """Cut the owed runs to the limit of one plan and the rest of `fires_max`. The second value: where the cursor must
+    stop, if fire times beyond are left for the next plan."""
     room = CATCH_UP_RUNS_MAX if job.fires_max is None else min(CATCH_UP_RUNS_MAX, job.fires_max - job.fires_count)
     if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:
         return owed, None
@@ -280,7 +280,7 @@ def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
 def apply_overlap(
     job: Job, owed: Iterable[Owed], unfinished: Sequence[Run], now: Instant, apart: Sequence[Instant] = ()
 ) -> tuple[list[Run], list[RunChange], list[Dropped]]:
-    """Which of the owed fire times run, in order, given what is not finished. `apart`: fire times that no range of
+    """Which of the owed fire times run, in order, given the unfinished runs. `apart`: fire times that no range of
     skipped ones may cover, ascending."""
     if not needs_unfinished(job):
         return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []

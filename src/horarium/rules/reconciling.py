@@ -1,7 +1,7 @@
-"""What must be true of a job's unfinished runs, as the job now is: `reconcile` says what has to be written for it.
+"""The invariant of a job's unfinished runs, as the job now is: `reconcile` returns the writes that restore it.
 
 - Deleted: nothing goes on. Pending runs are cancelled, running ones asked to stop.
-- Paused: what was planned for after the pause and has not begun is withdrawn.
+- Paused: runs planned for after the pause that have not begun are withdrawn.
 - `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
 - Everything that is pending waits in the queue of the job's target.
 
@@ -30,10 +30,10 @@ ENDED_AT_ONCE = 200
 
 
 def reconcile(job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest | None = None) -> Plan | None:
-    """What has to be written so that these unfinished runs of the job are as they must be; None: they are. Each run is
-    judged for itself, except under a policy that ends others: there `unfinished` should be all of them. (Of some of
-    them, all but the newest of those end: none that the newest of all would leave.) `newest`: a run that ends what is
-    older, whether it is among these or not."""
+    """The writes after which these unfinished runs of the job are as they must be; None: they are. Each run is judged
+    for itself, except under a policy that ends others: there `unfinished` should be all of them. (Of some of them, all
+    but the newest of those end: none that the newest of all would leave.) `newest`: a run that ends older ones, whether
+    it is among these or not."""
     changes: list[RunChange] = []
     withdrawals: list[Run] = []
     moved: list[Run] = []

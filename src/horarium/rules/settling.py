@@ -329,7 +329,7 @@ _OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
 def _untaken(run: Run, job: Job | None, now: Instant) -> Run:
-    """No worker was heard of. What was lost on the way is sent again, which costs no attempt."""
+    """No worker was heard of. A message lost on the way is sent again, which costs no attempt."""
     if run.start_by is not None and run.start_by <= now:
         return _told_to_stop(run, now, "no worker started it in time", EventKind.LATE_START)
     if _too_old(run, job, now):

@@ -1,4 +1,4 @@
-"""Settles the outcomes of a batch: what is the same for the runs of one job is worked out once."""
+"""Settles the outcomes of a batch: values common to the runs of one job are worked out once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When a run whose worker fell silent is tried again: at once, and later apart from those that fell silent with it.
 
-Work that kills or stops its process takes along what was performed beside it. All of it is rescued at one instant, and
-would be claimed together again, the culprit among it: the same neighbours would lose attempt after attempt.
+Work that kills or stops its process takes along the runs beside it. All of it is rescued at one instant, and would be
+claimed together again, the culprit among it: the same neighbours would lose attempt after attempt.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Traced(NamedTuple):
 
 
 def read_traceparent(text: str | None) -> str | None:
-    """The header as it is passed on; None for what is none."""
+    """The header as it is passed on; None for any other text."""
     found = _TRACEPARENT.fullmatch(text.strip().lower()) if text else None
     if found is None or text is None or text.startswith("ff") or not (int(found[1], 16) and int(found[2], 16)):
         return None

@@ -1,4 +1,4 @@
-"""Which jobs the watcher looks at: those that ask for what is told before a run has ended.
+"""Which jobs the watcher looks at: those that ask for lateness, which is told before a run has ended.
 
 Such a job has a record `watched/JOB/VERSION`, written with the job in the same transaction. So the watcher's work is
 proportional to these jobs, however many others there are. A record is of no use once the job no longer asks; it is

@@ -282,7 +282,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return buses
 
     def check(self) -> None:
-        """Refuse what is right in itself but wrong together. Raises InvalidSetting."""
+        """Refuse values that are right in themselves but wrong together. Raises InvalidSetting."""
         if self.processes != 1:
             self._check_shareable()
         _ = self.buses
@@ -408,7 +408,7 @@ def _expected(kind: Any, metas: list[Meta]) -> str:
     return "a text that is not empty"
 
 
-# ---- what is shown ----------------------------------------------------------------------------------------------
+# ---- the page of settings --------------------------------------------------------------------------------------------
 
 
 def is_loopback(host: str) -> bool:

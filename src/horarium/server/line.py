@@ -21,7 +21,7 @@ Kind = Literal["settings", "opened", "ready", "failed", "stop", "hurry", "tell",
 
 
 class Message(Struct, array_like=True, frozen=True):
-    """`number`: pairs an answer with what was asked."""
+    """`number`: pairs an answer with its question."""
 
     kind: Kind
     number: int = 0

@@ -39,7 +39,7 @@ def own_url(settings: Settings, listener: socket.socket | None) -> str:
 
 
 def greeting(settings: Settings, url: str) -> str:
-    """What is said at the start."""
+    """The lines at the start."""
     roles = ", ".join(settings.roles)
     return f"listening on {url} ({roles})" if "api" in settings.roles else f"running ({roles})"
 

@@ -34,8 +34,8 @@ Given = Iterator[tuple[Setting, str, Any, str]]
 def load_settings(
     flags: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, file: str | Path | None = None
 ) -> Settings:
-    """The settings from all sources. `flags`: by name; None counts as not given. Raises InvalidSetting, which names
-    the setting, where it was given, what was given and what was expected."""
+    """The settings from all sources. `flags`: by name; None counts as not given. Raises InvalidSetting, which names the
+    setting, its source, the given value and the expected one."""
     values: dict[str, Any] = {}
     given = [_from_file(Path(file))] if file is not None else []
     given += [_from_env(env or {}), _from_flags(flags or {})]
@@ -127,7 +127,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
         if raw is None or raw == ():
             continue
         if by_name[name].is_list and not _split(raw):
-            # `--api-key "$KEY"` with KEY unset must not open what was meant to be locked.
+            # `--api-key "$KEY"` with KEY unset must not open a server that was meant to be locked.
             raise InvalidSetting(
                 f"{by_name[name].flag} is given but empty; give {by_name[name].expected}, or leave it out", field=name
             )

@@ -1,1 +1,1 @@
-"""Services: what runs by itself. Each is a `step(now)`; the loop that calls it is in `loop/service.py`."""
+"""Services: the background loops. Each is a `step(now)`; the loop that calls it is in `loop/service.py`."""

@@ -1,8 +1,8 @@
-"""What a store was asked for lately, by key: what is not asked for any more is forgotten.
+"""A bounded cache of a store, by key, with eviction of entries that are not asked for any more.
 
-A dict that is emptied once it is full keeps what was deleted long ago until then, which may be days: it looks like a
-leak. Here are two halves. What is asked for is in the young one, or moves there. Now and then (the young one is full,
-or was asked often) the old half is dropped, and the young one is the old one from then on. What is in use stays, at the
+A dict that is emptied once it is full keeps deleted things until then, which may be days: it looks like a leak. Here
+are two halves. An entry that is asked for is in the young one, or moves there. Now and then (the young one is full, or
+was asked often) the old half is dropped, and the young one is the old one from then on. Entries in use stay, at the
 price of one move a turn.
 """
 
@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ASKED_MAX = 5_000
-"""Questions after which the old half is dropped: what was not asked for in twice as many is forgotten."""
+"""Questions after which the old half is dropped: an entry that was not asked for in twice as many is evicted."""
 NAMES_MAX = 2_000
 """Names of queues, or of workers, in one half; one takes about 300 bytes."""
 OWNERS_MAX = 5_000
@@ -62,7 +62,7 @@ class Lately(dict[K, V]):
         return unknown
 
     def split(self, wanted: Iterable[K | None]) -> tuple[dict[K, V], set[K]]:
-        """What is known of those, to keep while others ask; and those that are not known."""
+        """The known ones of these, to keep while others ask; and those that are not known."""
         names = {one for one in wanted if one is not None}
         unknown = self.unknown(names)
         return {one: self[one] for one in names if one not in unknown}, unknown

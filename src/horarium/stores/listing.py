@@ -1,4 +1,4 @@
-"""Lists of runs: how what was found in several walks down the ids becomes one page.
+"""Lists of runs: how finds of several walks down the ids become one page.
 
 A list is answered from indexes that are sorted by id, one walk for each: pending runs, claimed ones, those that failed,
 and so on. A walk that has to filter looks at a bounded number of runs. One that was broken off there, or that found all

@@ -4,7 +4,7 @@ Nodes of one release and of the next share a schema while they are replaced one 
 tables, indexes, functions of a new name, columns at the end that have a default or may be NULL. Older code does not
 know them and goes on. (An index may give way to one that begins with the same columns.) A migration that can't keep to
 this says so in a line `-- needs: N`: code that knows no migration N is refused from then on. That belongs into a later
-release than the code which no longer needs what is removed.
+release than the code which no longer needs the removed part.
 
 Such a migration may come with the code that works on both schemas, if it says `-- form: N`, above `FORM`: then a new
 database has it at once, and one that exists only if it is asked for (`horarium store migrate --final`). The release

@@ -3,7 +3,7 @@
 A query begins at a line `-- name: NAME`; the comment lines below it say why it is as it is, and are not sent. The names
 and their order are the same in every dialect. Nothing builds SQL from values: the only thing that varies is how many
 rows a `VALUES (?, ?)` clause has, and `Queries.rows` writes that clause out. Where two queries end in the same way, the
-second says at its end `-- The rest as NAME, from: TEXT`: what begins in the first at this text is its end too.
+second says at its end `-- The rest as NAME, from: TEXT`: the part of the first that begins at this text is its end too.
 """
 
 from __future__ import annotations

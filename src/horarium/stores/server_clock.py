@@ -25,7 +25,7 @@ DRIFT_PER_SECOND = 0.000_1
 
 
 class Asked(Protocol):
-    """What can ask the server for its time, in microseconds: a store."""
+    """An object that can ask the server for its time, in microseconds: a store."""
 
     async def server_time(self) -> Instant: ...
 
@@ -59,7 +59,7 @@ class ServerClock:
         return None if self._offset is None else self._error
 
     async def measure(self, readings_max: int = READINGS) -> None:
-        """Ask the server. Raises StoreUnavailable; what was known before then stays."""
+        """Ask the server. Raises StoreUnavailable; the earlier offset then stays."""
         readings = [await self._read() for _ in range(readings_max)]
         error, offset, measured_at = min(readings)
         aged = self._error + (measured_at - self._measured_at) * DRIFT_PER_SECOND

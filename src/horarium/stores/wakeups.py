@@ -117,11 +117,10 @@ class PolledSignal(LocalSignal):
 
 class SharedSignal(LocalSignal, ABC):
     """A LocalSignal whose publications other processes hear too. One task listens, one sends, each over a connection of
-    its own, so publishing never waits, and what comes up meanwhile goes out together, a topic once. A task that fails
-    starts again, more slowly while it goes on failing; what it was about to send is dropped. An adapter says how, in
-    `_listen` (which calls `_listens` once it hears) and `_send` (which sends `_topics` until it fails); both raise a
-    HorariumError when they are cut off, and set `went_well` once something got through. `written`: what is known of
-    writes to the store."""
+    its own, so publishing never waits, and later wake-ups are coalesced, a topic once. A task that fails starts again,
+    more slowly while it goes on failing; what it was about to send is dropped. An adapter says how, in `_listen` (which
+    calls `_listens` once it hears) and `_send` (which sends `_topics` until it fails); both raise a HorariumError when
+    they are cut off, and set `went_well` once something got through. `written`: the change counter of the store."""
 
     def __init__(self, written: Written | None = None) -> None:
         super().__init__()
@@ -181,16 +180,16 @@ class SharedSignal(LocalSignal, ABC):
 
     @abstractmethod
     async def _send(self, went_well: asyncio.Event) -> None:
-        """Send what is published here, until cut off."""
+        """Send local wake-ups, until cut off."""
 
     def _listens(self, went_well: asyncio.Event) -> None:
-        """Listening has begun, perhaps again: what was sent before is lost, so all subscribers are woken."""
+        """Listening has begun, perhaps again: earlier wake-ups are lost, so all subscribers are woken."""
         went_well.set()
         self.listening.set()
         self.wake_all()
 
     async def _topics(self) -> list[Topic]:
-        """What is to be sent: waits until there is something."""
+        """The topics to send: waits until there is one."""
         while not self._waiting:
             await self._sendable.wait()
             self._sendable.clear()

@@ -109,7 +109,7 @@ def bounds_between(since: Instant, until: Instant) -> tuple[bytes, bytes, Instan
 
 
 def id_of(pair: tuple[bytes, Any]) -> bytes:
-    """The id of what was found."""
+    """The id of the find."""
     return pair[0]
 
 

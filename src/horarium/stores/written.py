@@ -1,5 +1,5 @@
 """How often it was seen that something was written to a store: a server says a mark when it is asked, another one after
-each write by any process. What was seen is told at once to who listens."""
+each write by any process. A change is told at once to listeners."""
 
 from __future__ import annotations
 

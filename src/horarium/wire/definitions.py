@@ -97,7 +97,7 @@ TargetCheck = Callable[[Target], None]
 
 
 def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
-    """A definition from plain data. Raises InvalidJob that names each field that is wrong and what was expected."""
+    """A definition from plain data. Raises InvalidJob that names each wrong field and the expected form."""
     try:
         return msgspec.convert(fields, JobDefinition, strict=True)
     except msgspec.ValidationError as error:
@@ -282,8 +282,8 @@ def _definition(job: Job, target: Target) -> JobDefinition:
 
 
 def without_defaults(definition: JobDefinition) -> JobDefinition:
-    """The same definition, whose JSON leaves out what is as by default. (An equal value that is another object, read
-    from a store for one, would be written out.)"""
+    """The same definition, whose JSON leaves out defaults. (An equal value that is another object, read from a store
+    for one, would be written out.)"""
     given = _defaulted_of(definition)
     if all(map(is_, given, _DEFAULTS.values())):
         return definition

@@ -1,8 +1,8 @@
 """What exactly is wrong with content that msgspec refused: every fault, with its place and the nearest known name.
 
 msgspec stops at the first fault and does not say which names it would have known. Valid content never comes here: the
-walk below runs only after a refusal, over the same types, so that the two can't disagree about what is valid. The API
-and the library both answer with what is found here.
+walk below runs only after a refusal, over the same types, so that the two can't disagree about validity. The API and
+the library both answer with the faults found here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIGITS_MAX = 4_000
 
 
 class Fault(Struct, frozen=True):
-    """One thing that is wrong with what was given: where, and what was expected."""
+    """One fault of the input: its place, and the expected form."""
 
     field: str
     message: str
@@ -146,7 +146,7 @@ def _plain(text: str) -> str:
 
 
 def _choices(value: Any, kind: Any) -> str:
-    """What is allowed here, where that is a short list."""
+    """The allowed values, where that is a short list."""
     tags = _tags(kind)
     if tags and isinstance(value, dict):
         field, names = next(iter(tags.values())).__struct_config__.tag_field, [str(tag) for tag in tags]

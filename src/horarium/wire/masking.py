@@ -1,4 +1,4 @@
-"""What of a target is secret: shown as asterisks, which keep what is stored when they are sent back.
+"""Secrets of a target: shown as asterisks, which keep the stored value when they are sent back.
 
 Owns which fields, headers, query parameters and variables count as secret. Three rules make a mask safe. It is never
 stored in the place of what it hides: where nothing is stored that it could hide, it is refused. It keeps a secret
@@ -21,7 +21,7 @@ from horarium.errors import InvalidJob
 from horarium.model import HttpTarget, QueueTarget, Target
 
 SECRET_SHOWN = "********"
-"""What is shown in place of a secret. Sent back in an update, it keeps the secret that is stored."""
+"""The text in place of a secret. Sent back in an update, it keeps the secret that is stored."""
 
 SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "api-key", "apikey")
 """A header whose name holds one of these is secret."""
@@ -32,7 +32,7 @@ _QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
 _PASSWORD = re.compile(r"(://[^/?#:@\s]*:)[^/@\s]+(@)")
 _IS_COMMAND = b'"command"'
 _PROBE = "\0"
-"""Put where a text has asterisks: what is left of it once the text is shown was part of no secret."""
+"""Put where a text has asterisks: the rest of it was part of no secret."""
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 

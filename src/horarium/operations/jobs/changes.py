@@ -37,7 +37,7 @@ PAGES_OF_SOME = 5
 
 class Seen(NamedTuple):
     """What a change is decided upon. `ran`: fire times since the job was paused that have a run all the same, since
-    they were planned ahead and claimed while the pause was being written. `group`: what is written with it."""
+    they were planned ahead and claimed while the pause was being written. `group`: the changes written with it."""
 
     job: Job
     unfinished: list[Run]
@@ -146,7 +146,7 @@ class Changes:
         return job, now
 
     async def _unfinished(self, job: Job, reach: Reach, now: Instant) -> tuple[list[Run], bool]:
-        """What is looked at, and whether the rest of `SOME` is left."""
+        """The runs to look at, and whether the rest of `SOME` is left."""
         match reach:
             case Reach.NONE:
                 return [], False

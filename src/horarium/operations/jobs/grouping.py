@@ -37,7 +37,7 @@ GROUP_MAX = 100
 
 
 BYTES_MAX = 2_000_000
-"""What runs and records of one group may hold, but for the last change of it."""
+"""The size of runs and records of one group, but for the last change of it."""
 
 
 class Reach(Enum):
@@ -54,12 +54,12 @@ class Reach(Enum):
 
 
 ALONE = frozenset({Reach.SOME, Reach.ALL})
-"""What looks at that many runs is decided on what is stored, and written by itself."""
+"""A change that looks at that many runs is decided on the stored ones, and written by itself."""
 
 
 class Group:
-    """What is decided together: the job as it is to be so far, and what was read for one and serves the others.
-    `touched`: the first of it changes stored runs."""
+    """A group's state: the job as it is to be so far, and reads for one change that serve the others. `touched`: the
+    first of it changes stored runs."""
 
     def __init__(self, job: Job, now: Instant) -> None:
         self.job = job
@@ -93,7 +93,7 @@ class Group:
         return replace(planned, runs=runs, along={**planned.along, **told})
 
     def take(self, planned: Plan, after: Job) -> Plan:
-        """Go on from this plan, which fits. What is left of it for the store beside that of the others."""
+        """Go on from this plan, which fits. The rest of it for the store beside that of the others."""
         before, first = self.job, not self.changed
         self.job = after
         self.changed = True
@@ -133,7 +133,7 @@ class Group:
         return next((run for run in self._made.values() if run.unique_key == unique_key), None)
 
     def seen(self, reach: Reach) -> list[Run]:
-        """What was read for this reach, and what the group made since, each as the group leaves it."""
+        """The runs read for this reach, and those that the group made since, each as the group leaves it."""
         if reach is Reach.NONE:
             return []
         since = self.now + 1 if reach is Reach.AHEAD else 0
@@ -162,8 +162,8 @@ def touches_runs(planned: Plan) -> bool:
 
 
 def _adds_only(planned: Plan, job: Job) -> bool:
-    """Whether it leaves the job as it is, and makes runs that end those before them. What such a plan leaves is known
-    even if a claim is quicker: what was claimed meanwhile is ended by the look that comes after."""
+    """Whether it leaves the job as it is, and makes runs that end those before them. The result of such a plan is known
+    even if a claim is quicker: a run claimed meanwhile is ended by the look that comes after."""
     return planned.job == job and not planned.withdrawals and job.overlap in ENDS_OTHERS
 
 
@@ -205,7 +205,7 @@ class Grouping:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def take(self, name: str, decide: Callable[[Group], Awaitable[Step | None]], owed: bool) -> Step:
-        """What came of the change. `decide` may be called again; None: it has to be the first of its group."""
+        """The result of the change. `decide` may be called again; None: it has to be the first of its group."""
         asked = Asked(decide, owed, copy_context(), asyncio.get_running_loop().create_future())
         if name in self._asked:
             self._asked[name].append(asked)
@@ -279,7 +279,7 @@ class Grouping:
         return list(left)
 
     async def _look_and_answer(self, decided: Sequence[tuple[Asked, Step]]) -> None:
-        """One look for all of them, even if their callers are gone: what is written has to be followed by it."""
+        """One look for all of them, even if their callers are gone: a write has to be followed by it."""
         try:
             await self._look([step for _, step in decided])
         except Exception as error:

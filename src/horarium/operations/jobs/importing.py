@@ -40,8 +40,8 @@ class Put(StrEnum):
 
 
 class _Sorted(Struct):
-    """What is to be done, by the index of the definition: jobs to add, stored ones to change (and as what), and
-    definitions that are refused."""
+    """The actions, by the index of the definition: jobs to add, stored ones to change (and as what), and definitions
+    that are refused."""
 
     new: dict[int, Job] = {}
     changed: dict[int, tuple[Job, Job]] = {}

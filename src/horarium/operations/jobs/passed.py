@@ -1,8 +1,8 @@
 """Fire times beyond a job's cursor that have a row already, which no range of dropped ones may begin at or cover.
 
-There are such: an edit takes the cursor back to its instant, and what was planned ahead by then and has been claimed,
-has ended, or was cancelled by hand, keeps its row. So does what ran while the clock was ahead. A row for a range that
-begins there could not be added, and its fire times would have no account.
+There are such: an edit takes the cursor back to its instant, and a run planned ahead by then that has been claimed, has
+ended, or was cancelled by hand, keeps its row. So does a run of the time when the clock was ahead. A row for a range
+that begins there could not be added, and its fire times would have no account.
 """
 
 from __future__ import annotations

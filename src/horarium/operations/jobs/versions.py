@@ -62,8 +62,8 @@ class LastKept(Struct):
 
 
 def along_created(jobs: Sequence[Job], now: Instant) -> Along:
-    """What is written with new jobs: what leads the watcher to them, and their audit entries and first versions, if a
-    caller acts."""
+    """Records written with new jobs: markers for the watcher, and their audit entries and first versions, if a caller
+    acts."""
     along = {job.id: [watch_record(job, job.version)] for job in jobs if is_watched(job)}
     if who_acts() is None:
         return along

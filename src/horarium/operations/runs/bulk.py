@@ -1,8 +1,8 @@
 """Many runs retried or cancelled in one request: those with these ids, or those that fit a filter.
 
 A request works through one bounded batch and says where the next one begins. Runs are walked from the newest down, and
-what a retry makes lies above the beginning, so no batch meets what an earlier one made. Repeating a batch does no
-harm: a retry is made under a unique key of the run that it repeats, and a cancel of what is over changes nothing.
+what a retry makes lies above the beginning, so no batch meets what an earlier one made. Repeating a batch does no harm:
+a retry is made under a unique key of the run that it repeats, and a cancel of a finished run changes nothing.
 
 What a batch writes is written together: the one-off runs in one transaction, those of jobs whose runs may overlap in
 another, those of a job with any other policy in one plan of that job, and all cancels in one. A cancel names the token
@@ -216,7 +216,7 @@ class Bulk:
         reason: str,
     ) -> Batch:
         """Cancel those in these states (of `CANCELLED`): pending ones at once, running ones are asked to stop. With
-        `per_second`, a batch is what may be cancelled within a second, and the next one follows after that."""
+        `per_second`, a batch is a second's worth of cancels, and the next one follows after that."""
         limit = BATCH_MAX if per_second is None else max(1, min(BATCH_MAX, int(per_second)))
         found, following = await self._find(selection, states, after, limit)
         done, todo = 0, found

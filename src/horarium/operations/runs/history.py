@@ -1,7 +1,7 @@
 """Runs that another system performed, added to the history of the job that was taken over from it.
 
 They are over: nothing follows from them, no channel hears of them, and no limit counts them. An id follows from job and
-fire time, so what is there already stays as it is, and adding them again changes nothing.
+fire time, so existing runs stay as they are, and adding them again changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Remembered(Struct, frozen=True):
 
 
 class History:
-    """Adds what is over. Raises the errors of `errors`, nothing else."""
+    """Adds finished runs. Raises the errors of `errors`, nothing else."""
 
     def __init__(self, context: Context, jobs: JobOperations) -> None:
         self._store, self._clock = context.store, context.clock

@@ -1,8 +1,8 @@
 """The logs of runs: written by what performs them, read while they grow, and bounded.
 
 A log is a book (one record) and its full chunks. Several processes may write to one book; the book's version lets one
-at a time through. Books and chunks are named by when the run was made, so what is old is dropped by name. How much
-there is in total is kept by the hour, and the oldest hours go where it is too much.
+at a time through. Books and chunks are named by when the run was made, so old ones are dropped by name. How much there
+is in total is kept by the hour, and the oldest hours go where it is too much.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class OneOffs:
         raise _held_unseen(run)
 
     async def add_runs(self, definitions: Sequence[RunDefinition]) -> list[Added | CallerError | Conflict]:
-        """Add many, those that are valid in one transaction for each 1,000. For each the run, or what is wrong."""
+        """Add many, those that are valid in one transaction for each 1,000. For each the run, or its fault."""
         answers: list[Added | CallerError | Conflict | None] = []
         runs: dict[int, Run] = {}
         for index, definition in enumerate(definitions):

@@ -77,7 +77,7 @@ class Pings:
     # ---- heard
 
     async def heard(self, job: Job, ping: Ping) -> Run:
-        """Carry out a ping. The run that it was about, as it then is. What is owed by now is planned first."""
+        """Carry out a ping. The run that it was about, as it then is. Owed fire times are planned first."""
         job = await self._changes.change(job.name, _nothing, always(Reach.NONE))
         for race in range(RACES_MAX):
             if race:

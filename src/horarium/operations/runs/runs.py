@@ -45,8 +45,8 @@ RETRIED = frozenset({State.FAILED, State.CANCELLED, State.SKIPPED})
 
 
 class RunOperations:
-    """What can be asked of the runs of one namespace. Raises the errors of `errors`, nothing else. `cancel_asked` is
-    called with claimed runs that were asked to stop, for those that this process performs."""
+    """Operations on the runs of one namespace. Raises the errors of `errors`, nothing else. `cancel_asked` is called
+    with claimed runs that were asked to stop, for those that this process performs."""
 
     def __init__(
         self, context: Context, jobs: JobOperations, settling: Settling, cancel_asked: Callable[[Run], None]

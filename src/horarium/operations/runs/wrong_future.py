@@ -1,8 +1,8 @@
 """Lists of runs, where some of them ran by a clock that was wrong.
 
 A run's place in a list is its fire time, which is part of its id and never changes. Runs of a future that turned out to
-be wrong would stay the newest ones until that time comes, perhaps for years. So a list begins with what may lie ahead
-(runs that wait, or were cancelled) and goes on with the present; those runs are found by their id, or with `since`.
+be wrong would stay the newest ones until that time comes, perhaps for years. So a list begins with runs that may lie
+ahead (waiting or cancelled) and goes on with the present; those runs are found by their id, or with `since`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from horarium.model import Run, State
 from horarium.ports import Page, RunFilter, Store
 
 RAN = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
-"""What can only be of the past: a fire time that was skipped, too, has come."""
+"""States of the past alone: a fire time that was skipped, too, has come."""
 EARLY = SECOND
 """Clocks of nodes differ by less than this."""
 
 
 PAGES_MAX = 50
-"""Pages of what was cancelled in a wrong future that are passed by in one go."""
+"""Pages of runs cancelled in a wrong future that are passed by in one go."""
 PAGE_MIN = 200
 """Runs of such a page, however few are asked for: the newest run is found, though hundreds were cancelled."""
 
@@ -52,7 +52,7 @@ async def list_runs(store: Store, where: RunFilter, after: str | None, limit: in
 async def _still_to_come(
     store: Store, where: RunFilter, after: str | None, limit: int, now: Instant
 ) -> tuple[list[Run], str | None]:
-    """What waits, or was cancelled before its time; and where to go on, if not all of it was looked at."""
+    """Runs that wait, or were cancelled before their time; and where to go on, if not all of it was looked at."""
     found: list[Run] = []
     where = replace(where, states=(where.states or frozenset(State)) - RAN)
     for _ in range(PAGES_MAX if where.states else 0):

@@ -33,7 +33,7 @@ class Claiming:
         self._settling = settling
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        """As `Store.claim_runs`, without what must not be handed out."""
+        """As `Store.claim_runs`, without runs that must not be handed out."""
         claimed = await self._store.claim_runs(queues, limit, worker, now, until)
         if together := beside_others(claimed.runs):
             claimed = await self._tried_apart(claimed, together, now)
@@ -47,7 +47,7 @@ class Claiming:
         return _without(claimed, unwanted, now)
 
     async def _tried_apart(self, claimed: Claimed, together: Sequence[Run], now: Instant) -> Claimed:
-        """Put off what fell silent together and was claimed together again."""
+        """Put off runs that were lost together and claimed together again (poison-message isolation)."""
         changes = []
         for run in together:
             outcome = Deferred(put_off_until(run, now), APART)
@@ -61,7 +61,7 @@ class Claiming:
         return _without(claimed, [change.run for change in changes], now)
 
     async def release(self, claimed: Claimed, reason: str) -> None:
-        """Give back what was not begun."""
+        """Give back runs that have not begun."""
         await self._settling.release(claimed.runs, claimed.jobs, reason)
 
     async def never_begun(self, claims: Sequence[Run], jobs: Mapping[str, Job]) -> None:

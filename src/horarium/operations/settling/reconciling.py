@@ -2,8 +2,8 @@
 
 It is run after every change of a job, by everyone who puts runs back to pending, and over what a node that died may
 have left. Runs are read and written in bounded batches, and others have their turn in between. A change waits for the
-first of them; where there are more, a record says what is left (`rules.applying`), and a service does it. What an
-outage kept it from is remembered, and done by the next call; what is lost with this process is found when a run is
+first of them; where there are more, a marker record names the rest (`rules.applying`), and a service does it. Work that
+an outage prevented is remembered, and done by the next call; work lost with this process is found when a run is
 claimed, or by the sweep for a dead node.
 """
 
@@ -85,8 +85,8 @@ class Reconciler:
             await self._hold(after, since)
 
     async def after_put_back(self, runs: Sequence[Run]) -> None:
-        """These runs were just written; those of them that are pending were claimed before, or are new. Never raises
-        an outage: what was written is written."""
+        """These runs were just written; those of them that are pending were claimed before, or are new. Never raises an
+        outage: the write has been made."""
         waiting = [run for run in runs if run.state is State.PENDING and run.job_id is not None]
         if not waiting:
             return
@@ -123,7 +123,8 @@ class Reconciler:
         return page.next_after
 
     async def _hold(self, job: Job, since: Instant) -> None:
-        """Look at the unfinished runs of a job from that fire time on. What is not waited for is written down."""
+        """Look at the unfinished runs of a job from that fire time on. The rest, which is not waited for, is written
+        down."""
         after: str | None = None
         for _ in range(PAGES_WAITED_FOR):
             after = await self.look_at_page(job, since, after)
@@ -142,7 +143,7 @@ class Reconciler:
         newest: Newest | None = None,
     ) -> str | None:
         """Look at one page of them, and with the last one at all that is left where the policy ends others. Where the
-        next page begins; None: that was the last. `newest`: what is older ends."""
+        next page begins; None: that was the last. `newest`: older runs end."""
         where = RunFilter(job=job.name, states=states, since=None if since == INSTANT_MIN else since)
         page = await self._store.list_runs(where, after, BATCH)
         apart = newest is not None or page.next_after is not None

@@ -17,7 +17,7 @@ PURPOSE = b"horarium report key\n"
 
 
 def key_digest(api_key: str) -> bytes:
-    """What is kept of an API key."""
+    """The cached part of an API key."""
     return sha256(api_key.encode()).digest()
 
 

@@ -1,8 +1,8 @@
 """The one way in which claimed runs are written: settled, rescued, released.
 
 Every end of an attempt comes through here: the collector with what this process performed, workers with what they
-report, the rescuer, and a poll whose worker has left. It writes, wakes those that wait for the room that became free,
-adds what follows, reports what was settled, and moves runs that were put back to the queue of their jobs.
+report, the rescuer, and a poll whose worker has left. It writes, wakes those that wait for the free slots, adds
+follow-ups, reports settled runs, and moves runs that were put back to the queue of their jobs.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class Settling:
         return change.run if (await self._write_one(change, jobs, now))[0] else None
 
     async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
-        """Read the runs, decide, write. What was written or refused leaves `todo`; what lost a race stays in it."""
+        """Read the runs, decide, write. Changes that were written or refused leave `todo`; those that lost a race stay
+        in it."""
         runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
         jobs = await self._jobs_of([run for run in runs if run is not None])
         now = self._clock.now()

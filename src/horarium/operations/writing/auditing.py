@@ -1,10 +1,10 @@
 """The audit entries of what an operation writes, to go with it in its transaction.
 
-Each function gives records, or none where no caller acts: what is written by the services themselves, and by programs
-that name no actor, is not audited. Jobs are shown as readers see them, so no secret enters the audit.
+Each function gives records, or none where no caller acts: writes of the services themselves, and of programs that name
+no actor, are not audited. Jobs are shown as readers see them, so no secret enters the audit.
 
-A caller that is bound to queues is kept to them here too: whether it may touch a job or a run is judged on what is
-read for the very write, so no change of the job can come between.
+A caller that is bound to queues is kept to them here too: whether it may touch a job or a run is judged on the reads
+for the very write, so no change of the job can come between.
 """
 
 from __future__ import annotations

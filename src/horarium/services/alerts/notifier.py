@@ -102,7 +102,7 @@ class NotifyDelivery:
     async def close(self) -> None:
         """There is nothing to close."""
 
-    # ---- what is said
+    # ---- messages
 
     async def _letter(self, run: Run, note: Note, channel: AnyChannel, control: Control) -> Letter | Outcome:
         """What this run is to say, kept with it; or that it has nothing to say, or not yet."""
@@ -156,14 +156,14 @@ class NotifyDelivery:
             pending = [run for run in runs if run is not None and run.state is State.PENDING]
             await self._store.settle_runs([_ended(run, letter.id, now) for run in pending], now)
 
-    # ---- what was said
+    # ---- notes of past messages
 
     async def _told(self, channel: str) -> dict[str, Instant]:
         (record,) = await self._store.get_records([TOLD + channel])
         return {} if record is None else _decode_told(record.body)
 
     async def _remember(self, letter: Letter, channel: AnyChannel) -> None:
-        """Note what was told, and forget what no longer keeps anything quiet."""
+        """Note the message, and drop notes that no longer keep anything quiet."""
         now = self._clock.now()
         (record,) = await self._store.get_records([TOLD + letter.channel])
         told = {} if record is None else _decode_told(record.body)

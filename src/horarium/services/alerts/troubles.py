@@ -1,7 +1,7 @@
 """Troubles that concern no job: a queue in which runs are due and that no worker serves, a node that is lost.
 
-Each is told to every channel that wants to hear of the system. It works from the store, and any number may run: what is
-told has a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which
+Each is told to every channel that wants to hear of the system. It works from the store, and any number may run: a
+message has a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which
 says since when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts
 (see `services.serving`): where many wait, that takes long.
 """

@@ -1,7 +1,7 @@
 """What workers write on a bus, read: a status, or a heartbeat, and nothing that is neither.
 
-Pure. A report that can't be understood is None; what is merely too much of (a long error, a large result) is cut, since
-to refuse it would mean to do the work again.
+Pure. A report that can't be understood is None; a text that is merely too long (an error, a result) is cut, since to
+refuse it would mean to do the work again.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class HttpCancels(Service):
                 await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], now)
 
     async def stop(self) -> None:
-        """Let what is under way end, for at most a few seconds."""
+        """Let requests under way end, for at most a few seconds."""
         tasks = list(self._sending.values())
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)

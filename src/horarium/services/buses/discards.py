@@ -24,7 +24,7 @@ class Discards:
         self._dropped.tell_rest(now)
 
     def drop(self, reading: Reading, run: Run) -> None:
-        """A report on a run that is no longer its sender's, or that says what is known."""
+        """A report on a run that is no longer its sender's, or that says nothing new."""
         if _says_again(reading, run):
             self._telemetry.reported("duplicate")
             return

@@ -2,8 +2,8 @@
 
 An end without a token, of a run whose last worker fell silent, counts only after the present attempt was heard of
 (`running`, or a heartbeat): until then it is the silent one that speaks. It is kept for a moment, since another node
-may have the sign of life at hand. Workers that never say `running` are known by the runs that they end; and what is
-said again, under yet another attempt, counts.
+may have the sign of life at hand. Workers that never say `running` are known by the runs that they end; and a report
+that is repeated under yet another attempt counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOUBTED_MAX = 1_000
 
 
 class LateEnds:
-    """What is known of the workers of one bus, to tell a late end from one that counts, and the ends that are kept."""
+    """The knowledge of the workers of one bus, to tell a late end from one that counts, and the ends that are kept."""
 
     def __init__(self) -> None:
         self._curt: set[str] = set()

@@ -93,10 +93,10 @@ class Reports(Service):
             self._late_ends.forget_all_but(jobs)
             self._bus.listen(jobs)
 
-    # ---- what came in
+    # ---- received reports
 
     async def _handle(self, reports: Sequence[Report], decide: bool = False) -> None:
-        """Write these, and acknowledge what was written. Gives all of them back if the store can't write."""
+        """Write these, and acknowledge written ones. Gives all of them back if the store can't write."""
         try:
             await self._write(reports, decide)
         except StoreUnavailable:

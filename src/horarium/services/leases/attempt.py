@@ -40,8 +40,8 @@ GoesOn = Callable[["Attempt", asyncio.Future[Any]], None]
 
 
 class Attempt(Struct, eq=False):
-    """An attempt under way: what its target may ask and report (`ports.Control`), and what is known of it. (One is made
-    for each run: as a Struct for half of what an object with as many attributes costs.)"""
+    """An attempt under way: what its target may ask and report (`ports.Control`), and its state. (One is made for each
+    run: as a Struct for half of what an object with as many attributes costs.)"""
 
     _leases: Renewing
     _goes_on: GoesOn

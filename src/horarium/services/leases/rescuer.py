@@ -62,7 +62,7 @@ class Rescuer(Service):
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
         if (step := self._watch.look(now)) != 0:
-            # A step forward that is seen may be what is left of a longer one, of which a part was taken back meanwhile.
+            # A step forward that is seen may be the rest of a longer one, of which a part was taken back meanwhile.
             self._to_shorten = True
         if step < 0:
             self._sudden.forget()
@@ -127,7 +127,7 @@ class Rescuer(Service):
             log.warning("%d leases were given by a clock that was ahead", sum(map(len, too_long.values())))
         is_all = True
         for end, changes in too_long.items():
-            # Held beyond that still: a lease that was renewed since it was read is left alone, and what came with it.
+            # Held beyond that still: a lease that was renewed since it was read is left alone, and its companions.
             is_all &= all(await self._store.settle_runs(changes, end + MINUTE))
         return is_all
 

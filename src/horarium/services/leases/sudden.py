@@ -24,8 +24,8 @@ class Sudden:
         self._left_until: dict[Key, float] = {}
 
     def forget(self) -> None:
-        """The clock was set back: what was overdue before says nothing. (A step forward makes no lease end before the
-        last look, and may be what is left of one back and one forward.)"""
+        """The clock was set back: earlier overdue leases say nothing. (A step forward makes no lease end before the
+        last look, and may be the rest of one back and one forward.)"""
         self._looked_at = None
 
     def among(self, overdue: Sequence[Run], now: Instant, limit: int) -> set[str]:

@@ -67,12 +67,12 @@ class BelievedClock:
             self._looked_at = elapsed
 
     def stands(self) -> bool:
-        """Whether what is old by this clock may be deleted."""
+        """Whether old things by this clock may be deleted."""
         stood = self._watch.stood_for(STANDS_SECONDS)
         return self._looked_at is not None and self._clock.monotonic() >= self._doubted_until and stood
 
     async def _compare(self, now: Instant) -> None:
-        """Judge this clock by what others wrote, and write what is known here."""
+        """Judge this clock by the notes of others, and write our own."""
         (record,) = await self._store.get_records([NOTED])
         version = 0 if record is None else record.version
         elapsed = self._clock.monotonic()

@@ -1,7 +1,7 @@
 """Steps of the wall clock, noticed: it went on by more or less than the monotonic clock did.
 
-A step forward may be wrong, and is taken back then. So what can't be undone (deleting runs, taking a lease from a
-healthy worker) waits until the step has lasted for a while.
+A step forward may be wrong, and is taken back then. So irreversible steps (deleting runs, taking a lease from a healthy
+worker) wait until the step has lasted for a while.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Steps:
 
 
 class ClockWatch:
-    """Compares two clocks from look to look. `steps`: where what is noticed is noted, with what others noticed who ask
-    for the same time how long a step has stood."""
+    """Compares two clocks from look to look. `steps`: the steps noticed here and by others who ask for the same time
+    how long a step has stood."""
 
     def __init__(self, clock: Clock, steps: Steps | None = None) -> None:
         self._offset = Offset(clock)
@@ -116,16 +116,16 @@ class ClockWatch:
         return self.steps.stood_for(seconds)
 
     def is_unsure(self, run: Run) -> bool:
-        """Whether its lease ended within a step that was noticed less than a lease ago. What is seen as one step here,
-        by a node that was held up, may be several, and the lease may be given between them: who holds it renews it in
-        that time."""
+        """Whether its lease ended within a step that was noticed less than a lease ago. One step as seen here, by a
+        node that was held up, may be several, and the lease may be given between them: who holds it renews it in that
+        time."""
         return self.steps.ended_within(run.lease_expires_at or 0, run.lease_seconds)
 
     def unstepped(self, run: Run) -> Run:
         """The claimed run with its lease as it would be had the wall clock not stepped since it was given: each step
         that came while it lasted puts it forward. Another node may have done so already, and this one may have noticed
         the step later than that one did: a lease that ends near the end of the step is left alone, unless a clock from
-        before the step could have given it. (What is seen as one step may be two, and the lease given between them.)"""
+        before the step could have given it. (One step as seen here may be two, and the lease given between them.)"""
         for before, after in self.steps.forward:
             lease = run.lease_expires_at or 0
             latest = max(longest_lease(run, before), (before + after) // 2)

@@ -17,7 +17,7 @@ log = logging.getLogger("horarium")
 
 
 class QuietLog:
-    """One kind of warning. `what` names what is counted when lines are left out."""
+    """One kind of warning. `what` names the counted lines when some are left out."""
 
     def __init__(self, what: str, level: int = logging.WARNING) -> None:
         self._what = what

@@ -27,8 +27,8 @@ LEFT_OUT_MAX = 4
 EARLY_SECONDS = 0.02
 """A timer may go off this much before its time."""
 STEPPED_SECONDS = 0.02
-"""A wall clock that is off by this much from where it was, beside the event loop's, was stepped: what was to be due at
-an instant is due at another time."""
+"""A wall clock that is off by this much from where it was, beside the event loop's, was stepped: work due at an instant
+is due at another time."""
 WAIT_SECONDS_MAX = 600.0
 """No loop waits longer than this."""
 BACKOFF_SECONDS_MIN = 0.1
@@ -56,7 +56,7 @@ class Wake:
     __call__ = set
 
     def clear(self) -> None:
-        """What was set so far is being dealt with."""
+        """Earlier wake-ups are being dealt with."""
         self._event.clear()
 
     @property
@@ -84,7 +84,7 @@ class Service(Protocol):
         return
 
     def looks(self) -> bool:
-        """Whether it is to be called at the next look of its node, once a second, though nothing woke it: for what
+        """Whether it is to be called at the next look of its node, once a second, though nothing woke it: for work that
         comes up without a wake-up, or whose signal may be lost. Asked at each look."""
         return True
 
@@ -94,7 +94,7 @@ class Service(Protocol):
         return False
 
     async def step(self, now: Instant) -> Instant | None:
-        """Do what is due at `now`. The latest time for the next call (None: on a signal, a wake-up, or at a look)."""
+        """Do the work due at `now`. The latest time for the next call (None: on a signal, a wake-up, or at a look)."""
 
 
 class _Ill(Struct):

@@ -1,4 +1,4 @@
-"""Ends of runs, counted by what is measured of them: of a batch that ended together, most are alike."""
+"""Ends of runs, counted by their measured values: of a batch that ended together, most are alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horarium.model import Disposition, Run, State
 
 
 class End(NamedTuple):
-    """What is measured of a run that was settled; it may go on."""
+    """The measured values of a settled run; it may go on."""
 
     job: str | None
     state: State

@@ -1,5 +1,5 @@
-"""How late attempts began, as a histogram that takes a batch at a time: what is claimed together is counted by class,
-so that a run costs little more than its place in a sorted list."""
+"""How late attempts began, as a histogram that takes a batch at a time: runs claimed together are counted by class, so
+that a run costs little more than its place in a sorted list."""
 
 from __future__ import annotations
 

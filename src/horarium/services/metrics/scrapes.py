@@ -26,7 +26,7 @@ horarium_processes {}
 
 
 class Family(Struct):
-    """What is said under one name."""
+    """The samples under one name."""
 
     type: str = ""
     heads: list[str] = []
@@ -45,7 +45,7 @@ def add_up(own: bytes, others: Sequence[bytes], ended: Sequence[bytes] = ()) -> 
 
 
 def counts_of(texts: Sequence[bytes]) -> bytes:
-    """What is kept of processes that have ended."""
+    """The last samples of processes that have ended."""
     families: dict[str, Family] = {}
     for text in texts:
         _add(families, _read(text), _rule_of_ended)

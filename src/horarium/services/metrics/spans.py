@@ -1,7 +1,7 @@
 """Spans for OpenTelemetry: one for each plan of a run, one for each attempt, sent by its own exporter.
 
-Spans are made when an attempt has ended, by the node that writes its end, with ids that follow from the run: what was
-handed on to an endpoint or a worker is the same id. What is sent where is up to the standard `OTEL_*` variables.
+Spans are made when an attempt has ended, by the node that writes its end, with ids that follow from the run: an
+endpoint or a worker was given the same id. The standard `OTEL_*` variables choose the receiver.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Spans:
         span.end((ended or began) * 1_000)
 
     def close(self) -> None:
-        """Send what waits, for a few seconds at most."""
+        """Send waiting spans, for a few seconds at most."""
         self._provider.force_flush(3_000)
         self._provider.shutdown()
 

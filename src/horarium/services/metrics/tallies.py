@@ -2,7 +2,7 @@
 
 Counting finished runs in a store takes as long as there are many. So each node counts what it does itself, and writes a
 small record for each minute in which it did something; readers add up the records of all nodes. A process that is
-killed loses what it counted within the last minute; nothing is decided by these figures. Nodes that delete what is old
+killed loses what it counted within the last minute; nothing is decided by these figures. Nodes with the role to prune
 delete old records of minutes too, by a clock that is believed (`services.believed`).
 """
 
@@ -111,7 +111,7 @@ class Tally:
 
 
 class Tallies(Service):
-    """Writes what was counted, a record for each minute that is over."""
+    """Writes the counts, a record for each minute that is over."""
 
     name = "tallies"
     topics: tuple[Topic, ...] = ()
@@ -119,7 +119,7 @@ class Tallies(Service):
     def __init__(
         self, store: Store, tally: Tally, node: str, clock: Clock, believed: BelievedClock | None = None
     ) -> None:
-        """`believed`: of a node that deletes what is old; None: this one does not."""
+        """`believed`: of a node that prunes; None: this one does not."""
         self.wake = Wake()
         self._store = store
         self._tally = tally

@@ -1,5 +1,5 @@
-"""What can be measured, under the names that /metrics shows. Labels are few and bounded: of jobs a number that is set,
-never a run."""
+"""The metrics, under the names that /metrics shows. Labels are few and bounded: of jobs a number that is set, never a
+run."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Telemetry:
 
 
 class _Queues:
-    """What is shown of each queue, and how many jobs there are."""
+    """The figures of each queue, and the number of jobs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Gauge("horarium_jobs", "Defined jobs.", ["enabled"], registry=registry)

@@ -113,8 +113,9 @@ class Collector(Service):
         return [] if all(written) else [ended for ended, done in zip(batch, written, strict=True) if not done]
 
     async def _write_stale(self, stale: list[Ended]) -> None:
-        """Settle what was not as expected as it now is: a cancel was asked meanwhile, or the first answer was lost. A
-        claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is ours."""
+        """Settle runs that were not as expected as they now are: a cancel was asked meanwhile, or the first answer was
+        lost. A claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is
+        ours."""
         await self._leases.revive({ended.run.id: ended.run.token for ended in stale})
         reports = [Settlement(ended.run.id, ended.run.token, ended.outcome) for ended in stale]
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):

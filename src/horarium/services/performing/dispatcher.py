@@ -2,7 +2,7 @@
 
 Claims come in batches: as many as there are free places, and what these perform in the next few hundredths of a second.
 A line is a set of queues that is claimed for together: all queues without a limit of their own, or one with a limit.
-What is beyond a limit stays in the store, where others can take it.
+Runs beyond a limit stay in the store, where others can take them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Dispatcher(Service):
         return self._performing.unoccupied
 
     async def step(self, now: Instant) -> Instant | None:
-        """Claim what is due, as far as there is room. When the next run falls due."""
+        """Claim due runs, as far as there is headroom. When the next run falls due."""
         if not self._accepting:
             return None
         await self._notice()
@@ -109,7 +109,7 @@ class Dispatcher(Service):
         return claimed.next_due_at if len(claimed.runs) < limit else None
 
     async def _notice(self) -> Instant:
-        """As `Leases.notice`, for what is claimed and has not begun."""
+        """As `Leases.notice`, for claimed runs that have not begun."""
         while (stepped := self._watch.look(now := self._clock.now())) > 0:
             await self._leases.write(self._performing.waiting.put_forward(stepped), now)
         return now
@@ -122,7 +122,7 @@ class Dispatcher(Service):
         return {queue: limit - taken[queue] for queue, limit in self._limits.items()}
 
     def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
-        """Take over what was claimed: every run of it is performed, held, or given back."""
+        """Take over claimed runs: every one is performed, held, or given back."""
         self._telemetry.claimed(runs, self.name)
         claimed = [Ready(run, jobs.get(run.job_id) if jobs and run.job_id is not None else None) for run in runs]
         if not self._accepting:
@@ -145,7 +145,7 @@ class Dispatcher(Service):
                 ready.append(each)
         return ready
 
-    # ---- what is held
+    # ---- held runs
 
     async def _ask_about_held(self, now: Instant) -> None:
         """Let the runs begin that were claimed ahead, came late, or may have been cancelled, if they are due and their
@@ -179,7 +179,8 @@ class Dispatcher(Service):
     # ---- stopping
 
     async def drain(self, grace_seconds: float) -> None:
-        """Claim nothing more, give back what has not begun, let the rest finish; end what has not after the grace."""
+        """Claim nothing more, give back runs that have not begun, let the rest finish; interrupt them after the
+        grace."""
         self._accepting = False
         self._performing.give_back("released: the node stops")
         idle = asyncio.ensure_future(self._performing.idle())
@@ -192,7 +193,7 @@ class Dispatcher(Service):
         await self._performing.end(END_SECONDS)
 
     def hurry(self) -> None:
-        """Let a drain wait no longer for what runs."""
+        """Let a drain wait no longer for runs under way."""
         self._hurried.set()
 
 

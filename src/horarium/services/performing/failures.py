@@ -17,7 +17,7 @@ from horarium.services.loop.quiet import QuietLog
 
 
 class FailureLog:
-    """What is said about attempts that failed."""
+    """Log lines about attempts that failed."""
 
     def __init__(self) -> None:
         self._attempts = QuietLog("attempts that failed")

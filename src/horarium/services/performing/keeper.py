@@ -1,4 +1,4 @@
-"""The keeper: keeps the leases of what is performed here, ends what is over its time, passes cancels on."""
+"""The keeper: renews the leases of this node's runs, ends those over their time, passes cancels on."""
 
 from __future__ import annotations
 

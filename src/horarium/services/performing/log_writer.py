@@ -27,7 +27,7 @@ ACCOUNT = 30 * SECOND
 WRITTEN_SECONDS = 2.0
 """How long the end of a run waits for its last lines to be written."""
 TOTAL_BYTES_MAX = 16 * 1024 * 1024
-"""What waits to be written at most, of all runs together."""
+"""Unwritten lines at most, of all runs together."""
 AT_ONCE = 20
 
 log = logging.getLogger("horarium")
@@ -108,7 +108,8 @@ class LogWriter(Service):
             await asyncio.gather(*map(self._write, ids[start : start + AT_ONCE]))
 
     async def _write(self, run_id: str) -> None:
-        """Write what waits of one run, after what is being written of it. What can't be written waits on."""
+        """Write the waiting lines of one run, after those that are being written. Lines that can't be written wait
+        on."""
         while (before := self._writing.get(run_id)) is not None:
             await asyncio.wait([before])
         with self._lock:

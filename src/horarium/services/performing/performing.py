@@ -82,8 +82,8 @@ class Pace:
 
 
 class Performing:
-    """The places of one dispatcher, and what is in its hands. `room` is set when it can take more, `leased` when there
-    is an attempt that the keeper has to look at sooner than it would."""
+    """The slots of one dispatcher, and its claimed runs. `room` is set when it can take more, `leased` when there is an
+    attempt that the keeper has to look at sooner than it would."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Performing:
     # ---- places
 
     def begin(self) -> None:
-        """Let what is ready begin, as far as there are places: one more, if there is a run for it; twice as many each
+        """Let ready runs begin, as far as there are free slots: one more, if there is a run for it; twice as many each
         time for as long as there still is."""
         self._opening = False
         free = self.places - len(self.unstoppable.work) - len(self._tasks)
@@ -145,8 +145,8 @@ class Performing:
             task.add_done_callback(self._close_place)
 
     def _close_place(self, task: asyncio.Task[None]) -> None:
-        """A place found nothing more to do. What came in since, while it still counted as one, needs another. One that
-        was cancelled from outside (the event loop ends) does not come back."""
+        """A place found nothing more to do. Runs that came in since, while it still counted as one, need another. One
+        that was cancelled from outside (the event loop ends) does not come back."""
         self._tasks.discard(task)
         if not task.cancelled():
             self.begin()
@@ -229,7 +229,7 @@ class Performing:
     # ---- giving back
 
     def give_back(self, reason: str) -> None:
-        """Release what was claimed and has not begun."""
+        """Release claimed runs that have not begun."""
         for ready in self.waiting.clear():
             self.release(ready.run, ready.job, reason)
 
@@ -248,7 +248,7 @@ class Performing:
             await asyncio.wait(self._tasks)
 
     async def end(self, seconds: float) -> None:
-        """End what runs, and wait for it a little. What goes on all the same is given back."""
+        """End runs under way, and wait for them a little. Runs that go on all the same are given back."""
         for attempt in self.lively():
             attempt.end(Stop.NODE, self._clock.now())
         if self._tasks:
@@ -260,8 +260,8 @@ class Performing:
 
 
 def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
-    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer decides. What was
-    done before this node ended it is done; anything else is not held against the run."""
+    """What to report of it. A time limit ends the lease too: there, as for a lost one, the rescuer decides. Work done
+    before this node ended it counts; anything else is not held against the run."""
     if attempt.stop is not Stop.NODE or attempt.given_back:
         return None
     return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED

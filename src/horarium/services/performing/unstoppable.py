@@ -17,7 +17,7 @@ from horarium.services.loop.quiet import QuietLog
 
 
 class Unstoppable:
-    """What goes on in one set of places. `ended` is called when some of it has ended."""
+    """Stuck work in one set of slots. `ended` is called when some of it has ended."""
 
     def __init__(self, places: int, clock: Clock, log: QuietLog, ended: Callable[[], None]) -> None:
         self._places = places

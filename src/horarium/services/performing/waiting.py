@@ -43,11 +43,11 @@ _lease_of = attrgetter("run.lease_expires_at", "run.started_at", "run.lease_seco
 
 
 class Waiting:
-    """What was claimed and has not begun."""
+    """Claimed runs that have not begun."""
 
     def __init__(self) -> None:
         self.line: deque[Ready] = deque()
-        """What can begin at once, in order."""
+        """Runs that can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}
         self._patient_until: Instant = 0
 
@@ -94,7 +94,7 @@ class Waiting:
         return [ready.run for ready in self._held.values()]
 
     def take_impatient(self, now: Instant) -> list[Ready]:
-        """Take out what is ready and has waited too long for a place."""
+        """Take out ready runs that have waited too long for a slot."""
         if not self.line or now < self._patient_until:
             return []
         impatient = [ready for ready in self.line if ready.patience_ends_at <= now]
@@ -104,7 +104,7 @@ class Waiting:
         return impatient
 
     def take_early(self, until: Instant) -> list[Ready]:
-        """Take out what is held and falls due only after this."""
+        """Take out held runs that fall due only after this."""
         early = [ready for ready in self._held.values() if ready.run.due_at > until]
         for ready in early:
             self.release(ready.claim)
@@ -115,7 +115,7 @@ class Waiting:
         return self.line.popleft()
 
     def due(self, now: Instant) -> list[Ready]:
-        """Of what is held, what is due; it stays held."""
+        """The held runs that are due; they stay held."""
         return [ready for ready in self._held.values() if ready.run.due_at <= now]
 
     def release(self, claim: Claim) -> bool:
@@ -127,7 +127,7 @@ class Waiting:
         return min((ready.run.due_at for ready in self._held.values()), default=None)
 
     def patience_ends_at(self) -> Instant | None:
-        """When to look for what is ready and has waited too long: not after the first of them has."""
+        """When to look for ready runs that have waited too long: not after the first of them has."""
         return self._patient_until if self.line else None
 
     def clear(self) -> list[Ready]:

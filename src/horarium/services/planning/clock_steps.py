@@ -3,8 +3,8 @@
 A wall clock that runs ahead for a while (a bad time server, a machine that woke up wrong) makes planners account for
 fire times that have not come, perhaps years of them. When it is set back, those jobs would keep silent until the time
 comes again. So whenever our clock went back, whenever a node is seen that beats in our future, and once at the start,
-the jobs whose cursor lies ahead are looked for, a page at a time, and planned again from now. The unique
-(job, fire_at) keeps what has run from running twice. Never touches a cursor that lies where a right clock puts it.
+the jobs whose cursor lies ahead are looked for, a page at a time, and planned again from now. The unique (job, fire_at)
+keeps a run from running twice. Never touches a cursor that lies where a right clock puts it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ClockSteps:
         after: str | None = None
         for _ in range(PAGES_MAX):
             page = await self._store.list_runs(where, after, PAGE_MAX)
-            # What was asked for by hand and skipped was so by any clock, and its asker has the answer.
+            # A run asked for by hand and skipped was so by any clock, and its asker has the answer.
             rows = [row for row in page.items if row.job_id == job.id and row.cause in PLANNED_CAUSES]
             if rows:
                 changes = (RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows)

@@ -2,7 +2,8 @@
 
 The planner hands such a job over and goes on with the others, so a rule delays no job but its own. One that is too
 expensive even here, or that fails, is tried ever more rarely and reported each time. A job that was edited is looked at
-as a new one. What is set aside is bounded; beyond that the job that was set aside first is tried again by the planner.
+as a new one. The number set aside is bounded; beyond that the job that was set aside first is tried again by the
+planner.
 """
 
 from __future__ import annotations

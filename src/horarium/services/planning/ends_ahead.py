@@ -67,7 +67,7 @@ class EndsAhead:
 
     async def _still_ahead(self, runs: Sequence[Run], now: Instant) -> list[Run]:
         """As they are once their jobs were read. Where one of these was forgotten meanwhile, and another one made in
-        its place, that raised the version of its job: what is written under the version that was read is not that."""
+        its place, that raised the version of its job: a write under the version that was read does not hit it."""
         stored = await self._store.get_runs([run.id for run in runs])
         return [run for run in stored if run is not None and run.finished and (run.finished_at or 0) > now + AHEAD]
 

@@ -14,7 +14,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Plan, Run, State
 
 DENSE = 10 * SECOND
-"""So far ahead every slot is given to what comes."""
+"""So far ahead every slot is given to the next run."""
 
 
 class Pacing:
@@ -33,8 +33,8 @@ class Pacing:
         self._last = now
 
     def paced(self, plans: list[Plan], now: Instant) -> list[Plan]:
-        """With what is caught up at the measured pace: one run of each job in turn, so that a job which missed one fire
-        time does not wait behind one that missed a thousand."""
+        """With missed runs at the measured pace: one run of each job in turn, so that a job which missed one fire time
+        does not wait behind one that missed a thousand."""
         late = [(index, [run for run in planned.runs if _is_late(run)]) for index, planned in enumerate(plans)]
         turns = sorted((turn, index) for index, runs in late for turn in range(len(runs)))
         slots: dict[str, Run] = {}

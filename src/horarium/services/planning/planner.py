@@ -1,9 +1,9 @@
 """The planner: turns due jobs into runs. Any number of planners may work on the same jobs at once; each plan is a
 compare-and-set on the job's version, and the planner that loses has nothing left to do.
 
-Work is proportional to what is due, never to how many jobs there are. What was missed in an absence is planned at
-once but falls due at a measured pace (`pacing`), so that catching up neither floods the targets nor delays what is on
-time; where more was missed than one step takes, each step plans first what is on time.
+Work is proportional to due jobs, never to the number of jobs. Misfires of an absence are planned at once but fall due
+at a limited rate (`pacing`), so that catching up neither floods the targets nor delays on-time work; where more was
+missed than one step takes, each step plans on-time jobs first (docs/architecture/planners.md).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ log = logging.getLogger("horarium")
 
 
 class Planner(Service):
-    """Plans what is due, and what falls due within `ahead_seconds`. `lead`: which part of that it looks at a job before
-    it falls due. `node`: its name among those that plan, which share out the jobs; None: it plans all."""
+    """Plans due jobs, and those that fall due within `ahead_seconds`. `lead`: which part of that it looks at a job
+    before it falls due. `node`: its name among those that plan, which share out the jobs; None: it plans all."""
 
     name = "planner"
     topics: tuple[Topic, ...] = (JOBS,)
@@ -109,7 +109,7 @@ class Planner(Service):
         full = len(jobs) == self._jobs_max
         punctual = now - MISFIRE_GRACE
         if full and _fire(jobs[-1]) <= punctual:
-            # More is late than a step takes. What is on time does not wait for it.
+            # More is late than a step takes. On-time jobs do not wait for it.
             on_time, _ = await self._store.due_jobs(until, self._jobs_max, punctual)
             await self._plan_jobs(self._shares.share(on_time, now, more=False)[0], now)
         share, others_at = self._shares.share(jobs, now, more=full)

@@ -5,8 +5,8 @@ store, so a thousand idle workers cost no more queries than one, and a line is l
 signalled, when its next run falls due, or after a pause. As long as runs come, more waiters are served at once, each
 with a claim of its own: a store that shares one wait for the disk among concurrent writes then does so.
 
-The hard case is a waiter that leaves. It takes nothing with it: what was claimed for it meanwhile is released, and
-where an outage keeps that from being written, the service goes on trying.
+The hard case is a waiter that leaves. It takes nothing with it: runs claimed for it meanwhile are released, and where
+an outage keeps that from being written, the service goes on trying.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Claims(Service):
             self._leave(line, waiter)
 
     async def give_back(self, claimed: Claimed) -> None:
-        """Release what was claimed for a worker that left before it was handed over; in an outage, after it."""
+        """Release runs claimed for a worker that left before the hand-over; in an outage, after it."""
         self._left.keep(claimed)
         await self._left.try_release()
 

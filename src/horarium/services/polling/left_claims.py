@@ -1,4 +1,4 @@
-"""What was claimed for a worker that left before it was handed over: released, after an outage too."""
+"""Runs claimed for a worker that left before the hand-over: released, after an outage too."""
 
 from __future__ import annotations
 

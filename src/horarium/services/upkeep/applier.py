@@ -1,7 +1,7 @@
 """The applier: does for very many runs what a change of their job asks, page by page, when the change is long written.
 
-What is to be done is in records (`rules.applying`), so a node that dies leaves nothing undone: another one goes on once
-its hold has ended. It works half of the time at most, so that what is on time has its turn.
+The work is in marker records (`rules.applying`), so a node that dies leaves nothing undone: another one goes on once
+its hold has ended. It works half of the time at most, so that on-time work has its turn.
 """
 
 from __future__ import annotations

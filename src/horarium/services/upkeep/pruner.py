@@ -25,13 +25,13 @@ BEHIND_SECONDS = 600.0
 """When so long more was to be forgotten than a batch takes, no more way is given."""
 IDLE = 30 * SECOND
 RECORDS_AGAIN = 3_600 * SECOND
-"""How often sessions of people and the audit are looked at for what is too old."""
+"""How often expired sessions of people and audit entries are looked for."""
 CALM_SECONDS = 60.0
-"""After a step back nothing is deleted for this long: what was written ahead is brought back first."""
+"""After a step back nothing is deleted for this long: runs written ahead are brought back first."""
 TRIMMED_JOBS_MAX = 10_000
 SWEEP = 600 * SECOND
-"""How often the jobs that keep a number of runs are looked for: this process has no note of what was
-settled by another one, or before a crash."""
+"""How often the jobs that keep a number of runs are looked for: this process has no note of runs settled by another
+one, or before a crash."""
 
 
 class Pace:
@@ -42,7 +42,7 @@ class Pace:
         self._behind_since: float | None = None
 
     def pause(self, began: float, ended: float, pruned: int) -> int:
-        """What comes after a batch that began and ended then."""
+        """The pause after a batch that began and ended then."""
         full, took = pruned >= self.batch, ended - began
         if not full:
             self._behind_since = None

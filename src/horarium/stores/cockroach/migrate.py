@@ -38,7 +38,7 @@ def statements_of(migration: Migration) -> list[str]:
 
 
 async def migrate(connection: Connection, migrations: Sequence[Migration], shown: str) -> int:
-    """Apply what is missing, outside of any transaction. The number applied. Raises InvalidSetting if the schema is
+    """Apply missing migrations, outside of any transaction. The number applied. Raises InvalidSetting if the schema is
     too new."""
     for pause in PAUSES:
         try:

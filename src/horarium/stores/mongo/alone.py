@@ -2,10 +2,10 @@
 
 The hold is a document with a lease by the server's clock, which its process renews; a process that died is succeeded
 when the lease has run out. All stores of a process on one database share its hold. Their calls take place at the same
-time, as those of nodes do; what would be a transaction takes place alone. Its writes are stored in the document of the
-hold, journaled, provided that the hold is still ours: from then on they count, and are carried out, which may be done
-again. What is left over, by a process or a connection that was cut off in the middle, is carried out by the next call
-before anything else, or by the next process.
+time, as those of nodes do; a transaction of other servers takes place alone. Its writes are stored in the document of
+the hold, journaled, provided that the hold is still ours: from then on they count, and are carried out, which may be
+done again. An intent left over by a process or a connection that was cut off in the middle is carried out by the next
+call before anything else, or by the next process.
 """
 
 from __future__ import annotations
@@ -226,12 +226,12 @@ class Hold:
         return mark
 
     async def _carry_out(self, writes: Sequence[Write], *, in_parts: bool) -> None:
-        """Not journaled until the intent is removed: what is journaled takes along all that was written before."""
+        """Not journaled until the intent is removed: a journaled write takes along all earlier ones."""
         await carry_out(self._database, writes, unjournaled())
         await forget(self._database, in_parts)
 
     async def _finish(self) -> None:
-        """Carry out what is left over. An intent that comes late finds another number, and is none."""
+        """Carry out left-over intents. An intent that comes late finds another number, and is none."""
         with translated(self.location):
             await self._drain()
             ours = {"_id": HOLD_ID, "owner": self.owner}
@@ -244,7 +244,7 @@ class Hold:
             self._left_over = False
 
     async def _drain(self) -> None:
-        """Wait for what was given up here, and goes on at the server."""
+        """Wait for calls that were given up here and go on at the server."""
         give_up = time.monotonic() + DRAIN_SECONDS
         while await busy_with(self._client, self.location):
             if time.monotonic() >= give_up:

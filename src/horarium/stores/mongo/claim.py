@@ -5,13 +5,12 @@ they were read. Every write leaves a mark of its own, so a run with the same mar
 need not be read back: two round trips. Only if some were lost to another claimer does a query tell which, and the claim
 looks again.
 
-If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot
-of what is claimed. For each key and each job of which it takes a run it also writes the gate: a document whose only
-purpose is that two transactions that write it can't both succeed. So no two claimers decide about one key on
-the same snapshot, and claimers of different keys don't wait for each other. A claimer that dies leaves its gates shut
-until a node that is blocked ends its transaction; where the server forbids that, the others take the runs behind other
-gates. Settling a run only frees places; a snapshot that does not contain that yet holds back too much, never too
-little.
+If some may be held back (a concurrency key, the order of a job), these are decided in a transaction, on one snapshot of
+claimed runs. For each key and each job of which it takes a run it also writes the gate: a document whose only purpose
+is that two transactions that write it can't both succeed. So no two claimers decide about one key on the same snapshot,
+and claimers of different keys don't wait for each other. A claimer that dies leaves its gates shut until a node that is
+blocked ends its transaction; where the server forbids that, the others take the runs behind other gates. Settling a run
+only frees places; a snapshot that does not contain that yet holds back too much, never too little.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class _Claim:
     async def _learn_jobs(self, job_ids: Iterable[str]) -> None:
         self._jobs.update(await jobs_by_id(self._session, sorted(set(job_ids) - self._jobs.keys())))
 
-    # -- what may be held back
+    # -- gated runs
 
     async def _take_gated(self, wanted: int) -> tuple[list[Document], list[Run], bool]:
         """Decide which runs are next. Those that may be held back are taken at once; the others are returned, to be

@@ -259,8 +259,9 @@ async def make_dense(database: Any, name: str) -> None:
 
 
 async def follow(collection: Any, where: Any, milliseconds: int) -> AsyncIterator[dict[str, Any]]:
-    """What a capped collection holds, and what comes, in the order of insertion; the server waits for up to so long
-    before it says that there is nothing new. Ends when the server gives up, which it does with one that is empty."""
+    """The documents of a capped collection, present and future, in the order of insertion; the server waits for up to
+    so long before it says that there is nothing new. Ends when the server gives up, which it does with one that is
+    empty."""
     from pymongo import CursorType
 
     silence = collection.database.client.options.pool_options.socket_timeout
@@ -356,7 +357,7 @@ async def commit(session: Any) -> None:
 async def end_abandoned(client: Any) -> bool:
     """Have the server abort transactions that nodes of ours began and left: it keeps what they wrote locked for a
     minute, whether the node that began them lives or not. If one was only slow, it begins again. Whether there were
-    any. A user may see and end what runs under its own name; where a server allows not even that, nothing is done.
+    any. A user may see and end operations under its own name; where a server allows not even that, nothing is done.
 
     The server tells how long a transaction was inactive in all, which of a live one of many commands is long, too. So
     those are watched for as long: one that does anything meanwhile has an owner."""

@@ -1,4 +1,4 @@
-"""Which runs that may be held back are next: decided in a transaction, on one snapshot of what is claimed.
+"""Which runs that may be held back are next: decided in a transaction, on one snapshot of claimed runs.
 
 A claim looks at candidates in claim order, those that may be held back among them. Where a bounded look was not enough,
 most of them wait behind gates that are shut; then the gates are walked: of each that may be open only the first run
@@ -28,7 +28,8 @@ Order = tuple[int, Instant, str]
 class Decision:
     """Which candidates may be taken, in claim order, as if each were taken before the next is looked at.
 
-    `found`: what may be taken at all, as `queries.claimable` has it. `exhausted`: nothing more can be taken."""
+    `found`: the runs that may be taken at all, as `queries.claimable` has it. `exhausted`: nothing more can be
+    taken."""
 
     def __init__(self, session: Session, found: Document, wanted: int, within: Any) -> None:
         self._session, self._found, self._wanted, self._within = session, found, wanted, within

@@ -19,14 +19,14 @@ from horarium.stores.mongo.indexes import MIGRATIONS, RECORDS, RUNS, SCHEMA, Ind
 
 VERSION_ID = "version"
 LASTING = RUNS, RECORDS
-"""What is kept for long, in a database that is new: its documents take a quarter less room than by default."""
+"""Collections that are kept for long, in a new database: their documents take a quarter less room than by default."""
 GONE = frozenset({26, 27})
 """NamespaceNotFound, IndexNotFound: another node dropped it first."""
 
 
 async def migrate(database: Any, location: Location, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Apply what is missing. The number applied. Raises InvalidSetting if the schema is too new for the code: nodes of
-    one release and of the next share a database, unless a step says that it needs code which knows it."""
+    """Apply missing migrations. The number applied. Raises InvalidSetting if the schema is too new for the code: nodes
+    of one release and of the next share a database, unless a step says that it needs code which knows it."""
     with translated(location):
         return await _migrate(database, location, migrations)
 

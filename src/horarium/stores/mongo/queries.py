@@ -119,8 +119,8 @@ def next_job_at(session: Session, until: Instant) -> Query:
 
 
 def replace_jobs(documents: Sequence[Document], versions: Sequence[int]) -> tuple[Document, Pipeline]:
-    """Put each document in the place of the one with its `_id` if that has the version that was read. What has another
-    one is found and left as it is."""
+    """Put each document in the place of the one with its `_id` if that has the version that was read. A run that has
+    another one is found and left as it is."""
     keys = [document["_id"] for document in documents]
     read = {"$arrayElemAt": [{"$literal": list(versions)}, "$$place"]}
     new = {"$arrayElemAt": [{"$literal": list(documents)}, "$$place"]}
@@ -198,7 +198,7 @@ def claimable(session: Session, queues: Sequence[str], now: Instant, until: Inst
 
 
 EITHER_LANE: Document = {"gated": {"$in": [None, True]}}
-"""What may be held back, and what nothing holds back: two places of one index, which the server merges."""
+"""Gated and ungated runs: two places of one index, which the server merges."""
 
 
 def claim_ready(found: Document) -> Query:
@@ -307,7 +307,7 @@ def first_unfinished(session: Session, job_ids: Iterable[str]) -> Grouping:
 
 
 def claim_runs(worker: str, now: Instant, mark: Any) -> Pipeline:
-    """`ports.lease_end`, from max(now, due_at), which becomes started_at too. What is not there limits nothing."""
+    """`ports.lease_end`, from max(now, due_at), which becomes started_at too. An absent field limits nothing."""
     started_at = {"$max": [now, "$due_at"]}
     change = {
         "state": 1,
@@ -330,7 +330,7 @@ def next_due_at(session: Session, queues: Sequence[str], until: Instant) -> Quer
 
 
 def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, now: Instant) -> Document:
-    """What must still be so for a change to be written. A run without a lease is neither held nor expired."""
+    """The conditions under which a change is written. A run without a lease is neither held nor expired."""
     found: Document = {"_id": keys[0] if len(keys) == 1 else {"$in": list(keys)}, "token": token, "state": state}
     if held is not None:
         found["lease_expires_at"] = {"$gt": now} if held else {"$lte": now}

@@ -160,7 +160,7 @@ def _rest(run: Run) -> Document:
 
 
 def gate_of(run: Run) -> str | None:
-    """What may hold the run back, in the order of claims: runs of one gate are admitted in turn, or none of them is."""
+    """The gate of the run, in the order of claims: runs of one gate are admitted in turn, or none of them is."""
     in_order = run.serial and run.job_id is not None
     if not in_order and run.concurrency_key is None:
         return None

@@ -1,6 +1,6 @@
 """What changes, withdrawals and additions do to runs, computed in memory inside a transaction, then written.
 
-What is stored is read in the transaction's snapshot; a concurrent write makes it start again.
+Stored rows are read in the transaction's snapshot; a concurrent write makes it start again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def read_scene(session: Session, named: Sequence[Run], added: Sequence[Run
 
 
 async def write_scene(session: Session, scene: Scene, within: Any, add: AddRecords = add_records) -> None:
-    """What goes, what stays, what comes; and the records."""
+    """Removed, kept and new runs; and the records."""
     gone, kept, new = scene.outcome()
     mark = new_mark()
     kept.sort(key=_id_of)

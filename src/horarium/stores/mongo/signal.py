@@ -1,13 +1,14 @@
 """Wake-ups between nodes through a capped collection: they cut latency, and nothing depends on them.
 
 To publish is to insert a small document, which is not waited for; to listen is to follow the end of the collection by a
-tailable cursor, which costs the server nothing for what is written elsewhere (a change stream reads all of it, once for
-each node). Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent
-together. Whenever listening began again all local subscribers are woken, since what was sent meanwhile is lost. On a
+tailable cursor, which costs the server nothing for other writes (a change stream reads all of them, once for each
+node). Both are done by tasks in the background, so publishing never waits, and topics that pile up are sent together.
+Whenever listening began again all local subscribers are woken, since wake-ups of the time between are lost. On a
 standalone server there is one process, within which signals wake each other.
 
-What is not heard is seen: the primary, which is asked for its time once a second, says with it when something was last
-written. While nothing is, services need not look for what others may have written: that is ten questions, each second.
+A lost wake-up is made up for: the primary, which is asked for its time once a second, says with it when something was
+last written. While nothing is, services need not look for what others may have written: that is ten questions, each
+second.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class MongoSignal(SharedSignal):
                 self._listens(went_well)
                 await asyncio.Event().wait()
             wakes, here = await self._collection(), new_mark()
-            # What comes after this document has not been heard yet.
+            # Later documents have not been heard yet.
             await wakes.insert_one({"_id": here, "n": self.namespace, "sender": self._sender, "topics": []})
             where = {"n": self.namespace, "$or": [{"_id": here}, {"sender": {"$ne": self._sender}}]}
             hears = False

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 class Write(Struct, frozen=True):
-    """One write. `change`: None deletes what is found, a list is a pipeline that updates it, a document replaces it;
+    """One write. `change`: None deletes the document, a list is a pipeline that updates it, a document replaces it;
     `new`: it is inserted where it is not there, and found by its `_id`."""
 
     collection: str

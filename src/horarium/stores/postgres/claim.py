@@ -49,15 +49,15 @@ ROUNDS_MAX = 8
 
 Candidate = tuple[Any, ...]
 """due_at, id, owner; if gated: serial, concurrency key, how many the key admitted before this claim, and before which
-fire time its job has nothing unfinished but what is late."""
+fire time its job has nothing unfinished but late runs."""
 
 Level = tuple[int, int, int, Instant]
 """The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
 
 
 class Due(Struct, frozen=True):
-    """The levels in which something is due, gated runs too, and when the first is due of what is not due yet. To look
-    for them again would cost as much as it did: each look steps over what was claimed since the last vacuum."""
+    """The levels in which something is due, gated runs too, and when the first future run is due. To look for them
+    again would cost as much as it did: each look steps over dead entries of claims since the last vacuum."""
 
     levels: Sequence[Level]
     next_due_at: Instant | None
@@ -91,7 +91,7 @@ async def claim_exactly(
     found: Due | None = None,
 ) -> Claimed:
     """The claim, gated runs included. In a transaction. Where others took some first, `next_due_at` is `until`.
-    `found`: what was seen a moment ago; None: look."""
+    `found`: the levels seen a moment ago; None: look."""
     await session.enter_gates()
     levels = await levels_after(session, queues, -1) if found is None else found.levels
     rows, wanted = await take(session, levels, limit, worker, now, until)
@@ -111,7 +111,7 @@ async def levels_after(session: Session, queues: Sequence[str], instant: Instant
 
 
 async def next_after(session: Session, queues: Sequence[str], until: Instant) -> Instant | None:
-    """When the first of what is due after `until` is."""
+    """When the first run after `until` is due."""
     return min((level[3] for level in await levels_after(session, queues, until)), default=None)
 
 
@@ -237,7 +237,7 @@ class _Walk:
     async def _by_gates(
         self, level: tuple[int, int, Instant, Instant], size: int, after: tuple[Instant, bytes]
     ) -> AsyncIterator[Candidate]:
-        """Most of what was looked at is held back: so by what holds it back."""
+        """Most runs looked at are held back: so gate by gate."""
         values = *level, self._session.namespace_id, *after, *self._counts(), *self._session.since()
         rows = await self._session.rows("claim_gates", *values)
         heads = sorted((tuple(row) for row in rows), key=lambda head: head[:2])
@@ -247,7 +247,7 @@ class _Walk:
     async def _behind(
         self, level: tuple[int, int, Instant, Instant], size: int, head: Candidate
     ) -> AsyncIterator[Candidate]:
-        """What may be taken of one gate, in order. Of a job in order, one."""
+        """The runs of one gate that may be taken, in order. Of a job in order, one."""
         *first, gate = head
         _, _, owner, serial, key, free, clear_at = first
         yield tuple(first)

@@ -1,14 +1,14 @@
-"""Where a claim begins to look, so that it need not step over what was claimed before.
+"""Low-water marks: where a claim begins to look, so that it need not step over earlier claims.
 
-What was claimed stays in the index until it is vacuumed, and a snapshot that is held open anywhere (a dump, a report)
-prevents that: at a thousand runs a second a claim would soon step over a hundred thousand dead entries. So each store
-remembers, of each level that it claims much from, an instant before which nothing waits: the level's front.
+A claimed run leaves an entry in the index until it is vacuumed, and a snapshot that is held open anywhere (a dump, a
+report) prevents that: at a thousand runs a second a claim would soon step over a hundred thousand dead entries. So each
+store remembers, of each level that it claims much from, an instant before which nothing waits: the level's front.
 
-The hard thing is what is written before a front, later or at the same time. So a front is first published (table
-`fronts`): from then on a writer marks what is due before it as late, and claims look for such runs apart. Then those
-who were writing at that time must end. Only then it is looked whether anything waits before it; if not, claims begin
-there. Each of these steps is taken once some hundred runs were claimed since the last one, so that they cost little
-beside the claims, and nothing while little is claimed.
+A run may be written before a front, later or at the same time. So a front is first published (table `fronts`): from
+then on a writer marks what is due before it as late, and claims look for such runs apart. Then those who were writing
+at that time must end. Only then it is looked whether anything waits before it; if not, claims begin there. Each of
+these steps is taken once some hundred runs were claimed since the last one, so that they cost little beside the claims,
+and nothing while little is claimed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ CLAIMED_BETWEEN = 500
 """Runs that are claimed between two steps."""
 SECONDS_BETWEEN = 0.05
 KNOWN_SECONDS = 60.0
-"""After that long all is looked at again. Behind a pooler the server may be another one, and hold as waiting what was
-claimed on the first, while no connection of ours is new."""
+"""After that long all is looked at again. Behind a pooler the server may be another one, and hold as waiting a run that
+was claimed on the first, while no connection of ours is new."""
 LOOKED_AT = 50
 """Rows of a claim that are asked how far it came, about."""
 LEVELS_MAX = 1_000
@@ -72,14 +72,14 @@ class Fronts:
 
     def remember(self, connections: int) -> None:
         """`connections`: how many the store has opened. Behind a new one there may be another server, which was behind
-        the first when that went away: what was seen there is not known here."""
+        the first when that went away: its state is not known here."""
         now = time.monotonic()
         if connections != self._connections or now >= self._known_until:
             self._known.clear()
             self._offer, self._connections, self._known_until = None, connections, now + KNOWN_SECONDS
 
     def of(self, queues: Collection[str], names: dict[int, str]) -> tuple[list[int], list[int], list[Instant]] | None:
-        """What is known of these queues, as the statement is given it; None: nothing."""
+        """The marks of these queues, as the statement is given them; None: nothing."""
         if not self._known:
             return None
         found = [(*level, front) for level, front in self._known.items() if names.get(level[0], "") in queues]

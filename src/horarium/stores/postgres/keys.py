@@ -1,4 +1,4 @@
-"""From which transaction on a claim counts what is claimed under concurrency keys.
+"""From which transaction on a claim counts claimed runs under concurrency keys.
 
 A claim counts the claimed runs of a key. What was claimed under it and has ended stays in the index until it is
 vacuumed, which a snapshot that is held open anywhere prevents: a claim would step over all that went by. So each

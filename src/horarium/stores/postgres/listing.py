@@ -1,9 +1,9 @@
 """Lists of runs: which indexes hold what a filter asks for, and the walks down them.
 
-Everything else that lists need (how walks become a page, why a page may be short) is in `stores.listing`. What is
-finished has a table of its own, and there each state an index that holds nothing else, but `completed`: that is most of
-history, and is filtered from all of the namespace, the queue or the job. What is unfinished is walked through as it
-comes, unless a queue or a job has but little of it.
+Everything else that lists need (how walks become a page, why a page may be short) is in `stores.listing`. Finished runs
+have a table of their own, and there each state an index that holds nothing else, but `completed`: that is most of
+history, and is filtered from all of the namespace, the queue or the job. Unfinished runs are walked through in their
+order, unless a queue or a job has but little of it.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class _Listing:
         return self._search.cut_at(found, rows[-1]["fire_at"] if cut else None)
 
     async def _of_queue_by_time(self, number: int, state: State | None) -> Walk[bytes] | None:
-        """What is finished in a queue, by tens of seconds. None: one of these is so full that a walk of all ids
-        finds them as soon."""
+        """Finished runs of a queue, by tens of seconds. None: one of these is so full that a walk of all ids finds them
+        as soon."""
         values = self._search.values_by_time(number, state)
         rows = await self._session.rows("list_finished_runs_of_queue_by_time", *values)
         found = _matching(rows)

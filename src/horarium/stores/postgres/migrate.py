@@ -45,8 +45,8 @@ _LOOK_SECONDS = 0.2
 
 
 async def migrate(connection: Connection, migrations: Sequence[Migration], shown: str, form: int = FORM) -> int:
-    """Apply what is missing, in the transaction of the caller. The number applied. Raises InvalidSetting if the schema
-    is too new, or has no place in this database."""
+    """Apply missing migrations, in the transaction of the caller. The number applied. Raises InvalidSetting if the
+    schema is too new, or has no place in this database."""
     exists = await first_value(connection, _EXISTS)
     if not exists:
         await _check_encoding(connection, shown)
@@ -96,6 +96,6 @@ async def _build(connection: Connection, name: str, statement: str) -> None:
 
 
 async def applied(connection: Connection) -> Mapping[int, Applied]:
-    """What was applied, by number, where the schema exists."""
+    """Applied migrations, by number, where the schema exists."""
     rows = await connection.fetch("SELECT number, checksum, needs FROM horarium.migrations")
     return {row[0]: Applied(row[1], row[2]) for row in rows}

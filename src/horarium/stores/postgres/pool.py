@@ -3,8 +3,8 @@
 A call runs in a task of its own: if the caller is cancelled, the call goes on. It has a connection to itself, which
 goes back afterwards only if it is sound: a failure other than an error answer of the server leaves the connection in an
 unknown state, so it is closed and replaced by the next call. A transaction that the server rolled back (deadlock,
-serialization) is tried again at once, and then twice after a pause: the other one may be slow to take what was left to
-it. Where that is a normal thing, it is tried more often.
+serialization) is tried again at once, and then twice after a pause: the other one may be slow to take its locks. Where
+that is a normal thing, it is tried more often.
 
 Each connection plans each statement for itself, which takes the server milliseconds for a claim. So claims, and ends of
 attempts, keep to a connection of their own (their kind of call), as long as they do not overlap.
@@ -40,7 +40,7 @@ SOON_SECONDS = 0.02
 
 class Pool:
     """At most `location.connections_max` connections, opened when they are needed. `pauses`: how many seconds pass
-    before each further attempt at what was rolled back, on average: transactions that met must not meet again."""
+    before each further attempt at a rolled-back transaction, on average: transactions that met must not meet again."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Pool:
             self._idle.pop().terminate()
 
     async def close(self) -> None:
-        """Carry out what was handed over, then disconnect."""
+        """Carry out the calls handed over, then disconnect."""
         self.open = False
         await self._calls.all_over()
         await asyncio.gather(*(_disconnect(connection) for connection in self._idle))

@@ -61,7 +61,7 @@ async def add_records(session: Session, records: Iterable[Record]) -> None:
 
 
 async def add_along(session: Session, items: Sequence[T], added: Sequence[bool], along: Along) -> None:
-    """Insert what was to come with the items that were added."""
+    """Insert the records of the items that were added."""
     if along:
         won = [item.id for item, did in zip(items, added, strict=True) if did]
         await add_records(session, [record for item_id in won for record in along.get(item_id, ())])

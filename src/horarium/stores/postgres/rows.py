@@ -169,7 +169,7 @@ def _rare_row(run: Run) -> tuple[Any, ...]:
 
 
 def change_columns(changes: Sequence[RunChange]) -> list[Column]:
-    """What must still be so, then everything that may change."""
+    """The conditions, then everything that may change."""
     return _columns([_change_row(change) for change in changes])
 
 
@@ -292,8 +292,7 @@ def _decode_run(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[in
 
 
 def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[int, Owner]) -> Run:
-    """A run that has something which a waiting or running one mostly has not. In history what goes without saying is
-    NULL."""
+    """A run that has something which a waiting or running one mostly has not. In history defaults are NULL."""
     (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
      execution_seconds, _, queue_id, owner_id, attempt, concurrency_max, priority, state, cause, disposition, _,
      serial, _, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,

@@ -1,7 +1,8 @@
 """What a call works with: a connection, the namespace's number, the queries, and names by number.
 
-Numbers of queues and owners are never used twice, so what was read once stays true and is remembered for as long as the
-store lives, up to a limit. Decoded jobs are remembered by number and version; a version that is read is compared.
+Numbers of queues and owners are never used twice, so a number that was read once stays true and is cached for as long
+as the store lives, up to a limit. Decoded jobs are remembered by number and version; a version that is read is
+compared.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Session:
         await self.memory.keys.look(self)
 
     def since(self) -> Since:
-        """From where on a claim counts what is claimed under keys."""
+        """From where on a claim counts claimed runs under keys."""
         return self.memory.keys.since(self)
 
     async def lock_gates(self, gates: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
 """Wake-ups between nodes by LISTEN/NOTIFY: they cut latency, and nothing depends on them.
 
-One connection of its own listens; another sends, in batches, so that publishing never waits. A listening connection
-can die unnoticed, so it has a heartbeat: a query that must be answered in time. After every reconnection all
-local subscribers are woken, since what was sent meanwhile is lost. LISTEN needs a session, which a pooler does not
+One connection of its own listens; another sends, in batches, so that publishing never waits. A listening connection can
+die unnoticed, so it has a heartbeat: a query that must be answered in time. After every reconnection all local
+subscribers are woken, since wake-ups of the time between are lost. LISTEN needs a session, which a pooler does not
 give: behind one, only subscribers of the same process are woken.
 """
 
@@ -30,7 +30,7 @@ _NOTIFY = "SELECT pg_catalog.pg_notify($1, topic) FROM pg_catalog.unnest($2::tex
 
 
 def topic_id(namespace: str, topic: Topic) -> Topic:
-    """What goes over the wire: the topic within its namespace, or a hash of what is long or can't be text."""
+    """The payload: the topic within its namespace, or a hash of a long one or one that can't be text."""
     text = f"{namespace}/{topic}"
     if len(text) <= TOPIC_CHARS_MAX and text.isascii() and text.isprintable():
         return Topic(text)

@@ -48,7 +48,7 @@ async def due_of(
     read: Read, jobs: list[Job], left: Sequence[bytes], until: Instant, next_at: Instant | None
 ) -> tuple[list[Job], Instant | None]:
     """These due jobs and those of the ids that are left, which were too large to come along; and the next fire time
-    beyond them. What is left is read as it is by then: a job may have been deleted, or planned."""
+    beyond them. The rest is read as it is by then: a job may have been deleted, or planned."""
     if not left:
         return jobs, next_at
     last, beyond = until if next_at is None else min(until, next_at), [] if next_at is None else [next_at]

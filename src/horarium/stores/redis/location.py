@@ -3,7 +3,7 @@
 With one node there is nothing to choose. Of several, the one that says it is a primary is taken; of sentinels, the one
 that they name, if it says so itself. If a node no longer gives the answer for which it was chosen (`READONLY`,
 `MOVED`), or any at all, the search starts again. Two primaries that know nothing of each other are refused: one of them
-was left behind by a failover, and what is written to it is lost.
+was left behind by a failover, and a write to it is lost.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ class Arguments:
 
 
 def encode_run(run: Run) -> bytes:
-    """The row of a run: what may change (11 values), what is fixed (12), what no script looks at (5). The seconds of a
-    lease are there only if its microseconds don't give them back exactly."""
+    """The row of a run: the changing part (11 values), the fixed part (12), the part that no script looks at (5). The
+    seconds of a lease are there only if its microseconds don't give them back exactly."""
     seconds, limit = run.lease_seconds, run.execution_seconds
     micros = round(seconds * SECOND)
     payload = run.payload

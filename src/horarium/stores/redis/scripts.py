@@ -26,7 +26,7 @@ def script(name: str) -> Script:
 
 
 def _with_used(name: str, read: dict[str, str]) -> dict[str, str]:
-    """What was read, and behind it this text: what it uses comes first, each once."""
+    """The texts read so far, and behind them this one: those that it uses come first, each once."""
     text = files("horarium.stores.redis").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
     head = text.partition("\n")[0]
     for used in head.removeprefix(_USES).split(", ") if head.startswith(_USES) else ():

@@ -108,11 +108,11 @@ class Server:
             await left.disconnect(inuse_connections=False)
 
     def look_again(self) -> None:
-        """What was asked was not served: look again before the next call."""
+        """The call was not served: look again before the next one."""
         self._settled = False
 
     async def close(self) -> None:
-        """See what was sent through, then disconnect."""
+        """Wait for calls under way, then disconnect."""
         await self._calls.all_over()
         await self._pool.disconnect()
 

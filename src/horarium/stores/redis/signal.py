@@ -1,8 +1,8 @@
 """Wake-ups between nodes over Redis' publish and subscribe.
 
-They only cut latency, so nothing here waits for anything and nothing is repeated: what can't be sent is dropped. The
-connection may die in silence: it is asked for a sign of life whenever it was quiet, replaced if it gives none, and
-after each replacement all local subscribers are woken once, since what was published meanwhile is lost.
+They only cut latency, so nothing here waits for anything and nothing is repeated: a wake-up that can't be sent is
+dropped. The connection may die in silence: it is asked for a sign of life whenever it was quiet, replaced if it gives
+none, and after each replacement all local subscribers are woken once, since wake-ups of the time between are lost.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def claim_runs(
 def _take_level(
     session: Session, level: Level, limit: int, worker_id: int | None, now: Instant, until: Instant
 ) -> list[Run]:
-    """Take what is first in this level, in which nothing is held back. Each run is read once."""
+    """Take the first runs of this level, in which nothing is held back. Each run is read once."""
     rank, _, queue_id, _ = level
     rows = session.array("claim_level", queue_id, -rank, until, now, limit, worker_id)
     _take(session, [row[NUMBER] for row in rows], worker_id, now)
@@ -125,12 +125,12 @@ class _Claim:
             after = chunk[-1][0], bytes.fromhex(chunk[-1][1])
 
     def _by_gates(self, values: tuple[Any, ...], after: tuple[Instant, bytes]) -> Iterator[Candidate]:
-        """Most of what was looked at is held back: so by what holds it back."""
+        """Most runs looked at are held back: so gate by gate."""
         heads = self._session.array("claim_gates", *values, *after, *self._counts())
         yield from merge(*(self._behind(values, head) for head in sorted(heads)))
 
     def _behind(self, values: tuple[Any, ...], head: Candidate) -> Iterator[Candidate]:
-        """What may be taken of one gate, in order. Of a job in order, one."""
+        """The runs of one gate that may be taken, in order. Of a job in order, one."""
         *last, gate = head
         _, _, _, owner, serial, key, free = last
         yield last

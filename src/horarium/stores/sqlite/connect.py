@@ -115,7 +115,7 @@ def connect(location: Location) -> apsw.Connection:
         connection.pragma("wal_autocheckpoint", WAL_PAGES)
         connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
         connection.pragma("mmap_size", 0)
-        # The plan must not depend on what is bound: otherwise every call with another value prepares again (50 us).
+        # The plan must not depend on bound values: otherwise every call with another value prepares again (50 us).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     except BaseException:
         connection.close()

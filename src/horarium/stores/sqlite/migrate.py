@@ -21,7 +21,7 @@ _TABLE = (
 
 
 def migrate(connection: apsw.Connection, migrations: Sequence[Migration], form: int = FORM) -> int:
-    """Apply what is missing. The number applied. Raises InvalidSetting if the file is too new for this code."""
+    """Apply missing migrations. The number applied. Raises InvalidSetting if the file is too new for this code."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         count = apply_missing(connection, migrations, form)

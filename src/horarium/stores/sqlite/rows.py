@@ -126,7 +126,7 @@ def _run_row(session: Session, id: bytes, run: Run, queue_id: int, owners: Mappi
 
 
 def change_rows(session: Session, changes: Sequence[RunChange]) -> list[Row]:
-    """The rows of changes: what must still be so, then everything that may change."""
+    """The rows of changes: the conditions, then everything that may change."""
     ids = encode_ids([change.run.id for change in changes])
     return [_change_row(session, id, change) for id, change in zip(ids, changes, strict=True)]
 

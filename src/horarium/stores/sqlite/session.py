@@ -1,9 +1,9 @@
 """A connection that knows the names behind the small numbers.
 
 Queues, workers and owners (a job's id and name) are numbers in the rows. A session remembers both directions. What it
-learned inside a transaction that was undone must be forgotten (`forget`); what is committed never changes, and no
-number is used twice, so nothing else can make its memory wrong. The one exception: an owner can be pruned with its job,
-so the number to write for a job is always read in the transaction that writes it.
+learned inside a transaction that was undone must be forgotten (`forget`); committed values never change, and no number
+is used twice, so nothing else can make its memory wrong. The one exception: an owner can be pruned with its job, so the
+number to write for a job is always read in the transaction that writes it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Session:
         return self.connection.execute(QUERIES[query], values).fetchall()
 
     def jobs(self, query: str, *values: Any) -> list[Job]:
-        """The jobs whose definitions the query returns. What was read by name is the very same value as long as
-        nothing else is stored: what was made of it holds on."""
+        """The jobs whose definitions the query returns. A job read by name is the very same value as long as nothing
+        else is stored: caches of its text stay valid."""
         text: str = self.connection.execute(QUERIES[query], values).get
         if query != "get_jobs" or len(text) > TEXT_KEPT_MAX:
             return _decode_jobs(text)

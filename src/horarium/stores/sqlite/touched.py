@@ -26,8 +26,8 @@ class Touched:
     that is not so, where the system can say.
 
     Where writes are watched one question is enough after each. The watch begins before it, and it is answered while no
-    process writes: what was written before has been committed or undone by then, and all that comes after it is seen by
-    the watch.
+    process writes: earlier writes have been committed or undone by then, and all that comes after it is seen by the
+    watch.
     """
 
     def __init__(self, path: str, changed: Changed) -> None:

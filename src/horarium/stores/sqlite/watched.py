@@ -41,7 +41,7 @@ class Watched:
             os.close(descriptor)
 
     def arm(self) -> bool:
-        """Forget what was written so far, and watch from now on. False: that can't be done."""
+        """Forget earlier writes, and watch from now on. False: that can't be done."""
         if self._descriptor is None or self._watch is None:
             return False
         with suppress(BlockingIOError):

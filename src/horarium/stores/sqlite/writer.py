@@ -1,6 +1,6 @@
 """Threads that own a connection each, and group commit.
 
-What is handed to a `Lane` is carried out, in order, by its one thread. A lane that writes takes all work that came in
+Work handed to a `Lane` is carried out, in order, by its one thread. A lane that writes takes all work that came in
 while it was busy, runs each piece in a savepoint of its own (a piece that fails is undone alone), commits once for all,
 and only then answers, with one call to the event loop. So fifty callers share one wait for the disk. Nothing is
 answered before its commit; if the commit fails, everything in it is undone and every caller gets the error.
@@ -43,7 +43,7 @@ class Lane:
         self._held: Held | None = None
         """The files of the session, once it has committed."""
         self.changes = 0
-        """How many rows its transactions changed so far, give or take what was undone."""
+        """How many rows its transactions changed so far, give or take undone ones."""
 
     async def start(self) -> None:
         """Start the thread and wait until its connection is open. Raises what opening it raised."""
@@ -60,7 +60,7 @@ class Lane:
             raise
 
     async def stop(self) -> None:
-        """Carry out what was handed over, close the connection, join the thread. May be called twice."""
+        """Carry out the work handed over, close the connection, join the thread. May be called twice."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

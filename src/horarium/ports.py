@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.errors import BusUnavailable
-from horarium.model import Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import Health, Job, Node, Outcome, Plan, Run, RunChange, State
 from horarium.model import first_lease_end as first_lease_end
 from horarium.model import lease_end as lease_end
 from horarium.model.records import Record, RecordChange, RecordFilter
@@ -155,6 +155,15 @@ class Store(Protocol):
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         """Jobs by name, ascending, beginning after the name `after`."""
 
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        """How the runs of these jobs have ended, as `settle_runs` and `commit_plans` counted it. Every id is a key."""
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        """Jobs with `failures_in_a_row`, by id, at most `limit`, any of them. Deleted ones may be among them."""
+
+    async def add_health(self, health: Mapping[str, Health]) -> None:
+        """Insert the health of jobs, by id, except where some of it is stored. (For a copy of a store.)"""
+
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
@@ -216,6 +225,8 @@ class Store(Protocol):
         """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
         nor expired), and with it its follow-ups (one that `add_runs` would refuse is left out) and records. Atomic for
         each change. False: it is not, or it is gone; then nothing of it is written.
+        What ends runs of jobs is counted with it, once for each job and batch, without raising the version of a job:
+        the stored health becomes what `model.health.merged` makes of it and of `health_after` of what was written.
         Of the run, everything that may change is written: state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
 

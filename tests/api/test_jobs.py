@@ -17,6 +17,26 @@ async def test_a_new_job_is_created_and_located(api: Api) -> None:
     assert (await api.get("/jobs/nightly")).json == reply.json
 
 
+async def test_a_job_tells_how_its_runs_have_ended(api: Api) -> None:
+    await api.add_job("nightly")
+    ids = []
+    for error in ("first", "second"):
+        api.clock.advance(60)
+        await api.post("/jobs/nightly/trigger")
+        (run,) = await api.claim()
+        ids.append(run["id"])
+        body = {"token": run["lease"]["token"], "error": error, "retryable": False}
+        await api.post(f"/runs/{run['id']}/fail", body)
+    shown = (await api.get("/jobs/nightly")).json
+    last = {"id": ids[1], "state": "failed", "finished_at": "2027-01-15T08:02:00Z", "error": "second"}
+    assert (shown["last_run"], shown["last_success_at"]) == (last, None)
+    assert (shown["failures_in_a_row"], shown["failing_since"]) == (2, "2027-01-15T08:01:00Z")
+    assert (await api.get("/jobs")).json["items"] == [shown]
+    paused = (await api.post("/jobs/nightly/pause")).json
+    assert paused["failures_in_a_row"] == 2
+    assert (await api.send("PUT", "/jobs/nightly", shown)).status == 200, "what GET gave can be put back"
+
+
 async def test_defaults_are_spelt_out(api: Api) -> None:
     job = await api.add_job()
     assert job["retry"]["attempts_max"] == 3

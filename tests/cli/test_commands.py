@@ -139,7 +139,7 @@ def test_jobs_are_listed_for_people_and_for_programs(call: Call) -> None:
         call("job", "add", name, "--every", "5m", "--queue", "q", "--label", "list=1")
     call("job", "pause", "list-b", "--reason", "why not")
     lines = call("job", "list", "--label", "list=1").stdout.splitlines()
-    assert lines[0].split() == ["NAME", "STATE", "NEXT_FIRE_AT", "TRIGGER", "TARGET"]
+    assert lines[0].split() == ["NAME", "STATE", "LAST", "NEXT_FIRE_AT", "TRIGGER", "TARGET"]
     assert [line.split()[:2] for line in lines[1:]] == [["list-a", "enabled"], ["list-b", "paused"]]
     assert [job["name"] for job in as_json(call("job", "list", "--prefix", "list-", "--paused", "--json"))] == [
         "list-b"

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from horarium.clock import HOUR, SECOND, SystemClock
 from horarium.errors import NotFound, StateConflict
-from horarium.model import Event, Job, Node, Run, State
+from horarium.model import Event, Health, Job, LastRun, Node, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.node.backends import make_store
 from horarium.node.copying import PAGE_BYTES, PROBLEMS_KEPT, QUIET_SECONDS, Copied, Progress, Side, copy
@@ -127,6 +127,20 @@ async def test_everything_arrives_equal(source: MemoryStore, target: MemoryStore
     counts = report.counts
     assert (counts.jobs_copied, counts.runs_copied) == (len(JOBS) + len(TOMBSTONES), len(RUNS))
     assert (counts.jobs_equal, counts.runs_equal) == (len(JOBS), len(RUNS))
+
+
+async def test_the_health_of_jobs_is_copied_and_compared(source: MemoryStore, target: MemoryStore) -> None:
+    job = a_job()
+    await source.add_jobs([job])
+    failing = Health(LastRun("1", State.FAILED, NOW, "e"), NOW - 1, 2, NOW)
+    await source.add_health({job.id: failing})
+    assert (await copied(source, target)).ok
+    assert await target.job_health([job.id]) == {job.id: failing}
+    another = MemoryStore()
+    await another.add_jobs([job])
+    await another.add_health({job.id: Health(LastRun("2", State.COMPLETED, NOW), NOW)})
+    report = await copied(source, another)
+    assert [(each.kind, each.detail) for each in report.problems] == [("different", f"{job.name}: different: health")]
 
 
 async def test_a_second_copy_finds_everything_there(source: MemoryStore, target: MemoryStore) -> None:

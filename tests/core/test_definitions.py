@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND, to_text
 from horarium.errors import InvalidJob, InvalidTrigger
-from horarium.model import PAYLOAD_BYTES_MAX, HttpTarget, Job
+from horarium.model import NO_HEALTH, PAYLOAD_BYTES_MAX, HttpTarget, Job
 from horarium.wire.definitions import (
     JobDefinition,
     definition_of,
@@ -22,7 +22,7 @@ from horarium.wire.definitions import (
 )
 from horarium.wire.masking import SECRET_SHOWN
 from horarium.wire.patches import merge_patch, patch_definition
-from horarium.wire.views import JobView, job_view
+from horarium.wire.views import HealthView, JobView, healthy_text, job_view
 
 NOW = 1_767_571_200 * SECOND
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -186,7 +186,11 @@ def test_every_field_that_its_owner_wrote_is_kept_and_shown() -> None:
         name: value for name, value in given.items() if name not in spelt
     }
     assert all(given[name].items() <= shown[name].items() for name in spelt - {"target", "on"})
-    assert set(JobView.__struct_fields__) - set(shown) == {"ping_url"}
+    health = set(HealthView.__struct_fields__)
+    assert set(JobView.__struct_fields__) - set(shown) == {"ping_url", *health}
+    healthy = healthy_text(job, NO_HEALTH)
+    assert json.loads(healthy) == {**shown, **dict.fromkeys(health), "failures_in_a_row": 0}
+    assert json.loads(healthy) == json.loads(msgspec.json.encode(job_view(job, NO_HEALTH)))
 
 
 @pytest.mark.parametrize("name", ["catch_up", "retry", "timeouts", "retention"])

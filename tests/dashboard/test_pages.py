@@ -120,6 +120,9 @@ async def test_what_is_wrong_comes_first(api: Api, visitor: Visitor) -> None:
     assert "ValueError: no price" in visitor.text
     await visitor.open("/jobs")
     assert visitor.text.index("nightly") < visitor.text.index("aaa")
+    api.clock.advance(7 * 86_400)
+    await visitor.open("/")
+    assert "nightly failed once" in visitor.text, "until it succeeds, however long ago it failed"
 
 
 async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: Api, visitor: Visitor) -> None:

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from ruamel.yaml import YAML
 
 from horarium.clock import SECOND
-from horarium.model import Disposition, State
+from horarium.model import NO_HEALTH, Disposition, State
 from horarium.ports import QueueStats, Stats
 from horarium.services.metrics.telemetry import Telemetry
 from horarium.testing.values import NOW, a_run
@@ -42,6 +42,7 @@ def scraped() -> bytes:
     done = a_run(1, job="nightly", state=State.COMPLETED, started_at=NOW, finished_at=NOW + 2 * SECOND)
     telemetry.planned([done])
     telemetry.settled([done])
+    telemetry.jobs.show("nightly", NO_HEALTH)
     telemetry.rescued([done])
     telemetry.lease_lost()
     telemetry.reported("written")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
-from horarium.model import Disposition, Run, State
+from horarium.model import Disposition, Health, LastRun, Run, State
 from horarium.rules.editing import delete
 from horarium.services.metrics.ends import ends_of
 from horarium.services.metrics.job_meters import JobMeters
@@ -50,6 +49,8 @@ def test_fire_times_that_were_missed_count_one_by_one() -> None:
         ends_of([a_run(2, job="a", state=State.SKIPPED, disposition=Disposition.SKIPPED_OVERLAP, finished_at=NOW)])
     )
     assert lines(meters) == [
+        'horarium_job_runs_total{job="a",outcome="completed"} 0',
+        'horarium_job_runs_total{job="a",outcome="failed"} 0',
         'horarium_job_runs_total{job="a",outcome="missed"} 7',
         'horarium_job_runs_total{job="a",outcome="skipped"} 1',
     ]
@@ -67,22 +68,39 @@ def test_only_so_many_jobs_are_shown_by_name() -> None:
     assert 'horarium_job_runs_total{job="d",outcome="completed"} 1' in lines(meters)
 
 
-async def test_the_last_success_is_known_after_a_restart() -> None:
+async def test_jobs_are_shown_from_their_definition_on_and_their_health_after_a_restart() -> None:
     store = MemoryStore()
     await store.open()
-    jobs = [a_job(name=f"job-{number:03}", id=f"id-{number}") for number in range(60)]
+    jobs = [a_job(name=f"job-{number:03}", id=f"id-{number}") for number in range(260)]
     await store.add_jobs(jobs)
-    await store.add_runs([ended("job-007"), ended("job-055", State.FAILED, 2), ended("job-059", number=3)])
+    failed = Health(LastRun("1", State.FAILED, NOW), None, 2, NOW)
+    await store.add_health({"id-7": Health(LastRun("2", State.COMPLETED, NOW), NOW), "id-255": failed})
     telemetry = Telemetry()
     recall = JobRecall(store, telemetry)
     assert await recall.step(NOW) is None
     assert not telemetry.jobs.names, "nothing is read before the first scrape"
     telemetry.render()
-    again: int | None = NOW
-    while again is not None:
-        again = await recall.step(again)
-    shown = [line for line in lines(telemetry.jobs) if "last_success" in line]
-    assert [line.split('"')[1] for line in shown] == ["job-007", "job-059"]
+    assert await recall.step(NOW) == NOW + LOOK
+    found = lines(telemetry.jobs)
+    assert [line for line in found if "last_success" in line] == [
+        f'horarium_job_last_success_timestamp_seconds{{job="job-007"}} {NOW / SECOND:.3f}'
+    ]
+    assert [line for line in found if "in_a_row" in line and not line.endswith(" 0")] == [
+        'horarium_job_failures_in_a_row{job="job-255"} 2'
+    ]
+    assert sum(line.endswith('outcome="failed"} 0') for line in found) == 260
+
+
+async def test_no_more_jobs_are_looked_at_than_are_shown() -> None:
+    store = MemoryStore()
+    await store.open()
+    await store.add_jobs([a_job(name=f"job-{number:03}", id=f"id-{number}") for number in range(260)])
+    telemetry = Telemetry(jobs_max=3)
+    telemetry.settled([ended("job-255")])
+    telemetry.render()
+    await JobRecall(store, telemetry).step(NOW)
+    assert telemetry.jobs.names == ["job-255", "job-000", "job-001"]
+    assert 'horarium_job_failures_in_a_row{job="job-255"} 0' in lines(telemetry.jobs)
 
 
 async def test_a_deleted_job_gives_way_to_a_new_one() -> None:
@@ -98,8 +116,7 @@ async def test_a_deleted_job_gives_way_to_a_new_one() -> None:
     assert telemetry.jobs.names == ["kept"]
 
 
-@pytest.mark.parametrize("scraped", [True, False])
-async def test_a_deleted_job_is_shown_for_a_while_and_then_forgotten(scraped: bool) -> None:
+async def test_a_deleted_job_is_shown_for_a_while_and_then_forgotten() -> None:
     store = MemoryStore()
     await store.open()
     kept, gone = a_job(name="kept", id="1"), a_job(name="gone", id="2")
@@ -107,9 +124,7 @@ async def test_a_deleted_job_is_shown_for_a_while_and_then_forgotten(scraped: bo
     telemetry = Telemetry()
     recall = JobRecall(store, telemetry)
     assert not recall.looks()
-    if scraped:
-        telemetry.render()
-        assert await recall.step(NOW) is None
+    telemetry.render()
     telemetry.settled([ended("kept"), ended("gone")])
     assert recall.looks()
     assert await recall.step(NOW) == NOW + LOOK

@@ -14,6 +14,8 @@ CREATE INDEX jobs_disabled ON jobs (namespace_id, name) WHERE enabled = 0 AND de
 
 CREATE INDEX jobs_due ON jobs (namespace_id, next_fire_at, id) WHERE next_fire_at IS NOT NULL AND deleted_at IS NULL;
 
+CREATE INDEX jobs_failing ON job_health (namespace_id) WHERE failing_since IS NOT NULL;
+
 CREATE INDEX jobs_finished ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished_version IS version;
 
 CREATE INDEX jobs_trimmed ON jobs (namespace_id, name)
@@ -62,6 +64,18 @@ CREATE INDEX runs_ready ON runs (queue_id, priority DESC, due_at, id, start_by) 
 CREATE INDEX runs_start_by ON runs (namespace_id, start_by, id) WHERE state = 0 AND start_by IS NOT NULL;
 
 CREATE INDEX runs_unfinished ON runs (owner_id, fire_at, id) WHERE owner_id IS NOT NULL AND state < 3;
+
+CREATE TABLE job_health (
+    num INTEGER PRIMARY KEY,
+    namespace_id INTEGER NOT NULL,
+    run_id BLOB NOT NULL,
+    state INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    error BLOB,
+    last_success_at INTEGER,
+    failures INTEGER NOT NULL,
+    failing_since INTEGER
+);
 
 CREATE TABLE job_labels (
     num INTEGER NOT NULL,

@@ -18,6 +18,14 @@ from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page,
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
+from tests.stores.health_mutants import (
+    CountsInTheVersion,
+    CountsOneOfABatch,
+    CountsWhatWasRefused,
+    ForgetsWhatPlansEnd,
+    KeepsHealthForGood,
+    NeverRecovers,
+)
 from tests.stores.hunting import hunt
 
 pytestmark = pytest.mark.slow
@@ -335,6 +343,12 @@ CAUGHT_BY: dict[Mutant, str] = {
     IgnoresState: "test_another_state_cannot_be_settled",
     IgnoresTheLease: "test_a_lease_that_ends_now_is_not_held",
     HoldsALeaseTooLong: "test_a_lease_is_expired_at_its_very_end_and_no_sooner",
+    CountsWhatWasRefused: "test_what_was_refused_is_not_counted",
+    CountsOneOfABatch: "test_the_ends_of_a_batch_are_counted_as_one",
+    NeverRecovers: "test_each_end_is_counted",
+    CountsInTheVersion: "test_the_job_stays_as_it_is_and_keeps_its_health",
+    ForgetsWhatPlansEnd: "test_what_a_plan_ends_is_counted",
+    KeepsHealthForGood: "test_the_health_of_a_job_goes_with_it",
     ForgetsProgressOfOutcomes: "test_everything_that_may_change_is_written",
     IgnoresVersion: "test_a_stale_version_leaves_no_trace",
     LeavesTraces: "test_of_two_plans_for_one_job_in_a_batch_the_first_wins",

@@ -35,7 +35,7 @@ class CheckedStore(MemoryStore):
 
     async def close(self) -> None:
         fresh = Space()
-        fresh.beside.nodes = self._space.beside.nodes
+        fresh.beside.nodes, fresh.health = self._space.beside.nodes, self._space.health
         for job in self._space.jobs.values():
             fresh.put_job(job)
         for run in self._space.runs.values():

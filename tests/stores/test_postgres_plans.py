@@ -49,7 +49,7 @@ SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
     *("add_records", "add_record_labels", "add_runs_elsewhere_along", "offer_fronts"),
-    *("writers", "is_in_less", "offer_order_fronts"),
+    *("writers", "is_in_less", "offer_order_fronts", "job_health", "failing_jobs", "add_health"),
 }
 COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
 

@@ -113,7 +113,7 @@ class Jobs:
         else:
             after = read_cursor("jobs", query.cursor, _is_place)
             page = await self._places.list_jobs(call.principal, where, after, query.limit)
-        seen = [await self._shown(call, job) for job in page.items]
+        seen = await self._shown.each(call, page.items)
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
     async def get(self, call: Call) -> Answer:

@@ -14,11 +14,11 @@ from litestar.response.base import ASGIResponse
 from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
 from horarium.errors import NotFound
-from horarium.model import ExternalTarget, Job
+from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.jobs import has_many_parts, say_words
 from horarium.rules.pinging import Ping, Sign
-from horarium.wire.views import JobView, job_text, job_view
+from horarium.wire.views import JobView, healthy_text, job_view
 
 PING_BODY_BYTES_MAX = 100_000
 """How much of a ping's body is kept."""
@@ -40,24 +40,29 @@ class Shown:
 
     def __init__(self, operations: Operations, public_url: str | None) -> None:
         self._pings = operations.pings
+        self._health = operations.health
         self._public_url = public_url
 
-    async def __call__(self, call: Call, job: Job) -> JobView:
-        """The view of it."""
+    async def each(self, call: Call, jobs: Sequence[Job]) -> list[JobView]:
+        """The views of several."""
+        return [await self._view(call, job, each) for job, each in zip(jobs, await self._health(jobs), strict=True)]
+
+    async def _view(self, call: Call, job: Job, health: Health) -> JobView:
         await say_words(job)
-        view = job_view(job)
+        view = job_view(job, health)
         key = await self._pings.key_of(job)
         if key is not None:
             view.ping_url = ping_url(self._public_url, call.request, key)
         return view
 
     async def answer(self, call: Call, job: Job, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
-        """The answer that shows it."""
+        """The answer that shows it. (201: it is new, so none of its runs has ended.)"""
+        (health,) = [NO_HEALTH] if status == 201 else await self._health([job])
         if isinstance(job.target, ExternalTarget):
-            return answer(await self(call, job), status, headers)
+            return answer(await self._view(call, job, health), status, headers)
         if has_many_parts(job):
             await say_words(job)
-        return answer_text(bytes(job_text(job)), status, headers)
+        return answer_text(healthy_text(job, health), status, headers)
 
 
 class Pings:

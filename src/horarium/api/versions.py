@@ -61,7 +61,8 @@ class JobVersions:
 
     async def revert(self, call: Call) -> Answer:
         asked: RevertRequest = call.body
-        return answer(job_view(await self._operations.jobs.revert_job(job_name(call.request), asked.version)))
+        job = await self._operations.jobs.revert_job(job_name(call.request), asked.version)
+        return answer(job_view(job, *await self._operations.health([job])))
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

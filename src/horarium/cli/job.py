@@ -66,8 +66,8 @@ job = Lazy(
 )
 
 COLUMNS = (
-    Column("name", whole=True), Column("state", whole=True), Column("next_fire_at", when=True, title="next"),
-    Column("trigger"), Column("target"),
+    Column("name", whole=True), Column("state", whole=True), Column("last"),
+    Column("next_fire_at", when=True, title="next"), Column("trigger"), Column("target"),
 )  # fmt: skip
 TITLE = Column("title", wide=True)
 """Where any of the jobs has one."""
@@ -121,7 +121,15 @@ def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]
 
 def _rows(jobs: Iterable[JobView]) -> Iterator[tuple[Any, ...]]:
     for job in jobs:
-        yield job.name, job.state, job.next_fire_at, job.words, target_text(job), job.title
+        failures = job.failures_in_a_row or 0
+        last = f"failed {failures} in a row" if failures > 1 else job.last_run.state if job.last_run else None
+        yield job.name, job.state, last, job.next_fire_at, job.words, target_text(job), job.title
+
+
+def _last_run(job: JobView) -> str | None:
+    """How and when the last run ended, and why."""
+    last = job.last_run
+    return f"{last.state} {beside(last.finished_at)} {last.error or ''}".rstrip() if last else None
 
 
 def target_text(job: JobView) -> str:
@@ -189,6 +197,10 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),
             ("finished_at", job.finished_at),
+            ("last_run", _last_run(job)),
+            ("last_success_at", job.last_success_at or None),
+            ("failures_in_a_row", job.failures_in_a_row or None),
+            ("failing_since", job.failing_since or None),
         ]
     )
 

@@ -13,12 +13,11 @@ from msgspec import Struct
 
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import LATE, LATE_AFTER, LOST, Mark, failures_in_a_row, first_line, mark_of
-from horarium.model import Job, Node, Run, State
+from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, first_line, mark_of
+from horarium.model import Health, Job, Node, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
 
-FAILED_STATES = frozenset({State.FAILED})
 PENDING_STATES = frozenset({State.PENDING})
 LOOKED_BACK = DAY
 JOBS_SHOWN_MAX = 20
@@ -116,12 +115,12 @@ class Watching:
         return Attention(tuple(troubles), stats, tuple(nodes), resting)
 
     async def _failing(self, now: Instant) -> list[Trouble]:
-        where = RunFilter(states=FAILED_STATES, since=max(now - LOOKED_BACK, 0))
-        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
-        names = list(dict.fromkeys(run.job for run in page.items if run.job is not None))[:JOBS_SHOWN_MAX]
-        lasts = await last_runs_of(self._operations, names, LAST_RUNS)
-        found = [_failing(name, runs, now) for name, runs in lasts.items()]
-        return sorted((one for one in found if one), key=lambda one: -failures_in_a_row(one.runs))
+        failing = await self._operations.store.failing_jobs(PAGE_MAX)
+        jobs = await self._operations.store.get_jobs_by_id(list(failing))
+        found = {job.name: failing[job.id] for job in jobs if job is not None and _matters(job, failing[job.id], now)}
+        worst = sorted(found, key=lambda name: (-found[name].failures_in_a_row, name))[:JOBS_SHOWN_MAX]
+        lasts = await last_runs_of(self._operations, worst, LAST_RUNS)
+        return [_failing(name, found[name], lasts[name], now) for name in worst]
 
     async def _late(self, now: Instant) -> list[Trouble]:
         where = RunFilter(states=PENDING_STATES, until=max(now - LATE_AFTER, 1))
@@ -147,19 +146,24 @@ async def last_runs_of(
     return {job: tuple(runs) for job, runs in found.items()}
 
 
-def _failing(name: str, runs: Sequence[Run], now: Instant) -> Trouble | None:
-    streak = failures_in_a_row(runs)
-    if not streak:
-        return None
-    last = next(run for run in runs if run.state is State.FAILED)
+def _matters(job: Job, health: Health, now: Instant) -> bool:
+    """Whether its failures may still need attention: those of a job that is paused or over do for a day."""
+    last = health.last_run
+    return job.deleted_at is None and (job.active or (last is not None and now - last.finished_at < LOOKED_BACK))
+
+
+def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Trouble:
+    streak, last = health.failures_in_a_row, health.last_run
+    assert last is not None
     again = f"{streak} in a row" if streak > 1 else "once"
-    since = f"Last {span(now - (last.finished_at or now))} ago"
+    failed = next((run for run in runs if run.state is State.FAILED), None)
+    since = f"Last {span(now - (last.finished_at if failed is None else failed.finished_at or now))} ago"
     return Trouble(
         kind="failing",
         subject=name,
         what=f"failed {again}",
-        why=f"{since}: {first_line(last.error)}",
-        mark=mark_of(last, now),
+        why=f"{since}: {first_line(last.error if failed is None else failed.error)}",
+        mark=FAILED if failed is None else mark_of(failed, now),
         badge=f"Failing, {again}" if streak > 1 else "Failed",
         link=f"/jobs/{name}",
         button="Open job",

@@ -108,14 +108,3 @@ def summed_up(marks: Sequence[Mark]) -> str:
 def worst_first(mark: Mark) -> int:
     """A key for sorting."""
     return _TROUBLE.index(mark) if mark in _TROUBLE else len(_TROUBLE)
-
-
-def failures_in_a_row(runs: Sequence[Run]) -> int:
-    """How many of the newest finished runs failed, one after the other (`runs`: newest first)."""
-    count = 0
-    for run in runs:
-        if run.state is State.FAILED:
-            count += 1
-        elif run.state is State.COMPLETED:
-            break
-    return count

@@ -37,6 +37,7 @@ from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
+from horarium.model import Job as StoredJob
 from horarium.model import State
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
@@ -220,7 +221,10 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         both ValueErrors, which name every field that is wrong.
         """
         job, _ = await self._operations.jobs.put_job(self._program.definition(JobSpec(name, trigger, fields)))
-        return Job(job)
+        return await self._shown(job)
+
+    async def _shown(self, job: StoredJob) -> Job:
+        return Job(job, *await self._operations.health([job]))
 
     def job(
         self,
@@ -268,7 +272,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
 
     async def get_job(self, name: str) -> Job:
         """The job of that name. Raises NotFound."""
-        return Job(await self._operations.jobs.get_job(name))
+        return await self._shown(await self._operations.jobs.get_job(name))
 
     async def list_jobs(
         self,
@@ -283,7 +287,8 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         """Jobs by name, `limit` (at most 200) a page; `after` is the `next_after` of the page before. `finished`: those
         that can never fire again, which are left out otherwise (None: all)."""
         where = JobFilter(labels or {}, enabled, prefix, finished)
-        return jobs_page(await self._operations.jobs.list_jobs(where, after, limit))
+        page = await self._operations.jobs.list_jobs(where, after, limit)
+        return jobs_page(page, await self._operations.health(page.items))
 
     @in_name_of_actor
     async def delete_job(self, name: str, *, actor: str | None = None) -> None:
@@ -298,12 +303,12 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
     @in_name_of_actor
     async def pause_job(self, name: str, reason: str | None = None, *, actor: str | None = None) -> Job:
         """No later fire time runs until it is resumed."""
-        return Job(await self._operations.jobs.pause_job(name, reason))
+        return await self._shown(await self._operations.jobs.pause_job(name, reason))
 
     @in_name_of_actor
     async def resume_job(self, name: str, *, actor: str | None = None) -> Job:
         """Go on with the fire times from now on."""
-        return Job(await self._operations.jobs.resume_job(name))
+        return await self._shown(await self._operations.jobs.resume_job(name))
 
     @in_name_of_actor
     async def pause_jobs(

@@ -23,7 +23,7 @@ from horarium.clock import to_datetime
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
-from horarium.wire.views import EventView, JobView, RunView, job_view, moment, run_view
+from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
 
 V = TypeVar("V", bound="Value")
 
@@ -82,7 +82,7 @@ class Value:
 class Job(Value):
     """A job: its definition and its state. `target` holds its secrets; `to_dict()` and `view()` mask them."""
 
-    __slots__ = ()
+    __slots__ = ("_health",)
 
     name: str
     trigger: dict[str, Any]
@@ -118,13 +118,37 @@ class Job(Value):
     state: JobState
     finished_at: datetime | None
 
+    def __init__(self, stored: model.Job, health: model.Health = model.NO_HEALTH) -> None:
+        super().__init__(stored)
+        self._health = health
+
     @property
     def words(self) -> str:
         """The trigger in words."""
         return trigger_of(self._stored).words()
 
+    @property
+    def last_run(self) -> LastRunView | None:
+        """The run that came to its end last."""
+        return health_view(self._health).last_run
+
+    @property
+    def last_success_at(self) -> datetime | None:
+        """When a run last completed."""
+        return moment(self._health.last_success_at)
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """How many runs have failed since one completed."""
+        return self._health.failures_in_a_row
+
+    @property
+    def failing_since(self) -> datetime | None:
+        """When the first of these ended."""
+        return moment(self._health.failing_since)
+
     def view(self) -> JobView:
-        return job_view(self._stored)
+        return job_view(self._stored, self._health)
 
     def __repr__(self) -> str:
         following = f"next {self.next_fire_at:%Y-%m-%d %H:%M:%S}Z" if self.next_fire_at else "no fire time ahead"
@@ -264,9 +288,9 @@ def stats_of(stats: ports.Stats) -> Stats:
     return Stats(stats.jobs, stats.jobs_enabled, tuple(queues), stats.queues_left_out)
 
 
-def jobs_page(page: ports.Page[model.Job]) -> Page[Job]:
+def jobs_page(page: ports.Page[model.Job], health: Sequence[model.Health]) -> Page[Job]:
     """A page of the store, as programs see it."""
-    return Page([Job(job) for job in page.items], page.next_after)
+    return Page([Job(*each) for each in zip(page.items, health, strict=True)], page.next_after)
 
 
 def runs_page(page: ports.Page[model.Run]) -> Page[Run]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from horarium.model.changes import Plan, RunChange
 from horarium.model.follows import TIMED, Follow, Occasion
+from horarium.model.health import NO_HEALTH, Health, LastRun
 from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
@@ -72,6 +73,7 @@ __all__ = [
     "JITTER_SECONDS_MAX",
     "LABELS_MAX",
     "NAME_LENGTH_MAX",
+    "NO_HEALTH",
     "PAYLOAD_BYTES_MAX",
     "PRIORITY_MAX",
     "PRIORITY_MIN",
@@ -95,9 +97,11 @@ __all__ = [
     "Failed",
     "Follow",
     "HandlerTarget",
+    "Health",
     "HttpTarget",
     "Job",
     "JobState",
+    "LastRun",
     "Name",
     "Node",
     "Occasion",

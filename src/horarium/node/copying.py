@@ -235,6 +235,7 @@ class _Copy:
         done = 0
         async for jobs in _job_pages(self._source):
             await self._add_jobs(jobs)
+            await self._target.add_health(await self._source.job_health([job.id for job in jobs]))
             done += len(jobs)
             self._notify(Progress("jobs", done, total))
 
@@ -258,6 +259,8 @@ class _Copy:
 
     async def _check(self) -> None:
         await self._check_jobs()
+        async for job in _unlike_health(self._source, self._target):
+            self._found("different", "job", job.id, f"{job.name}: different: health")
         await self._check_runs()
         await self._check_records()
 
@@ -350,6 +353,16 @@ async def _job_pages(store: Store) -> AsyncIterator[tuple[Job, ...]]:
         if page.next_after is None:
             return
         after = page.next_after
+
+
+async def _unlike_health(source: Store, target: Store) -> AsyncIterator[Job]:
+    """The jobs whose health is not the same in both."""
+    async for jobs in _job_pages(source):
+        ids = [job.id for job in jobs]
+        here, there = await source.job_health(ids), await target.job_health(ids)
+        for job in jobs:
+            if here[job.id] != there[job.id]:
+                yield job
 
 
 async def _record_pages(store: Store) -> AsyncIterator[tuple[Record, ...]]:

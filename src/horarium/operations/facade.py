@@ -7,11 +7,11 @@ writes if nothing changed meanwhile; where it lost a race it reads again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from horarium.clock import SECOND, Clock
-from horarium.model import Node, Run
+from horarium.model import Health, Job, Node, Run
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes
@@ -108,6 +108,11 @@ class Operations:
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""
         return await self.store.list_nodes(self.clock.now() - NODES_SHOWN)
+
+    async def health(self, jobs: Sequence[Job]) -> list[Health]:
+        """How the runs of each of these jobs have ended of late."""
+        found = await self.store.job_health([job.id for job in jobs])
+        return [found[job.id] for job in jobs]
 
     async def stats(self) -> Stats:
         """Counts by queue, and which queues no worker serves; where they are large, some seconds old."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Event, Run, RunChange, RunPolicy, State
+from horarium.model import Cause, Disposition, Event, Health, LastRun, Run, RunChange, RunPolicy, State
 from horarium.model.records import RecordFilter
 
 STATES = (
@@ -122,6 +122,21 @@ def label_text(key: str, value: str) -> str:
 def label_bytes(labels: Mapping[str, str]) -> list[bytes]:
     """The labels of a record, or those asked for, in their order."""
     return [label_text(key, value).encode() for key, value in labels.items()]
+
+
+def health_row(health: Health) -> tuple[Any, ...]:
+    """The health of a job of which a run has ended, in the order of the columns in SQL."""
+    last = health.last_run
+    assert last is not None
+    said = encode_id(last.id), STATE_NUMBERS[last.state], last.finished_at, encode_text(last.error)
+    return (*said, health.last_success_at, health.failures_in_a_row, health.failing_since)
+
+
+def decode_health(row: Sequence[Any]) -> Health:
+    """The health of a job from those columns."""
+    run_id, state, finished_at, error, last_success_at, failures, failing_since = row
+    last = LastRun(decode_id(run_id), STATES[state], finished_at, decode_text(error))
+    return Health(last, last_success_at, failures, failing_since)
 
 
 decode_labels = msgspec.json.Decoder(dict[str, str]).decode

@@ -6,14 +6,14 @@ with a real network. Chance is passed in, so that a seed gives the same faults a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from random import Random
 from typing import ParamSpec, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 
@@ -101,6 +101,15 @@ class FaultyStore:
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._through(self.store.list_jobs, where, after, limit)
+
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return await self._through(self.store.job_health, job_ids)
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        return await self._through(self.store.failing_jobs, limit)
+
+    async def add_health(self, health: Mapping[str, Health]) -> None:
+        return await self._through(self.store.add_health, health)
 
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None

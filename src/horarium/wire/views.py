@@ -23,6 +23,7 @@ from horarium.model import (
     ExternalTarget,
     Follow,
     HandlerTarget,
+    Health,
     HttpTarget,
     Job,
     JobState,
@@ -56,8 +57,17 @@ from horarium.wire.masking import shown_json, shown_target
 S = TypeVar("S", bound=Struct)
 
 
+class LastRunView(Struct):
+    """The run of a job that came to its end last."""
+
+    id: str
+    state: State
+    finished_at: datetime
+    error: str | None
+
+
 class JobView(Struct, kw_only=True):
-    """A job as it is shown: the definition, and its state."""
+    """A job as it is shown: the definition, its state, and its health (which an entry of the audit leaves out)."""
 
     name: str
     trigger: dict[str, Any]
@@ -89,6 +99,10 @@ class JobView(Struct, kw_only=True):
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    last_run: LastRunView | UnsetType | None = UNSET
+    last_success_at: datetime | UnsetType | None = UNSET
+    failures_in_a_row: int | UnsetType = UNSET
+    failing_since: datetime | UnsetType | None = UNSET
     ping_url: str | UnsetType = UNSET
 
 
@@ -160,8 +174,33 @@ def moment(instant: Instant | None) -> datetime | None:
     return None if instant is None else to_datetime(instant)
 
 
-def job_view(job: Job) -> JobView:
+class HealthView(Struct):
+    """The health of a job as it is shown with it."""
+
+    last_run: LastRunView | None
+    last_success_at: datetime | None
+    failures_in_a_row: int
+    failing_since: datetime | None
+
+
+def health_view(health: Health) -> HealthView:
+    """The health of a job as it is shown with it."""
+    last = health.last_run
+    shown = None if last is None else LastRunView(last.id, last.state, to_datetime(last.finished_at), last.error)
+    return HealthView(shown, moment(health.last_success_at), health.failures_in_a_row, moment(health.failing_since))
+
+
+def job_view(job: Job, health: Health | None = None) -> JobView:
     """A job as it is shown, every default written out."""
+    view = _job_view(job)
+    if health is not None:
+        shown = health_view(health)
+        view.last_run, view.last_success_at = shown.last_run, shown.last_success_at
+        view.failures_in_a_row, view.failing_since = shown.failures_in_a_row, shown.failing_since
+    return view
+
+
+def _job_view(job: Job) -> JobView:
     concurrency, starts_at, ends_at = job.concurrency, job.starts_at, job.ends_at
     next_fire_at, paused_at, finished_at = job.next_fire_at, job.paused_at, job.finished_at
     created_at = to_datetime(job.created_at)
@@ -217,6 +256,11 @@ def job_text(job: Job) -> msgspec.Raw:
     with _showing:
         _keep_shown(job, text)
     return text
+
+
+def healthy_text(job: Job, health: Health) -> bytes:
+    """The same with the job's health."""
+    return b"%b,%b" % (bytes(job_text(job))[:-1], msgspec.json.encode(health_view(health))[1:])
 
 
 def _keep_shown(job: Job, text: msgspec.Raw) -> None:

@@ -1,6 +1,6 @@
 """What is measured of each job: how its runs ended, how long they took, and when it last succeeded.
 
-The number of jobs shown is bounded: the first `jobs_max` that end a run here have series of their own, runs of all
+The number of jobs shown is bounded: the first `jobs_max` that are known here have series of their own, runs of all
 others are counted under `job="_other"`, which no job can be called. Text is made once for each change of a job's
 figures, so that a scrape of a thousand jobs holds up nothing.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from horarium.clock import SECOND, Instant
-from horarium.model import UNFINISHED, Disposition, State
+from horarium.model import UNFINISHED, Disposition, Health, State
 from horarium.services.metrics.ends import End
 
 JOBS_MAX_DEFAULT = 1_000
@@ -21,8 +21,12 @@ DURATION_BUCKETS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400)
 LAST_SUCCESS = "horarium_job_last_success_timestamp_seconds"
 RUNS = "horarium_job_runs_total"
 DURATION = "horarium_job_duration_seconds"
+FAILURES = "horarium_job_failures_in_a_row"
+ALWAYS_SHOWN = ("completed", "failed", "missed")
+"""Outcomes that are shown before there was any: a counter that begins at 1 has not increased."""
 HEADS = {
     LAST_SUCCESS: ("gauge", "When a run of the job last completed, as Unix time."),
+    FAILURES: ("gauge", "How many runs of the job have failed since one completed."),
     RUNS: ("counter", "Runs of the job that came to their end, by outcome."),
     DURATION: ("histogram", "How long the last attempt of a run took."),
 }
@@ -31,12 +35,13 @@ HEADS = {
 class JobMeter:
     """The figures of one job."""
 
-    __slots__ = ("_buckets", "_durations", "_job", "_outcomes", "_seconds", "_texts", "last_success_at")
+    __slots__ = ("_buckets", "_durations", "_job", "_outcomes", "_seconds", "_texts", "failures", "last_success_at")
 
     def __init__(self, job: str) -> None:
         self.last_success_at: Instant | None = None
+        self.failures: int | None = None
         self._job = job
-        self._outcomes: dict[str, int] = {}
+        self._outcomes = dict.fromkeys(ALWAYS_SHOWN, 0)
         self._buckets = [0] * len(DURATION_BUCKETS)
         self._durations = 0
         self._seconds = 0.0
@@ -51,6 +56,12 @@ class JobMeter:
         if end.state is State.COMPLETED:
             self.succeeded(end.finished_at)
         self._texts = None
+
+    def healthy(self, health: Health) -> None:
+        """What the store says of it."""
+        self.succeeded(health.last_success_at)
+        if self.failures != health.failures_in_a_row:
+            self.failures, self._texts = health.failures_in_a_row, None
 
     def succeeded(self, at: Instant | None) -> None:
         """It is known to have succeeded then."""
@@ -71,6 +82,7 @@ class JobMeter:
             label = f'job="{self._job}"'
             self._texts = {
                 LAST_SUCCESS: self._last_success(label),
+                FAILURES: "" if self.failures is None else f"{FAILURES}{{{label}}} {self.failures}\n",
                 RUNS: "".join(
                     f'{RUNS}{{{label},outcome="{name}"}} {n}\n' for name, n in sorted(self._outcomes.items())
                 ),
@@ -95,7 +107,7 @@ class JobMeter:
 
 
 class JobMeters:
-    """The figures of all jobs of which this process wrote ends, `jobs_max` of them by name."""
+    """The figures of the jobs that this process knows, `jobs_max` of them by name."""
 
     def __init__(self, jobs_max: int = JOBS_MAX_DEFAULT) -> None:
         self._jobs_max = jobs_max
@@ -119,9 +131,10 @@ class JobMeters:
             if end.job is not None and end.state not in UNFINISHED:
                 self._of(end.job).ended(end, count)
 
-    def succeeded(self, job: str, at: Instant | None) -> None:
-        """It is known of this job that it succeeded then."""
-        self._of(job).succeeded(at)
+    def show(self, job: str, health: Health) -> None:
+        """There is this job; it is shown if there is room."""
+        if job in self._meters or not self.full:
+            self._of(job).healthy(health)
 
     def forget(self, names: Collection[str]) -> None:
         """These jobs are gone."""

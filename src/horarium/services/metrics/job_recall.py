@@ -1,8 +1,8 @@
-"""Recall: what /metrics says of jobs beyond the life of this process, and beyond the life of a job.
+"""Recall: what /metrics says of jobs, from their definition on and beyond the life of this process.
 
-The last success of a job is in the store, so a restart must not make it unknown: it is read once, after the first
-scrape, page by page. A job that was deleted is shown for a minute more, so that its last figures are scraped; then it
-is forgotten, and no alert waits for its next success. Where as many jobs are shown as may be, it gives way at once.
+Once metrics are scraped, jobs are looked at every few seconds: each is shown with zeros before its first run ends, so
+that its first failure is an increase, and with its health, which is in the store. A job that was deleted is shown until
+the look after the one that missed it, so that its last figures are scraped; where there is no room, it goes at once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horarium.clock import SECOND, Instant
-from horarium.model import State
-from horarium.ports import BATCH_MAX, JobFilter, RunFilter, Store, Topic
+from horarium.model import Job
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Store, Topic
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
 
-PAGE = 50
-PAUSE = SECOND // 10
-LOOK = 60 * SECOND
-"""How often deleted jobs are looked for, with this many names; more take longer."""
+LOOK = 10 * SECOND
+"""How often they are looked at, with this many names; more take longer."""
 NAMES_A_LOOK = 1_000
 
 
@@ -32,45 +30,40 @@ class JobRecall(Service):
         self._store = store
         self._jobs = telemetry.jobs
         self.wake = Wake()
-        self._after: str | None = ""
         self._looked_at: Instant | None = None
         self._gone: frozenset[str] = frozenset()
 
     def looks(self) -> bool:
-        return (self._jobs.scraped and self._after is not None) or (self._looked_at is None and bool(self._jobs.names))
+        return self._jobs.scraped and self._looked_at is None
 
     async def step(self, now: Instant) -> Instant | None:
-        if self._jobs.scraped and self._after is not None:
-            return await self._recall(now)
-        names = self._jobs.names
-        if not names:
-            self._looked_at = None
+        if not self._jobs.scraped:
             return None
-        pause = LOOK * -(-len(names) // NAMES_A_LOOK)
+        pause = LOOK * max(-(-len(self._jobs.names) // NAMES_A_LOOK), 1)
         if self._looked_at is None or not 0 <= now - self._looked_at < pause:
-            await self._forget_deleted(names)
+            await self._look()
             self._looked_at = now
         return self._looked_at + pause
 
-    async def _forget_deleted(self, names: Sequence[str]) -> None:
-        """Those that were gone at the last look, too; at once where there is no room."""
-        gone: set[str] = set()
-        for start in range(0, len(names), BATCH_MAX):
-            some = names[start : start + BATCH_MAX]
+    async def _look(self) -> None:
+        after, seen, gone = None, set[str](), set[str]()
+        while True:
+            page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
+            seen |= await self._show(page.items)
+            after = page.next_after
+            if after is None or self._jobs.full:
+                break
+        others = [name for name in self._jobs.names if name not in seen]
+        for start in range(0, len(others), BATCH_MAX):
+            some = others[start : start + BATCH_MAX]
             found = await self._store.get_jobs(some)
+            await self._show([job for job in found if job is not None])
             gone.update(name for name, job in zip(some, found, strict=True) if job is None)
         self._jobs.forget(gone if self._jobs.full else gone & self._gone)
         self._gone = frozenset(gone)
 
-    async def _recall(self, now: Instant) -> Instant | None:
-        """One page of jobs."""
-        page = await self._store.list_jobs(JobFilter(), self._after or None, PAGE)
-        for job in page.items:
-            if self._jobs.full:
-                self._after = None
-                return None
-            runs = await self._store.list_runs(RunFilter(job=job.name, states=frozenset({State.COMPLETED})), None, 1)
-            for run in runs.items:
-                self._jobs.succeeded(job.name, run.finished_at)
-        self._after = page.next_after
-        return None if self._after is None else now + PAUSE
+    async def _show(self, jobs: Sequence[Job]) -> set[str]:
+        health = await self._store.job_health([job.id for job in jobs])
+        for job in jobs:
+            self._jobs.show(job.name, health[job.id])
+        return {job.name for job in jobs}

@@ -222,7 +222,8 @@ WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.name
 RETURNING runs.id;
 
 -- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement.
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement. How it ends, where the health of jobs
+-- is counted, is the same as in PostgreSQL.
 WITH given (
     id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
     started_at, finished_at, progress, error, result, disposition, prune_at, history,
@@ -242,16 +243,19 @@ gone AS (
     )
     RETURNING id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details
-)
-INSERT INTO horarium.finished (
-    namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
-)
-SELECT $1::int8, gone.id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
-FROM gone JOIN given ON given.id = gone.id RETURNING id;
+),
+kept AS (
+    INSERT INTO horarium.finished (
+        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+    )
+    SELECT $1::int8, gone.id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+    FROM gone JOIN given ON given.id = gone.id
+    RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
+),
 
 -- name: prune_runs
 WITH due AS MATERIALIZED (
@@ -272,7 +276,8 @@ WITH orphans AS MATERIALIZED (
         AND NOT EXISTS (SELECT 1 FROM horarium.finished WHERE finished.owner_id = jobs.num)
     LIMIT $2
 ),
-forgotten AS (DELETE FROM horarium.jobs WHERE num IN (SELECT num FROM orphans) RETURNING num)
+forgotten AS (DELETE FROM horarium.jobs WHERE num IN (SELECT num FROM orphans) RETURNING num),
+health AS (DELETE FROM horarium.job_health WHERE num IN (SELECT num FROM orphans) RETURNING num)
 DELETE FROM horarium.owners WHERE num IN (SELECT num FROM orphans);
 
 -- name: trim_runs

@@ -67,7 +67,9 @@ join it with the batch, and conflict with every writer in it."""
 def _dialect() -> Queries:
     own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
     texts = {name: _translated(name, theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
-    texts.update((name, own[name]) for name in own.names())
+    texts.update((name, own[name]) for name in own.names() if name != "finish_runs")
+    counted = theirs["finish_runs"]
+    texts["finish_runs"] = f"{own['finish_runs']} {counted[counted.index('counted AS (') :]}"
     return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
 
 

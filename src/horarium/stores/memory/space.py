@@ -7,10 +7,14 @@ these don't slow down as history grows. Nothing here decides anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
+
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Job, Run, RunChange
+from horarium.model import NO_HEALTH, Health, Job, Run, RunChange
+from horarium.model.health import health_after, merged
 from horarium.stores.encoding import is_unmoved
 from horarium.stores.memory.beside import Beside
 from horarium.stores.memory.indexes import Identities, JobIndexes, RunIndexes
@@ -21,6 +25,7 @@ class Space:
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
+        self.health: dict[str, Health] = {}
         self.found_jobs = JobIndexes()
         self.runs: dict[str, Run] = {}
         self.identities = Identities()
@@ -39,6 +44,7 @@ class Space:
     def forget_job(self, job: Job) -> None:
         self.found_jobs.remove(job)
         del self.jobs[job.id]
+        self.health.pop(job.id, None)
 
     # -- runs
 
@@ -60,6 +66,13 @@ class Space:
         self.found_runs.remove(run)
         self.identities.remove(run)
         del self.runs[run.id]
+
+    def apply_all(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        """Write each change if it can be, and count what ends by them."""
+        answers = [self.apply(change, now) for change in changes]
+        for job_id, health in health_after(compress(changes, answers)).items():
+            self.health[job_id] = merged(self.health.get(job_id, NO_HEALTH), health)
+        return answers
 
     def apply(self, change: RunChange, now: Instant) -> bool:
         """Write a change, and what it brings along, if the stored run is still as it says."""

@@ -7,14 +7,14 @@ walks the lanes in claim order, counts the runs that it takes, and only then wri
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.model import NO_HEALTH, Health, Job, Node, Plan, Run, RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -93,6 +93,17 @@ class MemoryStore:
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return {job_id: self._space.health.get(job_id, NO_HEALTH) for job_id in job_ids}
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        failing = (pair for pair in self._space.health.items() if pair[1].failures_in_a_row)
+        return dict(islice(failing, limit))
+
+    async def add_health(self, health: Mapping[str, Health]) -> None:
+        for job_id, each in health.items():
+            self._space.health.setdefault(job_id, each)
+
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
@@ -123,8 +134,7 @@ class MemoryStore:
         if stored is None or stored.version != plan.job.version:
             return False
         self._space.put_job(replace(plan.job, version=stored.version + plan.versions))
-        for change in plan.changes:
-            self._space.apply(change, now)
+        self._space.apply_all(plan.changes, now)
         stays = {run.id for run in plan.withdrawals if not self._withdraw(run)}
         for run in plan.runs:
             if run.id not in stays:
@@ -214,7 +224,7 @@ class MemoryStore:
         return runs[0], second[0][0] if second else None
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return [self._space.apply(change, now) for change in changes]
+        return self._space.apply_all(changes, now)
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
         return [self._heartbeat(beat, now) for beat in beats]

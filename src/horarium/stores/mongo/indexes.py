@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-NAMES = ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents", "wakes")
-RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS, WAKES = (f"horarium_{name}" for name in NAMES)
+NAMES = ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents", "wakes", "health")
+RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS, WAKES, HEALTH = (f"horarium_{name}" for name in NAMES)
 
 GATES_KEPT_SECONDS = 24 * 3600
 """How long the gate of a key or a job is kept without a claim."""
@@ -146,4 +146,16 @@ ONE_LANE_INDEX = Migration(
     dropped=((RUNS, "runs_ready"),),
 )
 
-MIGRATIONS = (JOBS_AND_RUNS, LISTS_AND_SWEEPS, RECORDS_BY_LABEL, FINISHED_JOBS, GATES_AND_LANES, ONE_LANE_INDEX)
+JOB_HEALTH = Migration(
+    7, "job_health", (Index(HEALTH, "jobs_failing", {"n": 1, "failing_since": 1}, {"failing_since": PRESENT}),)
+)
+
+MIGRATIONS = (
+    JOBS_AND_RUNS,
+    LISTS_AND_SWEEPS,
+    RECORDS_BY_LABEL,
+    FINISHED_JOBS,
+    GATES_AND_LANES,
+    ONE_LANE_INDEX,
+    JOB_HEALTH,
+)

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.model import Job, Plan
+from horarium.model import Job, Plan, RunChange
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import update_many
+from horarium.stores.mongo.health import count_ends
 from horarium.stores.mongo.indexes import JOBS
 from horarium.stores.mongo.records import add_records, insert_records
 from horarium.stores.mongo.rows import job_document, load_job
@@ -163,15 +164,22 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tr
 
 async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
     once = len({plan.job.id for plan in plans}) == len(plans)
-    if once and (done := await session.assuming(lambda within: _commit_all(session, plans, now, within))):
-        return done
-    return await session.transaction(lambda within: _commit_each(session, plans, now, within), tries=tries)
+    ended: list[RunChange] = []
+    done: list[bool] | None = None
+    if once:
+        done = await session.assuming(lambda within: _commit_all(session, plans, now, within, ended))
+    if done is None:
+        done = await session.transaction(lambda within: _commit_each(session, plans, now, within, ended), tries=tries)
+    await count_ends(session, ended)
+    return done
 
 
-async def _commit_all(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
+async def _commit_all(
+    session: Session, plans: Sequence[Plan], now: Instant, within: Any, ended: list[RunChange]
+) -> list[bool]:
     if await _write_jobs(session, plans, within) != len(plans):
         raise Lost
-    await _follow(session, plans, now, within, assumed=True)
+    ended[:] = await _follow(session, plans, now, within, assumed=True)
     return [True] * len(plans)
 
 
@@ -202,7 +210,10 @@ def _job_id_of(plan: Plan) -> str:
     return plan.job.id
 
 
-async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, within: Any) -> list[bool]:
+async def _commit_each(
+    session: Session, plans: Sequence[Plan], now: Instant, within: Any, ended: list[RunChange]
+) -> list[bool]:
+    ended.clear()
     jobs = await session.find(queries.job_versions(session, (plan.job.id for plan in plans)), within=within)
     versions = {document["_id"]: document["version"] for document in jobs}
     carried_out: list[Plan] = []
@@ -215,7 +226,7 @@ async def _commit_each(session: Session, plans: Sequence[Plan], now: Instant, wi
             carried_out.append(plan)
     if carried_out:
         await _replace_jobs(session, carried_out, within)
-        await _follow(session, carried_out, now, within)
+        ended[:] = await _follow(session, carried_out, now, within)
     return answer
 
 
@@ -226,18 +237,21 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
     await session.write([replacing(JOBS, document) for document in documents], within)
 
 
-async def _follow(session: Session, plans: Sequence[Plan], now: Instant, within: Any, *, assumed: bool = False) -> None:
-    """What the plans do to runs. `assumed`: nothing is in the way of what they add."""
+async def _follow(
+    session: Session, plans: Sequence[Plan], now: Instant, within: Any, *, assumed: bool = False
+) -> list[RunChange]:
+    """What the plans do to runs; the changes that were written. `assumed`: nothing is in the way of what they add."""
     changes = [change for plan in plans for change in plan.changes]
     named = [change.run for change in changes] + [run for plan in plans for run in plan.withdrawals]
     added = [run for plan in plans for run in plan.runs] + [run for change in changes for run in change.follow_ups]
     scene = await read_scene(session, named, () if assumed else added, within)
+    written: list[RunChange] = []
     for plan in plans:
-        for change in plan.changes:
-            scene.change(change, now)
+        written += (change for change in plan.changes if scene.change(change, now))
         stays = {run.id for run in plan.withdrawals if not scene.withdraw(run)}
         for run in plan.runs:
             if run.id not in stays and scene.add(run):
                 scene.records += plan.along.get(run.id, ())
         scene.records += plan.records
     await write_scene(session, scene, within, insert_records if assumed else add_records)
+    return written

@@ -11,6 +11,7 @@ out as one update, which holds the values of each run and picks them by its `_id
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any
 
 from horarium.clock import Instant
@@ -21,6 +22,7 @@ from horarium.stores.encoding import STATE_NUMBERS, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import new_mark, update_many, update_one
+from horarium.stores.mongo.health import count_ends, forget_health
 from horarium.stores.mongo.indexes import RUNS
 from horarium.stores.mongo.records import add_records, insert_records
 from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
@@ -131,6 +133,12 @@ async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[s
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    answers = await _settle_runs(session, changes, now)
+    await count_ends(session, compress(changes, answers))
+    return answers
+
+
+async def _settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     """What brings nothing along needs no transaction, if it can't meet what does."""
     if all(map(comes_alone, changes)):
         return await _settle_alone(session, changes, now)
@@ -316,7 +324,9 @@ async def prune_runs(session: Session, now: Instant, limit: int) -> int:
     forgotten = await _forget(session, found, query.where)
     orphans = await session.group(queries.orphaned_jobs(session, limit))
     if orphans:
-        await session.jobs.delete_many({"_id": {"$in": [by_key(document) for document in orphans]}, "deleted": True})
+        keys = [by_key(document) for document in orphans]
+        await session.jobs.delete_many({"_id": {"$in": keys}, "deleted": True})
+        await forget_health(session, keys)
     return forgotten
 
 

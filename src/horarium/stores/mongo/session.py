@@ -21,7 +21,7 @@ from horarium.errors import StoreUnavailable
 from horarium.ports import BATCH_MAX
 from horarium.stores.mongo.alone import Hold
 from horarium.stores.mongo.connect import Location, commit, concerns, duplicates, end_abandoned, is_transient
-from horarium.stores.mongo.indexes import GATES, JOBS, NODES, RECORDS, RUNS
+from horarium.stores.mongo.indexes import GATES, HEALTH, JOBS, NODES, RECORDS, RUNS
 from horarium.stores.mongo.writes import Write, carry_out, replacing
 
 T = TypeVar("T")
@@ -88,7 +88,8 @@ class Session:
             self.database[name] for name in (RUNS, JOBS, NODES, GATES, RECORDS)
         )
         self._majority = {
-            name: self.database.get_collection(name, read_concern=majority) for name in (RUNS, JOBS, NODES, RECORDS)
+            name: self.database.get_collection(name, read_concern=majority)
+            for name in (RUNS, JOBS, NODES, RECORDS, HEALTH)
         }
         self._gate = asyncio.Lock()
         self.job_counts: tuple[Instant, int, int] | None = None

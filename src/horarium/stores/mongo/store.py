@@ -9,16 +9,16 @@ work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.calls import Calls
-from horarium.stores.mongo import claim, jobs, records, runs, stats
+from horarium.stores.mongo import claim, health, jobs, records, runs, stats
 from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
@@ -107,6 +107,15 @@ class MongoStore:
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._call(jobs.list_jobs(self._open(), where, after, limit))
+
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return await self._call(health.job_health(self._open(), job_ids)) if job_ids else {}
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        return await self._call(health.failing_jobs(self._open(), limit))
+
+    async def add_health(self, health_: Mapping[str, Health]) -> None:
+        await self._call(health.add_health(self._open(), health_))
 
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None

@@ -60,6 +60,28 @@ SELECT jobs.definition
 FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::text[]) AS given (id) OFFSET 0) AS given
 JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id;
 
+-- name: job_health
+SELECT owners.job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+FROM horarium.owners JOIN horarium.job_health ON job_health.num = owners.num
+WHERE owners.namespace_id = $1 AND owners.job_id = ANY ($2::text[]);
+
+-- name: failing_jobs
+SELECT owners.job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+FROM horarium.job_health JOIN horarium.owners ON owners.num = job_health.num
+WHERE job_health.namespace_id = $1 AND failing_since IS NOT NULL LIMIT $2;
+
+-- name: add_health
+INSERT INTO horarium.job_health (
+    num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+)
+SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
+    given.failures, given.failing_since
+FROM unnest(
+    $2::text[], $3::bytea[], $4::int2[], $5::int8[], $6::bytea[], $7::int8[], $8::int8[], $9::int8[]
+) AS given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+JOIN horarium.owners ON owners.namespace_id = $1 AND owners.job_id = given.job_id
+ON CONFLICT DO NOTHING;
+
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
@@ -1077,8 +1099,9 @@ WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.name
 RETURNING runs.id;
 
 -- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement. $22: what goes without saying is
--- NULL there.
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement, and the health of its job changes
+-- (see `model.health`): what of a batch ended last in a job is found, and how many failed since one completed. $22: what
+-- goes without saying is NULL in history. The ids of those that were written.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.*
@@ -1099,20 +1122,47 @@ WITH gone AS (
     RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
         runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
         runs.unique_key, runs.payload, runs.details, given.*
+),
+kept AS (
+    INSERT INTO horarium.finished (
+        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+    )
+    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $22::bool THEN fire_at END),
+        nullif(lease_seconds, CASE WHEN $22::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
+        nullif(priority, CASE WHEN $22::bool THEN 0 END), nullif(cause, CASE WHEN $22::bool THEN 0 END),
+        nullif(gated, CASE WHEN $22::bool THEN false END), nullif(serial, CASE WHEN $22::bool THEN false END), concurrency_key,
+        unique_key, payload, details, state, nullif(due_at, CASE WHEN $22::bool THEN fire_at END),
+        nullif(attempt, CASE WHEN $22::bool THEN 1 END), worker, lease_expires_at, started_at, finished_at, progress,
+        error, result, disposition, prune_at, history, start_by, nullif(token, CASE WHEN $22::bool THEN attempt END)
+    FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
+),
+counted AS (
+    INSERT INTO horarium.job_health AS known (
+        num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+    )
+    SELECT DISTINCT ON (owner_id) owner_id, namespace_id, id, state, finished_at, error, success_at,
+        count(failed_at) OVER of_job, min(failed_at) OVER of_job
+    FROM (
+        SELECT *, CASE WHEN state = 4 AND (success_at IS NULL OR finished_at > success_at) THEN finished_at END AS failed_at
+        FROM (
+            SELECT *, max(CASE WHEN state = 3 THEN finished_at END) OVER (PARTITION BY owner_id) AS success_at
+            FROM kept
+            WHERE owner_id IS NOT NULL AND state < 6 AND finished_at IS NOT NULL AND disposition IS DISTINCT FROM 7
+        ) AS ended
+    ) AS ended
+    WINDOW of_job AS (PARTITION BY owner_id)
+    ORDER BY owner_id, finished_at DESC, (state = 3) DESC, id DESC
+    ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
+        error = excluded.error, last_success_at = coalesce(excluded.last_success_at, known.last_success_at),
+        failures = excluded.failures + CASE WHEN excluded.last_success_at IS NULL THEN known.failures ELSE 0 END,
+        failing_since = CASE
+            WHEN excluded.last_success_at IS NULL THEN coalesce(known.failing_since, excluded.failing_since)
+            ELSE excluded.failing_since
+        END
 )
-INSERT INTO horarium.finished (
-    namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-    priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-    lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
-)
-SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $22::bool THEN fire_at END),
-    nullif(lease_seconds, CASE WHEN $22::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
-    nullif(priority, CASE WHEN $22::bool THEN 0 END), nullif(cause, CASE WHEN $22::bool THEN 0 END),
-    nullif(gated, CASE WHEN $22::bool THEN false END), nullif(serial, CASE WHEN $22::bool THEN false END), concurrency_key,
-    unique_key, payload, details, state, nullif(due_at, CASE WHEN $22::bool THEN fire_at END),
-    nullif(attempt, CASE WHEN $22::bool THEN 1 END), worker, lease_expires_at, started_at, finished_at, progress,
-    error, result, disposition, prune_at, history, start_by, nullif(token, CASE WHEN $22::bool THEN attempt END)
-FROM gone RETURNING id;
+SELECT array_agg(id) FROM kept;
 
 -- name: finish_alike
 -- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
@@ -1151,9 +1201,9 @@ kept AS (
         nullif(attempt, CASE WHEN $25::bool THEN 1 END), started_at, result, prune_at,
         nullif(token, CASE WHEN $25::bool THEN attempt END), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8
-    FROM gone RETURNING id
-)
-SELECT array_agg(id) FROM kept;
+    FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
+),
+-- The rest as finish_runs, from: counted AS (
 
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.
@@ -1268,7 +1318,8 @@ WITH orphans AS (
     LIMIT $2
 ),
 forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num),
-fronts AS (DELETE FROM horarium.order_fronts USING orphans WHERE order_fronts.owner_id = orphans.num)
+fronts AS (DELETE FROM horarium.order_fronts USING orphans WHERE order_fronts.owner_id = orphans.num),
+health AS (DELETE FROM horarium.job_health USING orphans WHERE job_health.num = orphans.num)
 DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 
 -- name: trim_runs

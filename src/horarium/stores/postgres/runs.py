@@ -167,7 +167,8 @@ async def _write_part(session: Session, name: str, changes: Sequence[RunChange],
     else:
         columns = change_columns(changes)
         more = [session.memory.in_less] if name == "finish_runs" and session.knows_less else []
-        written = [row[0] for row in await session.rows(name, session.namespace_id, now, *columns, *more)]
+        rows = await session.rows(name, session.namespace_id, now, *columns, *more)
+        written = (rows[0][0] or ()) if name == "finish_runs" else [row[0] for row in rows]
     if len(written) == len(changes):
         return [True] * len(changes)
     known = set(written)

@@ -6,14 +6,14 @@ answered is committed. The methods only say which function does the work and whe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -30,7 +30,7 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.migrations import FINAL, known_migrations
-from horarium.stores.postgres import claim, jobs, listing, records, runs
+from horarium.stores.postgres import claim, health, jobs, listing, records, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
 from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
@@ -139,6 +139,15 @@ class PostgresStore:
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.list_jobs(session, where, after, limit))
+
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return await self._call(lambda session: health.job_health(session, job_ids)) if job_ids else {}
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        return await self._call(lambda session: health.failing_jobs(session, limit))
+
+    async def add_health(self, health_: Mapping[str, Health]) -> None:
+        await self._call(lambda session: health.add_health(session, health_))
 
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None

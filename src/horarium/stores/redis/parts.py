@@ -8,7 +8,7 @@ from typing import TypeVar
 from horarium.model import Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange
 from horarium.ports import BATCH_MAX
-from horarium.stores.encoding import comes_alone
+from horarium.stores.encoding import are_alike, comes_alone, kinds_of_end
 
 T = TypeVar("T")
 
@@ -78,3 +78,14 @@ def weight_of_plan(plan: Plan) -> tuple[int, int]:
     weights += (weight_of_record(record) for records in plan.along.values() for record in records)
     rows = 1 + sum(rows for rows, _ in weights) + len(plan.withdrawals)
     return rows, sum(size for _, size in weights)
+
+
+def kinds_of_call(changes: Sequence[RunChange]) -> list[list[RunChange]]:
+    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or
+    if a run comes twice."""
+    if not (all(map(comes_alone, changes)) and are_alike(changes)):
+        return []
+    if len({change.run.id for change in changes}) < len(changes):
+        return []
+    kinds = kinds_of_end(changes)
+    return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []

@@ -10,7 +10,7 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +19,7 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import InvalidSetting
-from horarium.model import Job, Node, Plan, Run, RunChange, State
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     BATCH_MAX,
@@ -36,14 +36,16 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, are_alike, comes_alone, kinds_of_end, record_bounds
+from horarium.stores.encoding import STATE_NUMBERS, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
+from horarium.stores.redis import health
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.loading import decode_jobs, due_of, found_all, jobs_of, runs_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import (
     CALL_BYTES_MAX,
     ends_of_call,
+    kinds_of_call,
     parts,
     weighed_parts,
     weight_of_change,
@@ -198,6 +200,15 @@ class RedisStore:
         jobs = (job for job in decode_jobs(rows) if job is not None and job.retention.runs_max is not None)
         return Page(tuple(jobs), None if last is None else last.decode())
 
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return await health.job_health(self._read, job_ids)
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        return await health.failing_jobs(self._read, limit)
+
+    async def add_health(self, health_: Mapping[str, Health]) -> None:
+        await health.add_health(self._write, health_)
+
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
     ) -> tuple[list[Job], Instant | None]:
@@ -277,7 +288,7 @@ class RedisStore:
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):
-            if kinds := _kinds(part):
+            if kinds := kinds_of_call(part):
                 answers += await self._settle_kinds(part, kinds, now)
                 continue
             for some in weighed_parts(part, weight_of_change):
@@ -393,17 +404,6 @@ class RedisStore:
             if not last:
                 return counted(jobs, jobs - disabled, found)
             bound = f"({last.decode()}"
-
-
-def _kinds(changes: Sequence[RunChange]) -> list[list[RunChange]]:
-    """These changes by kind; none if it takes one call for each change to say them, or several for what they write, or
-    if a run comes twice."""
-    if not (all(map(comes_alone, changes)) and are_alike(changes)):
-        return []
-    if len(set(map(_id_of_change, changes))) < len(changes):
-        return []
-    kinds = kinds_of_end(changes)
-    return kinds if sum(len(kind) * weight_of_change(kind[0])[1] for kind in kinds) <= CALL_BYTES_MAX else []
 
 
 def _info(text: bytes) -> dict[str, str]:

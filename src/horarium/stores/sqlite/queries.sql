@@ -684,6 +684,41 @@ WHERE namespace_id = ?2 AND id IN (SELECT value FROM carray(?1))
     AND token = ?3 AND state = ?4 AND (?5 IS NULL OR (lease_expires_at > ?6) IS ?5)
     AND attempt = ?7 AND started_at IS ?8;
 
+-- name: count_ends
+-- What a batch says of the health of its jobs, put together with what is known of it: `model.health.merged`.
+WITH given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO job_health (num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
+    given.failures, given.failing_since
+FROM given CROSS JOIN owners ON owners.namespace_id = ? AND owners.job_id = given.job_id
+WHERE true
+ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
+    error = excluded.error, last_success_at = ifnull(excluded.last_success_at, last_success_at),
+    failures = excluded.failures + iif(excluded.last_success_at IS NULL, failures, 0),
+    failing_since = iif(excluded.last_success_at IS NULL, ifnull(failing_since, excluded.failing_since),
+        excluded.failing_since);
+
+-- name: add_health
+WITH given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO job_health (num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
+    given.failures, given.failing_since
+FROM given CROSS JOIN owners ON owners.namespace_id = ? AND owners.job_id = given.job_id
+WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: job_health
+SELECT owners.job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+FROM owners CROSS JOIN job_health ON job_health.num = owners.num
+WHERE owners.namespace_id = ?1 AND owners.job_id IN (SELECT value FROM carray(?2));
+
+-- name: failing_jobs
+SELECT owners.job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+FROM job_health CROSS JOIN owners ON owners.num = job_health.num
+WHERE job_health.namespace_id = ?1 AND failing_since IS NOT NULL LIMIT ?2;
+
 -- name: beating_runs
 -- Which leases are still held, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.
 WITH given (place, id, token) AS (VALUES (?, ?, ?))
@@ -755,6 +790,9 @@ SELECT json_group_array(num) FROM (
 
 -- name: forget_jobs
 DELETE FROM jobs WHERE num IN (SELECT value FROM carray(?1));
+
+-- name: forget_health
+DELETE FROM job_health WHERE num IN (SELECT value FROM carray(?1));
 
 -- name: forget_owners
 DELETE FROM owners WHERE num IN (SELECT value FROM carray(?1));

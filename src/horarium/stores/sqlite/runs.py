@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from heapq import merge
+from itertools import compress
 
 import apsw
 
@@ -15,6 +16,7 @@ from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import Along, Beat, Pulse
 from horarium.stores.encoding import are_alike, comes_alone, encode_id, kinds_of_end
+from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import alike_rows, change_rows, end_values, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray, is_in_less
@@ -43,6 +45,12 @@ def missing_runs(session: Session, ids: Collection[str]) -> set[str]:
 
 
 def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    answers = _settle_runs(session, changes, now)
+    count_ends(session, compress(changes, answers))
+    return answers
+
+
+def _settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
     alone = all(map(comes_alone, changes))
     if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, now):
         return [True] * len(changes)
@@ -153,6 +161,7 @@ def prune_runs(session: Session, now: Instant, limit: int) -> int:
     forgotten = session.change(query, session.namespace_id, now, limit)
     if orphans := session.array("orphaned_jobs", session.namespace_id, limit):
         session.change("forget_jobs", carray(orphans))
+        session.change("forget_health", carray(orphans))
         session.change("forget_owners", carray(orphans))
     return forgotten
 

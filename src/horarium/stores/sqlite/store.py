@@ -9,16 +9,16 @@ of several processes on one file one writes at a time, the others wait a bounded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from horarium.clock import DAY, Instant
-from horarium.model import Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import FINAL, known_migrations
-from horarium.stores.sqlite import claim, jobs, listing, records, runs, stats
+from horarium.stores.sqlite import claim, health, jobs, listing, records, runs, stats
 from horarium.stores.sqlite.connect import connect, parse_url, undo_in_memory
 from horarium.stores.sqlite.migrate import PACKAGE, apply_missing, migrate
 from horarium.stores.sqlite.session import Session
@@ -111,6 +111,15 @@ class SqliteStore:
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
         return await self._lister.call(lambda session: jobs.list_jobs(session, where, after, limit))
+
+    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
+        return await self._reader.call(lambda session: health.job_health(session, job_ids)) if job_ids else {}
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        return await self._reader.call(lambda session: health.failing_jobs(session, limit))
+
+    async def add_health(self, health_: Mapping[str, Health]) -> None:
+        await self._writer.call(lambda session: health.add_health(session, health_))
 
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None

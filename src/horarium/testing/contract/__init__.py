@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 from horarium.testing.contract.atomicity import AtomicityContract
 from horarium.testing.contract.claiming import ClaimingContract
 from horarium.testing.contract.following import FollowingContract
+from horarium.testing.contract.health import HealthContract
 from horarium.testing.contract.holding import HoldingContract
 from horarium.testing.contract.jobs import JobContract
 from horarium.testing.contract.keeping import KeepingContract
@@ -42,6 +43,7 @@ class StoreContract(
     ClaimingContract,
     HoldingContract,
     SettlingContract,
+    HealthContract,
     SweepingContract,
     ListingContract,
     KeepingContract,

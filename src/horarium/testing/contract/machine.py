@@ -261,6 +261,7 @@ class StoreMachine(RuleBasedStateMachine):
         drawn = self.draw_changes(data, 4)
         self.both(lambda store: store.settle_runs(drawn, self.now))
         self.both(lambda store: store.get_runs([change.run.id for change in drawn]))
+        self.both(lambda store: store.job_health([change.run.job_id or "" for change in drawn]))
 
     @rule(data=st.data(), stale=st.sampled_from((0, 0, 0, 1)))
     def heartbeat(self, data: st.DataObject, stale: int) -> None:
@@ -368,6 +369,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store: store.get_runs(sorted(self.asked)))
             self.both(lambda store: store.get_jobs_by_id(everyone))
             self.both(lambda store: store.get_jobs(JOB_NAMES))
+            self.both(lambda store: store.job_health(everyone))
+            self.both(lambda store: store.failing_jobs(MANY))
             self.both(lambda store: store.unfinished_runs(everyone))
             self.both(lambda store: store.list_runs(RunFilter(), None, MANY))
             self.both(lambda store: store.get_records(RECORD_NAMES))

@@ -64,4 +64,5 @@ end
 
 for place = 1, #job_ids do answers[place] = commit_plan() end
 flush()
+count_ends()
 return answers

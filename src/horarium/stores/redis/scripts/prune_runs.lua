@@ -12,6 +12,8 @@ for _, id in ipairs(orphans) do
     unindex_job(id, read_job(call('HGET', JOBS, id)))
     call('ZREM', AHEAD, id)
     call('HDEL', JOBS, id)
+    call('DEL', P .. 'health:' .. id)
+    call('SREM', P .. 'failing', id)
   else
     -- A run was added since; deleting its last run enters it here again.
     call('SREM', P .. 'jobs_orphaned', id)

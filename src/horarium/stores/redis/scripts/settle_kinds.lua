@@ -56,6 +56,7 @@ local function settle_kind(at, first)
         remove(claimed_key(its_queue), id)
         leave_job(id, its_job)
         index_ended(id, after, prunable_from)
+        count_end(its_job, id, m, outcome, 1)
         return true, true
       end
     end
@@ -64,6 +65,7 @@ local function settle_kind(at, first)
     m[DUE_AT] = run[DUE_AT]
     put(id, row_with(run, sub(head, HEADER + 1) .. pack(run[DUE_AT]) .. tail))
     reindex(id, run, m)
+    if state < COMPLETED and after >= COMPLETED then count_end(run[JOB_ID], id, m, outcome, 1) end
     if ends and due and token < 128 and run[ATTEMPT] < 128 then
       fixed = run[FIXED_BEGINS]
       head_before, tail_before = sub(row, FIRST, DUE_BEGINS - 1), sub(row, DUE_ENDS + 1, fixed)
@@ -91,6 +93,7 @@ local function settle_kind(at, first)
     leave_lease(count)
     if job_id then
       call('ZREM', P .. 'waiting:' .. job_id, unpack(members, 1, count))
+      count_end(job_id, members[count], m, outcome, count)
       jobs_touched[job_id] = true
     end
     if prunable_from then call('ZADD', PRUNABLE, unpack(prunable, 1, 2 * count)) end
@@ -141,4 +144,5 @@ end
 local at, first = 0, 1
 while first <= #ids do at, first = settle_kind(at, first) end
 flush()
+count_ends()
 return refused

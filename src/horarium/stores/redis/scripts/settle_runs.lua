@@ -10,4 +10,5 @@ for place = 1, #ids do
   answers[place] = written and 1 or 0
 end
 flush()
+count_ends()
 return answers

@@ -22,6 +22,9 @@
 --   start_by      pending runs that must start by then
 --   prunable      finished runs, by when they may be forgotten
 --
+--   health:JOB_ID how runs of a job ended: run, state, at, error, success, failures, since (those that are known)
+--   failing       set: jobs with failures
+--
 -- What holds runs back is worked out when it changes, so that a claim looks at few more runs than it takes:
 --
 --   lane:P:Q      pending runs that nothing holds back, by due time
@@ -500,6 +503,57 @@ local function write_end_beside(id, outcome, progress)
   if outcome or progress then write_beside(id, outcome, progress) end
 end
 
+-- ---- the health of jobs
+
+local FAILED, CANCELLED, WITHDRAWN = 4, 5, 7
+-- What this call ends, by job: the last run, the last success, and how many failed at which instants.
+local ends = {}
+
+-- This number of runs of a job ended alike; `id` is the greatest of theirs.
+local function count_end(job_id, id, m, outcome, count)
+  local state, at = m[STATE], m[FINISHED_AT]
+  if not job_id or state > CANCELLED or not at or m[DISPOSITION] == WITHDRAWN then return end
+  local of_job, done = ends[job_id], state == COMPLETED
+  if not of_job then of_job = {at = -NEVER, success = -NEVER, failed = {}}; ends[job_id] = of_job end
+  if done then of_job.success = math.max(of_job.success, at) end
+  if state == FAILED then of_job.failed[at] = (of_job.failed[at] or 0) + count end
+  if at < of_job.at or at == of_job.at and (of_job.done and not done or of_job.done == done and id < of_job.id) then return end
+  of_job.at, of_job.done, of_job.id, of_job.state, of_job.outcome = at, done, id, state, outcome
+end
+
+-- The error in an outcome: bytes, which `cmsgpack` does not read.
+local function error_of(outcome)
+  local text = outcome and ARGV[outcome]
+  local kind, high, low = (text or ''):byte(2, 4)
+  if kind == 196 then return sub(text, 4, 3 + high) end
+  if kind == 197 then return sub(text, 5, 4 + 256 * high + low) end
+end
+
+local function write_health(job_id, of_job)
+  local key, failures, since = P .. 'health:' .. job_id, 0, NEVER
+  for at, count in pairs(of_job.failed) do
+    if at > of_job.success then failures, since = failures + count, math.min(since, at) end
+  end
+  local text = error_of(of_job.outcome)
+  call('HSET', key, 'run', of_job.id, 'state', of_job.state, 'at', number(of_job.at))
+  if text then call('HSET', key, 'error', text) else call('HDEL', key, 'error') end
+  if of_job.success > -NEVER then
+    call('HSET', key, 'success', number(of_job.success))
+    call('HDEL', key, 'failures', 'since')
+    call('SREM', P .. 'failing', job_id)
+  end
+  if failures > 0 then
+    call('HINCRBY', key, 'failures', failures)
+    call('HSETNX', key, 'since', number(since))
+    call('SADD', P .. 'failing', job_id)
+  end
+end
+
+-- Once in a call, when all is written.
+local function count_ends()
+  for job_id, of_job in pairs(ends) do write_health(job_id, of_job) end
+end
+
 -- Write a change if the stored run is still as it says. Eighteen values: id, token, state, whether the lease must be
 -- held, the places in ARGV of outcome, progress and what comes along; then all that may change, as in a row. What comes
 -- along is the caller's to bring (`bring_along`): its place is the third answer.
@@ -513,5 +567,6 @@ local function apply_change(batch, at, now)
   put(id, row_with(run, sub(batch, begins + 1, stopped)))
   write_end_beside(id, outcome, progress)
   reindex(id, run, m)
+  if state < COMPLETED and m[STATE] >= COMPLETED then count_end(run[JOB_ID], id, m, outcome, 1) end
   return stopped, true, along
 end

@@ -133,19 +133,19 @@ async def test_a_store_whose_file_was_taken_away_writes_nothing_more(path: Path,
 
 
 def trigger(server: Server, count: int) -> list[str]:
-    return [server("POST", "/jobs/work/trigger", {})["id"] for _ in range(count)]
+    return [server("POST", "/jobs/hourly/trigger", {})["id"] for _ in range(count)]
 
 
 def ids_in(path: Path) -> set[str]:
     """Through a server that is started again: what is there after all that happened."""
     with serving(f"sqlite:///{path}") as server:
-        return {run["id"] for run in server.runs("work")}
+        return {run["id"] for run in server.runs("hourly")}
 
 
 @pytest.fixture
 def server(path: Path) -> Iterator[Server]:
     with serving(f"sqlite:///{path}") as server:
-        server.add("work", 3600)
+        server.add("hourly", 3600)
         yield server
 
 
@@ -178,7 +178,7 @@ def test_strangers_beside_two_servers_at_every_moment_lose_and_double_nothing(pa
             looks += 1
 
     with serving(f"sqlite:///{path}") as server:
-        server.add("work", 3600)
+        server.add("hourly", 3600)
         server.add("second", 1)
         looking = threading.Thread(target=look)
         looking.start()
@@ -205,7 +205,7 @@ def test_strangers_beside_two_servers_at_every_moment_lose_and_double_nothing(pa
 def test_a_server_whose_log_was_deleted_says_so_and_takes_no_more(server: Server, path: Path) -> None:
     trigger(server, 1)
     path.with_name("h.db-wal").unlink()
-    reply = server.ask("POST", "/api/v1/jobs/work/trigger", {})
+    reply = server.ask("POST", "/api/v1/jobs/hourly/trigger", {})
     assert reply.status == 503
     assert "h.db-wal was removed or replaced by another program" in reply.problem["detail"]
     assert eventually(lambda: server.ask("GET", "/readyz").status == 503)

@@ -63,14 +63,14 @@ class RunFilter(Struct, frozen=True):
 
 
 Along = Mapping[str, Sequence[Record]]
-"""Records to append with what is inserted under an id, or not at all."""
+"""Records to append with the item inserted under an id, or not at all."""
 
 NOTHING_ALONG: Along = MappingProxyType({})
 
 
 class Page(Struct, Generic[T], frozen=True):
     """One page of a list, and where the next one begins (None: this was the last). A page that is followed by another
-    may be short, or empty: where no index holds just what is asked for, a store looks at a bounded number."""
+    may be short, or empty: where no index fits the question exactly, a store looks at a bounded number."""
 
     items: tuple[T, ...]
     next_after: str | None = None
@@ -128,14 +128,14 @@ class Stats(Struct, frozen=True):
 class Store(Protocol):
     """Durable jobs, runs and records. See the module's text for what holds for every method.
 
-    What is written may bring records along: with an inserted job or run (`along`), a plan, a change of a run or of a
-    record. They are written in the same transaction, and only if that is; one whose name is taken is left out."""
+    A write may bring records along: with an inserted job or run (`along`), a plan, a change of a run or of a record.
+    They are written in the same transaction, and only if that is; one whose name is taken is left out."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date (one node does, others wait). Refuses a schema that is newer."""
 
     async def close(self) -> None:
-        """Finish what was handed over, then disconnect. May be called twice."""
+        """Finish the calls handed over, then disconnect. May be called twice."""
 
     async def check(self) -> None:
         """Prove that a write would succeed now. Raises StoreUnavailable with the reason."""
@@ -183,8 +183,8 @@ class Store(Protocol):
         plus `plan.versions`). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one
         whose run has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs
         (one that `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be
-        withdrawn), each with what comes `along` with it, records. A plan changes neither the job's id nor its name.
-        With `deleted_at` set the name is free again, for good. True: carried out."""
+        withdrawn), each with its records (`along`), records. A plan changes neither the job's id nor its name. With
+        `deleted_at` set the name is free again, for good. True: carried out."""
 
     # -- runs
 
@@ -282,7 +282,7 @@ class TransactionalStore(Protocol):
 
     async def add_runs_in(self, connection: Any, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """As `Store.add_runs`, within the transaction that the caller holds on a connection to the same database: the
-        runs, and what comes along, exist once it commits. Raises InvalidRequest for a connection that can't be used."""
+        runs and their records exist once it commits. Raises InvalidRequest for a connection that can't be used."""
 
     def add_runs_sql(
         self, runs: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG
@@ -350,13 +350,13 @@ class Control(Protocol):
 
 
 class RunLogs(Protocol):
-    """Takes what is said while runs are performed."""
+    """Takes lines of runs while they are performed."""
 
     def add(self, run: Run, stream: str, text: str) -> None:
         """Keep these lines with the run. May be called in any thread; never waits, never fails."""
 
     async def written(self, run: Run) -> None:
-        """Return once what was added is stored, or can't be within a moment."""
+        """Return once added lines are stored, or can't be within a moment."""
 
 
 class Delivery(Protocol):
@@ -430,7 +430,7 @@ class Bus(Protocol):
         """These can never be dealt with: never again, or to where the broker keeps dead messages. Raises nothing."""
 
     async def drain(self) -> None:
-        """Receive nothing more, and give back what was not taken. What was taken can still be acknowledged."""
+        """Receive nothing more, and give back messages that were not taken. Taken ones can still be acknowledged."""
 
     async def close(self) -> None:
         """Disconnect. May be called twice, and `open` after it."""

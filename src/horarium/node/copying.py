@@ -1,7 +1,7 @@
 """All jobs, runs and records of one store into another, and the proof that they are the same there.
 
-Owns the order in which things are moved, and what counts as equal. It must never change the source, and never write
-over what is in the target: it only adds, and each id once, so that a copy that was killed can simply be run again.
+Owns the order in which things are moved, and what counts as equal. It must never change the source, and never overwrite
+the target: it only adds, and each id once, so that a copy that was killed can simply be run again.
 
 Order matters. Runs go first, from the newest, and with each page of them the deleted jobs that its runs belong to,
 which nothing else leads to; the jobs that are not deleted go last, so that nothing is planned in the target before
@@ -67,7 +67,7 @@ class Progress(Struct, frozen=True):
 
 
 class Counts(Struct):
-    """What was added, what was there already, and what the check found equal."""
+    """Counts of added, existing and equal items."""
 
     jobs_copied: int = 0
     jobs_present: int = 0
@@ -82,8 +82,8 @@ class Counts(Struct):
 
 
 class Copied(Struct, frozen=True):
-    """What came of it. `stopped`: a job is in both with different content, so nothing more was copied and nothing
-    checked. `problems` holds the first of them, `counts.problems` says how many there are."""
+    """The result. `stopped`: a job is in both with different content, so nothing more was copied and nothing checked.
+    `problems` holds the first of them, `counts.problems` says how many there are."""
 
     counts: Counts
     problems: tuple[Problem, ...]
@@ -105,7 +105,7 @@ async def copy(
     """Copy everything (unless `check_only`), then compare everything. `force`: nodes may be at work.
 
     Raises StateConflict if nodes are at work and it is not given, NotFound if the source is empty, StoreUnavailable if
-    a store fails; what was copied until then stays, and is passed over the next time.
+    a store fails; items copied until then stay, and are passed over the next time.
     """
     return await _Copy(source, target, notify).carry_out(force, check_only)
 
@@ -156,7 +156,7 @@ class _Copy:
         return Copied(self._counts, tuple(self._problems), stopped)
 
     async def _note_beats(self, begun: Sequence[Instant]) -> None:
-        """Nodes that were started while we were at work: what was compared may have changed since."""
+        """Nodes that were started while we were at work: compared items may have changed since."""
         for side, since in zip(self._sides, begun, strict=True):
             for node in await side.store.list_nodes(since):
                 self._found("disturbed", "node", node.name, f"was at work in {side.name} meanwhile; stop it, run again")
@@ -404,7 +404,7 @@ async def _paired(
     *,
     descending: bool,
 ) -> AsyncIterator[tuple[T | None, T | None]]:
-    """Two ordered lists as one: what has the same key comes together, the rest with None. A page of each is held."""
+    """Two ordered lists as one: items of one key come together, the rest with None. A page of each is held."""
     ones, others = _each(left), _each(right)
     one, other = await anext(ones, None), await anext(others, None)
     while one is not None or other is not None:

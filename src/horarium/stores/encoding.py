@@ -1,4 +1,4 @@
-"""How runs are written down, where the stores agree: numbers for words, bytes for text and ids, JSON for what is rare.
+"""How runs are written down, where the stores agree: numbers for words, bytes for text and ids, JSON for rare fields.
 
 The numbers for states, causes and dispositions are part of every schema: they may grow at the end, never change.
 Free text that a target reports may hold anything Python can hold, lone surrogates too, so it is kept as bytes.
@@ -41,7 +41,7 @@ DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.MISSED,
     None,
     None,
-    None,  # these three were for what is worked out from the rule: no run was ever stored with them
+    None,  # these three were derived from the rule: no run was ever stored with them
     Disposition.WITHDRAWN,
     Disposition.NOT_STARTED,
     Disposition.CANCELLED,

@@ -65,7 +65,7 @@ class Backfill(Struct, frozen=True):
 
 
 class JobOperations:
-    """What can be asked of the jobs of one namespace. Raises the errors of `errors`, nothing else."""
+    """Operations on the jobs of one namespace. Raises the errors of `errors`, nothing else."""
 
     def __init__(
         self,

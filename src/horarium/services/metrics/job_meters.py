@@ -1,4 +1,4 @@
-"""What is measured of each job: how its runs ended, how long they took, and when it last succeeded.
+"""Metrics of each job: how its runs ended, how long they took, and when it last succeeded.
 
 The number of jobs shown is bounded: the first `jobs_max` that are known here have series of their own, runs of all
 others are counted under `job="_other"`, which no job can be called. Text is made once for each change of a job's

@@ -355,7 +355,7 @@ class _Claim:
             yield run
 
     def due_ahead(self) -> Instant | None:
-        """What falls due next, after all that is due."""
+        """The next due instant, after all that is due."""
         lanes = (lane for queue in self._queues for lane in self._space.found_runs.lanes.of(queue))
         ahead = (next(lane.above(self._end), None) for lane in lanes)
         return min((entry[0] for entry in ahead if entry is not None), default=None)

@@ -35,7 +35,7 @@ LOOKS = 4
 """At how many more runs a list looks, for each one that it wants, where some of the first did not match."""
 
 Statement = tuple[Document, Document | list[Document]]
-"""What must be so, and what to do then."""
+"""The condition, and the update under it."""
 
 
 def by_key(document: Document) -> str:
@@ -110,7 +110,7 @@ async def last_runs(
 
 async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
     """Mostly all runs of a walk match, or there are few. Where many do not, the server reads all that may be looked at,
-    also beyond what is found: so that comes last."""
+    also beyond the page: so that comes last."""
     found: list[tuple[str, Document]] = []
     left = SCAN_MAX
     for looks in (limit + 1, LOOKS * (limit + 1)):

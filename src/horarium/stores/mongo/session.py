@@ -100,7 +100,7 @@ class Session:
         return self.database.client
 
     def key(self, text: str) -> str:
-        """The `_id` of what is called so in this namespace."""
+        """The `_id` of this name in this namespace."""
         return self.prefix + text
 
     def keys(self, texts: Iterable[str]) -> list[str]:
@@ -192,8 +192,8 @@ class Session:
             return await self._unhindered(work, tries)
 
     async def assuming(self, work: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Carry out `work` as one transaction that does not look for what may be in its way. None: something was, or
-        another transaction conflicts, and nothing is written; or the server has no transactions."""
+        """Carry out `work` as one transaction that does not look for conflicts first. None: something was, or another
+        transaction conflicts, and nothing is written; or the server has no transactions."""
         if self.hold is not None:
             return None
         try:

@@ -1,9 +1,8 @@
 """`ports.Store` over MongoDB.
 
-Each method is one call: a single command where that does it, else a few in a row, or one transaction. What was answered
+Each method is one call: a single command where that does it, else a few in a row, or one transaction. An answered write
 is in the journals of a majority. Each call runs in a task of its own: if the caller is cancelled, the call goes on (and
-the driver, which would lose a connection over it, never notices). The methods only say which function does the
-work.
+the driver, which would lose a connection over it, never notices). The methods only say which function does the work.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class Store(Protocol):
         """Write a node's sign of life, by name."""
 
     async def list_nodes(self, since: Instant) -> list[Node]:
-        """Nodes with beat_at >= `since`, by name; older ones may be forgotten."""
+        """Nodes with beat_at >= `since`, by name; older ones may be deleted."""
 
     async def stats(self, now: Instant) -> Stats:
         """Counts by queue, by name, of queues with unfinished runs: if there are more than `QUEUES_MAX`, of those in

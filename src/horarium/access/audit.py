@@ -128,5 +128,5 @@ async def page(store: Store, where: AuditFilter, after: str | None, limit: int) 
 
 
 async def prune(store: Store, until: Instant, limit: int) -> int:
-    """Forget entries from before this instant, the oldest first. How many."""
+    """Delete entries from before this instant, the oldest first. How many."""
     return await store.prune_records(PREFIX, instant_key(until), limit)

@@ -105,7 +105,7 @@ class Sessions:
         return await self._begin(session)
 
     async def end(self, token: str) -> None:
-        """Forget the session."""
+        """Delete the session."""
         session = await self._read(digest_of(token))
         if session is not None:
             await self._end(session, None)
@@ -135,7 +135,7 @@ class Sessions:
 
 
 async def prune(store: Store, until: Instant, limit: int) -> int:
-    """Forget sessions that ended before this instant, the oldest first. How many."""
+    """Delete sessions that ended before this instant, the oldest first. How many."""
     return await store.prune_records(PREFIX, instant_key(until), limit)
 
 

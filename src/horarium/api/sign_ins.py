@@ -142,7 +142,7 @@ def origin_of(address: str) -> str:
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
-    """Keep it, and forget the oldest one where there are too many."""
+    """Keep it, and evict the oldest one where there are too many."""
     if len(kept) >= most:
         del kept[next(iter(kept))]
     kept[key] = value

@@ -61,7 +61,7 @@ class MemoryBroker:
         return queue.popleft()
 
     def delete(self, job: str) -> None:
-        """Forget a job's queues and their messages."""
+        """Delete a job's queues and their messages."""
         for kind in ("action", *KINDS):
             self.queues.pop((job, kind), None)
 

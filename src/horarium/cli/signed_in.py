@@ -54,7 +54,7 @@ def keep(url: str, signed_in: SignedIn) -> Path:
 
 
 def forget(url: str) -> SignedIn | None:
-    """Forget it. What it was."""
+    """Delete it. What it was."""
     if not (folder() / FILE).exists():
         return None
     with _locked():

@@ -279,7 +279,7 @@ def refresh(client: ClientAtIssuer, token_endpoint: str, refresh_token: str) -> 
 
 
 def revoke(client: ClientAtIssuer, revocation_endpoint: str, refresh_token: str) -> bool:
-    """Have the issuer forget the sign-in. Whether it did."""
+    """Have the issuer revoke the sign-in. Whether it did."""
     form = {"token": refresh_token, "token_type_hint": "refresh_token"}
     return _ask(revocation_endpoint, _with_secret(client, form))[0] == 200
 

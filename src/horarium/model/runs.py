@@ -171,6 +171,6 @@ def encode_payload(value: Any) -> bytes | None:
 
 
 def prune_instant(finished_at: Instant, retention: Retention) -> Instant | None:
-    """When a run that finished then may be forgotten."""
+    """When a run that finished then expires."""
     seconds = retention.finished_seconds
     return None if seconds is None else finished_at + to_micros(seconds)

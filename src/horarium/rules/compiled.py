@@ -1,7 +1,7 @@
 """Triggers that were read from their stored form, kept for the next time; bounded by weight, not by number.
 
 The weight is what one takes in memory, judged by its JSON form: hardly less than it really is, and up to twice as much
-for most. That of a job that was deleted is forgotten at once. Threads may ask at once.
+for most. That of a job that was deleted is evicted at once. Threads may ask at once.
 """
 
 from __future__ import annotations

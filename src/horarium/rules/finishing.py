@@ -2,7 +2,7 @@
 
 A change that leaves a job without a next fire time appends a record that names it and says when to look at it. The
 finisher goes by these: once the last run has ended the job is marked as finished, and once its retention has passed and
-none of its runs is kept any longer it is forgotten. A note too many does no harm; a job without one stays.
+none of its runs is kept any longer it is deleted. A note too many does no harm; a job without one stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOKED_THROUGH = "looked-through"
 """The record that says: the jobs of a database that was made before there were such notes have theirs."""
 AGAIN_MIN, AGAIN_MAX = SECOND, 60 * MINUTE
 KEPT_AGAIN = 24 * 60 * MINUTE
-"""How long to wait where it can't be said when the last run of a finished job is forgotten."""
+"""How long to wait where it can't be said when the last run of a finished job expires."""
 
 
 class Look(Struct, frozen=True):
@@ -56,11 +56,11 @@ def again(look: Look, now: Instant) -> Look:
 
 
 def forgotten_at(job: Job) -> Instant | None:
-    """When a finished job may be forgotten, if no run of it is kept then; None: never."""
+    """When a finished job expires, if no run of it is kept then; None: never."""
     return None if job.finished_at is None else prune_instant(job.finished_at, job.retention)
 
 
 def while_kept(look: Look, newest: Run, now: Instant) -> Look:
-    """Look again once the newest run of a finished job may be forgotten."""
+    """Look again once the newest run of a finished job expires."""
     at = now + KEPT_AGAIN if newest.prune_at is None else newest.prune_at + AGAIN_MIN
     return Look(look.job_id, min(max(at, now + AGAIN_MIN), now + KEPT_AGAIN), look.since)

@@ -32,7 +32,7 @@ ENDED = "ended-job/"
 KEPT = 100
 """Versions of one job that are kept at least."""
 SLACK = 10
-"""How many more there may be until the oldest are forgotten, all at once."""
+"""How many more there may be until the oldest are deleted, all at once."""
 VERSION_MAX = 10**10 - 1
 ABOVE_ALL = ":"
 """Lies above every digit."""
@@ -53,8 +53,8 @@ _decode = msgspec.json.Decoder(Version).decode
 
 
 class LastKept(Struct):
-    """The last version of one job, as far as it was read; for changes that are written together. `is_trimmed`: what
-    of those stored is too old is forgotten already."""
+    """The last version of one job, as far as it was read; for changes that are written together. `is_trimmed`: stored
+    ones that are too old are deleted already."""
 
     is_read: bool = False
     version: Version | None = None
@@ -131,7 +131,7 @@ class Versions:
         return Page(tuple(_decode(record.body) for record in page.items), page.next_after)
 
     async def _trim(self, job_id: str) -> None:
-        """Forget the oldest, beyond those that are kept."""
+        """Delete the oldest, beyond those that are kept."""
         prefix = f"{PREFIX}{job_id}/"
         newest = await self._store.list_records(RecordFilter(prefix, descending=True), None, KEPT)
         if newest.items:
@@ -167,10 +167,10 @@ class Versions:
         message = f"version: job {job.name!r} has no version {version}, or it is kept no longer"
         raise InvalidRequest(message, field="version")
 
-    # ---- forgotten
+    # ---- retention
 
     async def prune(self, until: Instant, limit: int) -> int:
-        """Forget the versions of jobs that ended before this instant. How many records went."""
+        """Delete the versions of jobs that ended before this instant. How many records went."""
         ended = await self._store.list_records(RecordFilter(ENDED, until=instant_key(until)), None, limit)
         gone = 0
         for record in ended.items:

@@ -17,7 +17,7 @@ from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
 
 HOLDER_RACES_MAX = 3
-"""How often a unique key is asked for whose holder was forgotten just then."""
+"""How often a unique key is asked for whose holder was deleted just then."""
 
 
 class Added(Struct, frozen=True):

@@ -141,7 +141,7 @@ class Telemetry:
         self._refused(reason).inc()
 
     def pruned(self, count: int) -> None:
-        """Runs were forgotten."""
+        """Runs were deleted by their retention."""
         if count:
             self._pruned.inc(count)
 

@@ -1,8 +1,8 @@
 """Runs that ended in a future which turned out to be wrong are brought back with the clock.
 
-Their end, what their history says and when they may be forgotten lie where the clock was. Without this they would be
-kept for that much longer, and would count as the newest runs of their jobs. Each write goes under the version of the
-job that was read: where another node was quicker, all are looked at once more.
+Their end, their history and their expiry lie where the clock was. Without this they would be kept for that much longer,
+and would count as the newest runs of their jobs. Each write goes under the version of the job that was read: where
+another node was quicker, all are looked at once more.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class EndsAhead:
         log.warning("%d runs ended by a clock that was ahead; they ended now", done)
 
     async def _still_ahead(self, runs: Sequence[Run], now: Instant) -> list[Run]:
-        """As they are once their jobs were read. Where one of these was forgotten meanwhile, and another one made in
-        its place, that raised the version of its job: a write under the version that was read does not hit it."""
+        """As they are once their jobs were read. Where one of these was deleted in between, and another one made in its
+        place, that raised the version of its job: a write under the version that was read does not hit it."""
         stored = await self._store.get_runs([run.id for run in runs])
         return [run for run in stored if run is not None and run.finished and (run.finished_at or 0) > now + AHEAD]
 

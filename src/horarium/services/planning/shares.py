@@ -46,7 +46,7 @@ class Shares:
         self._place = 0
         self._look_at: Instant = 0
         self._step = 0
-        """How long a step took lately: the longest, a quarter of which is forgotten with each one."""
+        """How long a step took lately: the longest, which decays by a quarter with each one."""
         self.nothing = False
         """Whether nothing was due when it was last shared out."""
 

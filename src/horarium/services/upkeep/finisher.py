@@ -1,4 +1,4 @@
-"""The finisher: marks jobs that can never fire again as finished, and forgets them when their retention says so.
+"""The finisher: marks jobs that can never fire again as finished, and deletes them after their retention.
 
 It reads nothing but the notes of `rules.finishing`, which lie in the order in which they are due: jobs that go on cost
 nothing here. A database that was made before there were notes is looked through once, a page at a time.

@@ -20,9 +20,9 @@ SLOW_SECONDS, QUICK_SECONDS = 0.020, 0.010
 SHARE = 20
 """One part in this number of the time is spent on pruning, while it does not fall behind."""
 PER_SECOND_MIN = 2_000
-"""Forgotten a second at least, where more waits."""
+"""Deleted in a second at least, where more waits."""
 BEHIND_SECONDS = 600.0
-"""When so long more was to be forgotten than a batch takes, no more way is given."""
+"""When for so long more had expired than a batch takes, no more way is given."""
 IDLE = 30 * SECOND
 RECORDS_AGAIN = 3_600 * SECOND
 """How often expired sessions of people and audit entries are looked for."""
@@ -35,7 +35,7 @@ one, or before a crash."""
 
 
 class Pace:
-    """How much is forgotten at a time, and how soon again: the longer the store takes, the less it is asked for."""
+    """The size of a batch, and the pause after it: the longer the store takes, the less it is asked for."""
 
     def __init__(self) -> None:
         self.batch = BATCH

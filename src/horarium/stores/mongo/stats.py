@@ -14,7 +14,7 @@ from horarium.stores.mongo.rows import load_node, node_document
 from horarium.stores.mongo.session import Document, Session
 
 NODES_KEPT = 7 * DAY
-"""A node that was silent for this long is forgotten when another one beats."""
+"""A node without a sign of life for this long is deleted when another one beats."""
 MANY_JOBS = 50_000
 """The server counts by reading an index. More jobs than this are counted again after a while only."""
 COUNTED_AGAIN = 60 * SECOND

@@ -28,7 +28,7 @@ async def runs_of(read: Read, ids: Sequence[str]) -> list[Run | None]:
 
 async def found_all(read: Read, ids: Sequence[bytes], loaded: Loaded) -> list[Run]:
     """The runs of the ids that a script answered, and what it loaded of the first of them. Those that were too large to
-    come along are asked for, as they are by then: one may have been forgotten."""
+    come along are asked for, as they are by then: one may have been deleted."""
     brought = len(loaded[0])
     runs = found_runs(ids[:brought], loaded)
     if brought < len(ids):

@@ -109,8 +109,8 @@ class BusDelivery:
             await self._bus.publish(name_on_bus(run), message(run, assignment.job, "run"), wait_seconds(run))
             self._handed_over(run, self._clock.now())
         except Unconfirmed as unknown:
-            # A worker may have it and be at work: to send it again now would have it done twice. If none is heard of,
-            # the lease of the claim ends.
+            # A worker may have it and be at work: to send it again now would have it done twice. If none reports, the
+            # lease of the claim ends.
             log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
         except BusUnavailable as down:
             pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))

@@ -38,7 +38,7 @@ class NoAnswer(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """A connection to `peer` (host and port, for messages). `idle_since`: kept by who keeps it."""
+    """A connection to `peer` (host and port, for messages). `idle_since`: set by the pool."""
 
     __slots__ = (
         "_asked", "_body", "_framed", "_head_bytes", "_headers", "_headless", "_in_body", "_lines", "_loop", "_parser",

@@ -170,7 +170,7 @@ class HttpDelivery:
         finally:
             watch.end()
         if ended is None:
-            # From now on the endpoint is to be heard of: its time begins here. It may have reported already.
+            # From now on the endpoint has to send heartbeats: its time begins here. It may have reported already.
             with suppress(LeaseLost, Outage):
                 await control.heartbeat()
         return ended

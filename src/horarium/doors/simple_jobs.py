@@ -208,7 +208,7 @@ def began_at(run: Run) -> Instant | None:
 
 
 def heard_at(run: Run) -> Instant:
-    """When its worker was heard of last, as far as is known; before that, when it was due."""
+    """The last report of its worker, as far as is known; before that, when it was due."""
     if run.state is State.RUNNING and shown_state(run) is State.RUNNING and run.lease_expires_at is not None:
         return run.lease_expires_at - to_micros(run.lease_seconds)
     return run.finished_at or run.fire_at

@@ -17,7 +17,7 @@ class EventKind(StrEnum):
     UNTAKEN = "untaken"
     """Handed to a broker, and no worker took it."""
     BEGUN = "begun"
-    """A worker behind a broker was heard of."""
+    """A worker behind a broker sent its first report."""
     LATE_START = "late_start"
     """Asked to stop, since no worker had begun in time; the next one: since it took too long."""
     OVERTIME = "overtime"

@@ -116,7 +116,7 @@ BUS_QUEUES = "bus/"
 
 
 def awaits_worker(run: Run) -> bool:
-    """Whether the run is claimed for a broker, and no worker behind it has been heard of yet."""
+    """True if the run is claimed for a broker, and no worker behind it has reported yet."""
     return run.state is State.RUNNING and run.queue.startswith(BUS_QUEUES) and not _has_begun(run)
 
 
@@ -128,7 +128,7 @@ def _has_begun(run: Run) -> bool:
 
 
 def shown_state(run: Run) -> State:
-    """The state as a reader sees it: until a worker behind a broker is heard of, its run is pending."""
+    """The state as a reader sees it: until a worker behind a broker reports, its run is pending."""
     return State.PENDING if awaits_worker(run) else run.state
 
 

@@ -60,7 +60,7 @@ class BusTarget(Struct, frozen=True, tag="bus", tag_field="type", omit_defaults=
 class ExternalTarget(
     Struct, frozen=True, tag="external", tag_field="type", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Work that is done elsewhere, and is heard of by pings."""
+    """Work that is done elsewhere, and reports by pings."""
 
 
 Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget | ExternalTarget

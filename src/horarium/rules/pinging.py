@@ -1,8 +1,8 @@
 """What a ping means for the runs of a job whose work is done elsewhere: decides, and touches nothing.
 
-Each fire time makes a run that waits to be heard of. A ping says that the work has begun, is done, or failed; which run
-it is about follows from the unfinished ones: the one that the same execution began, else the newest that is due. An
-older one stays and fails when its grace is over, so that a fire time at which nothing ran is seen.
+Each fire time makes a run that waits for a ping. A ping says that the work has begun, is done, or failed; which run it
+is about follows from the unfinished ones: the one that the same execution began, else the newest that is due. An older
+one stays and fails when its grace is over, so that a fire time at which nothing ran is seen.
 """
 
 from __future__ import annotations

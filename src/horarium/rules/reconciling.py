@@ -186,9 +186,9 @@ def _moved(run: Run, job: Job, now: Instant) -> Run:
 
 def _on_other_side(run: Run, job: Job, now: Instant) -> Run:
     """The run as it comes from work that is done elsewhere, or goes there. Such work is not claimed: nothing holds it
-    back, its lease is the time that it may take, and it is given up if nothing is heard of it. So what a run keeps
-    otherwise of the policies that it was planned with means nothing on the other side, but for a limit for its begin
-    on the way there."""
+    back, its lease is the time that it may take, and it is given up if it does not report. So what a run keeps
+    otherwise of the policies that it was planned with means nothing on the other side, but for a limit for its begin on
+    the way there."""
     as_new = owed_run(job, max(run.due_at, now), max(run.due_at, now), Cause.MANUAL)
     keeps_limit = job.queue == EXTERNAL and run.start_by is not None
     return replace(

@@ -244,7 +244,7 @@ def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
         if on_bus:
             return _told_to_stop(run, now, f"not done within {limit:g} s", EventKind.OVERTIME)
         return _timed_out(run, job, f"timed out: not done within {limit:g} s; its lease was given up", now)
-    # What claimed a run for a bus is our own node, which is not the one that fell silent.
+    # What claimed a run for a bus is our own node, which is not the one that was lost.
     who = f"a worker on {run.queue}" if on_bus else run.worker or "its worker"
     error = f"lost: no heartbeat from {who} within {run.lease_seconds:g} s"
     due_at = next_try_at(run, retry_of(run, job).attempts_max, now)
@@ -329,7 +329,7 @@ _OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
 def _untaken(run: Run, job: Job | None, now: Instant) -> Run:
-    """No worker was heard of. A message lost on the way is sent again, which costs no attempt."""
+    """No worker reported. A message lost on the way is sent again, which costs no attempt."""
     if run.start_by is not None and run.start_by <= now:
         return _told_to_stop(run, now, "no worker started it in time", EventKind.LATE_START)
     if _too_old(run, job, now):

@@ -1,4 +1,5 @@
-"""When a run whose worker fell silent is tried again: at once, and later apart from those that fell silent with it.
+"""Poison-message isolation: when a run whose worker stopped sending heartbeats is tried again: at once, and later apart
+from those that were lost with it.
 
 Work that kills or stops its process takes along the runs beside it. All of it is rescued at one instant, and would be
 claimed together again, the culprit among it: the same neighbours would lose attempt after attempt.
@@ -13,7 +14,7 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import BUS_QUEUES, EventKind, Run, State, fraction
 
 APART_SECONDS_MAX = 10.0
-"""Over how long those that fell silent together are spread, where their leases are not shorter."""
+"""Over how long those that were lost together are spread, where their leases are not shorter."""
 
 
 def next_try_at(run: Run, attempts_max: int, now: Instant) -> Instant:

@@ -1,7 +1,7 @@
 """Claims that ended before the work began, as the process that held them knows: they cost no attempt.
 
 A process that was frozen for longer than its leases finds runs in its hands that it had claimed and not begun. To
-others they look like runs whose worker fell silent; only this process can say otherwise.
+others they look like runs of a lost worker; only this process can say otherwise.
 """
 
 from __future__ import annotations

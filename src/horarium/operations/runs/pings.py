@@ -1,4 +1,4 @@
-"""Pings: how work that is done elsewhere is heard of.
+"""Pings: reports of work that is done elsewhere.
 
 A ping's address holds a key: the job's id, and a code that only this system can make of it. So no key has to be stored
 or looked up, and one that was not given out opens nothing. The secret behind it is a record, made at the first need.

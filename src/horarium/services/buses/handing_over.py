@@ -1,4 +1,4 @@
-"""Runs that a broker has taken, and that no worker has been heard of yet: their leases are made to last until one is.
+"""Runs that a broker has taken, and that no worker has reported yet: their leases are made to last until one does.
 
 A claim gives a bus run the short lease of a worker, which is right while it is being published: if this node dies then,
 the run is sent again. Once the broker has it, the run waits there, and silence means nothing until a worker has begun.

@@ -1,7 +1,7 @@
-"""Ends on a bus that may come from a worker which fell silent.
+"""Ends on a bus that may come from a worker which had stopped sending heartbeats.
 
-An end without a token, of a run whose last worker fell silent, counts only after the present attempt was heard of
-(`running`, or a heartbeat): until then it is the silent one that speaks. It is kept for a moment, since another node
+An end without a token, of a run whose last worker was lost, counts only after the present attempt has reported
+(`running`, or a heartbeat): until then it is attributed to the lost one. It is kept for a moment, since another node
 may have the sign of life at hand. Workers that never say `running` are known by the runs that they end; and a report
 that is repeated under yet another attempt counts.
 """
@@ -31,8 +31,8 @@ class LateEnds:
         self._kept: list[tuple[Report, Instant]] = []
 
     def is_late(self, reading: Reading, run: Run, alive: set[str]) -> bool:
-        """Whether this end is that of the worker that fell silent, as far as is known. `alive`: the runs with a
-        sign of life among the reports at hand."""
+        """Whether this end is that of the lost worker, as far as is known. `alive`: the runs with a sign of life among
+        the reports at hand."""
         if reading.outcome is None or reading.token is not None or run.state is not State.RUNNING:
             return False
         known = not awaits_worker(run) or run.id in alive

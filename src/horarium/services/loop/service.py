@@ -195,7 +195,7 @@ class Loop:
         return self.service.looks() and not self._leaves_out()
 
     def _leaves_out(self) -> bool:
-        """Whether there can be nothing to find: nothing was written since the last step began."""
+        """True if the store is unchanged since the last step began."""
         writes = self._signal.writes() if self.service.at_writes() else None
         self._left_out += 1
         return writes is not None and writes == self._writes and self._left_out <= LEFT_OUT_MAX

@@ -296,8 +296,8 @@ class WatchedSpace(Space):
 
 
 def _had_begun(run: Run) -> bool:
-    """Whether a worker was heard of in the present attempt: one of ours is once it has claimed, one behind a broker
-    when it says so."""
+    """Whether a worker reported in the present attempt: one of ours has once it has claimed, one behind a broker when
+    it says so."""
     if not run.queue.startswith(BUS_QUEUES):
         return run.state in CLAIMED
     said = [event.kind for event in run.history if event.state is State.PENDING or event.kind is EventKind.BEGUN]

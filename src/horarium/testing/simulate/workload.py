@@ -39,7 +39,7 @@ CROWDED_WORLDS, CROWDED_QUICK, CROWDED_SHORT = 0.4, 0.7, 0.97
 come in at every wait; and how many handlers there return at once, or within a second."""
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
-"""How many jobs are done elsewhere, and heard of by pings."""
+"""How many jobs are done elsewhere, and report by pings."""
 SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "races": 0.0, "ahead": 0.0, "twice": 0.0}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is

@@ -16,7 +16,8 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import RSAKey
 
 from horarium.access import issuer as issuer_module
-from horarium.access.issuer import AGAIN_SECONDS, DOCUMENT_BYTES_MAX, KEPT_SECONDS, Issuer
+from horarium.access.fetching import BYTES_MAX
+from horarium.access.issuer import AGAIN_SECONDS, KEPT_SECONDS, Issuer
 from horarium.access.roles import Role, Scope
 from horarium.access.tokens import ALGORITHMS, ANY_AUDIENCE, SKEW_SECONDS, TokenPolicy, TokenRefused, Tokens
 from horarium.clock import SECOND
@@ -355,7 +356,7 @@ async def test_a_token_without_a_key_id_takes_the_only_key_there_is(server: Issu
         {"/.well-known/openid-configuration": web.json_response({"issuer": "https://evil.example", "jwks_uri": "x"})},
         {"/.well-known/openid-configuration": web.Response(body=b"not json")},
         {"/.well-known/openid-configuration": web.Response(body=b"[" * 100_000)},
-        {"/jwks": web.Response(body=b" " * (DOCUMENT_BYTES_MAX + 1))},
+        {"/jwks": web.Response(body=b" " * (BYTES_MAX + 1))},
         {"/jwks": web.json_response([])},
         {"/jwks": web.json_response({"keys": "x"})},
         {"/jwks": web.json_response({"keys": []})},

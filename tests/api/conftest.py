@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
-from litestar import Litestar
 
 from horarium.api.app import create_app
 from horarium.api.hosts import Hosts
+from horarium.api.routing import Application
 from horarium.dashboard.app import dashboard
 from horarium.model import Run, Target
 from horarium.operations.facade import Operations
@@ -57,7 +57,7 @@ class Reply:
 
 
 async def ask(
-    app: Litestar,
+    app: Application,
     method: str,
     url: str,
     headers: dict[str, str],
@@ -83,12 +83,12 @@ async def ask(
         await (hang_up or asyncio.Event()).wait()
         return {"type": "http.disconnect"}
 
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(dict(message))
         if seen is not None:
             seen.append(message.get("body", b""))
 
-    await app(scope, receive, send)  # type: ignore[arg-type]
+    await app(scope, receive, send)
     answered = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
     return Reply(sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:]), len(left))
 
@@ -118,7 +118,7 @@ class Api:
         self.claims = Claims(self.operations.claiming, self.clock, signal)
         self.health = Health()
         self.telemetry = Telemetry()
-        self.app: Litestar = create_app(
+        self.app: Application = create_app(
             self.operations,
             self.claims,
             health=self.health,

@@ -104,16 +104,14 @@ def test_the_table_is_complete_and_says_what_is_promised(api: Api) -> None:
     also: dict[str, Scope] = {}
     others: set[str] = set()
     for route in api.app.routes:
-        for handler in getattr(route, "route_handlers", ()):
-            for method in handler.http_methods - {"HEAD", "OPTIONS"}:
-                what, page = f"{method} {route.path.replace(':str', '')}", handler.opt.get("page")
-                if route.path.startswith("/api/"):
-                    guarded[what] = handler.opt.get("scope")
-                elif page is not None and not page.open:
-                    pages[what] = page.scope
-                    also |= {} if page.also is None else {what: page.also}
-                else:
-                    others.add(what)
+        what, page = f"{route.methods[0]} {route.path}", route.page
+        if route.path.startswith("/api/"):
+            guarded[what] = route.scope
+        elif page is not None and not page.open:
+            pages[what] = page.scope
+            also |= {} if page.also is None else {what: page.also}
+        else:
+            others.add(what)
     assert guarded == flat(API, "/api/v1")
     assert pages == flat(PAGES)
     assert others == OPEN

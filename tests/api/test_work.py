@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from litestar import Request
+from starlette.requests import Request
 
 from horarium.access.roles import LOCAL
-from horarium.api.endpoints import AnyRequest, Call
+from horarium.api.endpoints import Call
 from horarium.api.limits import QUEUES_MAX, WAIT_SECONDS_MAX
 from horarium.api.problems import TooManyWaiters
 from horarium.api.schemas import ClaimRequest
@@ -125,7 +125,7 @@ async def test_a_worker_that_hangs_up_at_the_hand_over_gives_its_run_back(api: A
 async def test_more_waiters_than_can_be_served_are_told_to_come_back(api: Api) -> None:
     work = Work(api.operations, api.claims, waiters_max=0)
     claim = next(endpoint for endpoint in work.endpoints() if endpoint.name == "claimRuns")
-    request: AnyRequest = Request({"type": "http", "user": LOCAL})  # type: ignore[arg-type]
+    request = Request[Any]({"type": "http", "user": LOCAL})
     with pytest.raises(TooManyWaiters):
         await claim.handle(Call(request, body=ClaimRequest(["work"], wait_seconds=1)))
     assert (await claim.handle(Call(request, body=ClaimRequest(["work"])))).status_code == 204

@@ -289,7 +289,7 @@ def test_the_client_needs_nothing_of_the_servers_dependencies() -> None:
     """Nor does it load the scheduler."""
     script = (
         "import sys\n"
-        "for name in 'litestar uvicorn apsw aiohttp click rich ruamel structlog prometheus_client'.split():\n"
+        "for name in 'starlette uvicorn apsw click rich ruamel structlog prometheus_client'.split():\n"
         "    sys.modules[name] = None\n"
         "from horarium.client import Client, Worker\n"
         "assert 'asyncio' not in sys.modules and 'horarium.library.scheduler' not in sys.modules\n"

@@ -1,4 +1,4 @@
-"""What a flood of connections took is given back once they are gone, and all that lies about once a minute."""
+"""What connections took is given back once they are gone, and threads share their parts of memory."""
 
 from __future__ import annotations
 
@@ -8,47 +8,30 @@ import sys
 
 import pytest
 
-from horarium.server.memory import ARENAS, MANY, TICKS, Memory
+from horarium.server import http
+from horarium.server.memory import ARENAS, give_back
+from tests.waiting import until
+
+from .conftest import Running
 
 
-def test_memory_is_given_back_once_most_of_many_connections_are_gone() -> None:
-    given_back: list[int] = []
+async def test_what_connections_took_is_given_back_when_none_is_left(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back = 0
 
-    def trim(keep: int) -> int:
-        given_back.append(keep)
-        return 1
+    def count() -> None:
+        nonlocal given_back
+        give_back()
+        given_back += 1
 
-    memory = Memory(trim)
-    for open_now in (0, 10, MANY - 1, 0, 10):
-        memory.tick(open_now)
-    assert given_back == [], "few connections are no flood"
-    for open_now in (4 * MANY, 3 * MANY, 2 * MANY, MANY + 1):
-        memory.tick(open_now)
-    assert given_back == [], "most of them are still there"
-    for open_now in (MANY, MANY - 1, 3, 0, 0):
-        memory.tick(open_now)
-    assert given_back == [0, 0], "of what was left over, too, and then no more"
-
-
-def test_it_works_with_the_c_library_that_is_there() -> None:
-    memory = Memory()
-    memory.tick(MANY)
-    memory.tick(0)
-
-
-def test_once_a_minute_all_that_lies_about_is_given_back() -> None:
-    given_back: list[int] = []
-
-    def trim(keep: int) -> int:
-        given_back.append(keep)
-        return 1
-
-    memory = Memory(trim)
-    for _ in range(3 * TICKS - 1):
-        memory.tick(5)
-    assert given_back == [0, 0]
-    memory.tick(5)
-    assert given_back == [0, 0, 0]
+    monkeypatch.setattr(http, "give_back", count)
+    client = await running.connect()
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await client.answer())[0] == 200
+    assert given_back == 0
+    client.writer.close()
+    await until(lambda: given_back == 1)
 
 
 ARENAS_OF_THREADS = """

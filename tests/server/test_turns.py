@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
 from itertools import groupby
 from typing import Any
 
@@ -43,38 +42,46 @@ async def test_all_else_has_its_turn_between_the_requests_of_many_clients() -> N
     assert max(at_once) <= ROUND_MAX
 
 
+class Begun:
+    """Requests by number, each of which only says that it has begun; `ask` returns at once."""
+
+    def __init__(self, round_max: int) -> None:
+        self.begun: list[int] = []
+        self._turns = Turns(self._app, round_max)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def _app(self, scope: int, receive: None, send: None) -> None:
+        self.begun.append(scope)
+
+    def ask(self, *numbers: int) -> None:
+        self.tasks += [asyncio.create_task(self._turns(number, None, None)) for number in numbers]
+
+
 async def test_what_came_first_begins_first() -> None:
-    turns, begun, rounds = Turns(2), list[int](), list[list[int]]()
-    for number in range(5):
-        turns.take(lambda number=number: begun.append(number))  # type: ignore[misc]
-    for _ in range(4):
-        rounds.append(list(begun))
-        if len(begun) == 4:
-            turns.take(lambda: begun.append(5))  # waits behind the fifth, though this round has room
+    requests, rounds = Begun(2), list[list[int]]()
+    requests.ask(*range(5))
+    while len(requests.begun) < 6:
         await asyncio.sleep(0)
-    assert rounds == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
-    assert begun == [0, 1, 2, 3, 4, 5]
+        if len(requests.begun) == 4 and len(requests.tasks) == 5:
+            requests.ask(5)  # waits behind the fifth, though this round has room
+        if not rounds or rounds[-1] != requests.begun:
+            rounds.append(list(requests.begun))
+    assert requests.begun == [0, 1, 2, 3, 4, 5]
+    assert [len(each) for each in rounds] == [2, 4, 6]
 
 
 async def test_a_request_begins_at_once_where_none_is_before_it() -> None:
-    turns, begun = Turns(1), list[str]()
-    turns.take(lambda: begun.append("first"))
-    assert begun == ["first"]
+    requests = Begun(1)
+    for number in range(3):
+        requests.ask(number)
+        await asyncio.sleep(0)
+        assert requests.begun == list(range(number + 1))
+
+
+async def test_one_that_leaves_while_it_waits_keeps_none_of_the_others() -> None:
+    requests = Begun(1)
+    requests.ask(0, 1, 2)
     await asyncio.sleep(0)
-    turns.take(lambda: begun.append("second"))
-    assert begun == ["first", "second"]
-
-
-async def test_those_that_waited_begin_in_no_other_requests_context() -> None:
-    asks: ContextVar[str] = ContextVar("asks", default="none")
-    turns, begun = Turns(1), list[str]()
-    done = asyncio.Event()
-
-    async def request() -> None:
-        asks.set("one")
-        turns.take(lambda: begun.append("at once"))
-        turns.take(lambda: (begun.append(asks.get()), done.set())[0])  # type: ignore[func-returns-value]
-
-    await asyncio.create_task(request())
-    await done.wait()
-    assert begun == ["at once", "none"]
+    requests.tasks[1].cancel()
+    await asyncio.wait(requests.tasks)
+    assert requests.begun == [0, 2]

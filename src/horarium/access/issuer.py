@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from horarium.access import fetching
 from horarium.clock import Clock
 from horarium.errors import IssuerUnavailable
 
@@ -23,7 +24,6 @@ log = logging.getLogger("horarium.access")
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 FETCH_SECONDS = 5.0
 """How long both documents together may take."""
-DOCUMENT_BYTES_MAX = 256 * 1024
 KEYS_MAX = 100
 AGAIN_SECONDS = 10.0
 """How soon keys are fetched again."""
@@ -116,28 +116,20 @@ class Issuer:
 
 async def fetch(issuer: str) -> tuple[dict[str, Any], dict[str | None, Any]]:
     """What the issuer says of itself, and its keys for signatures, by id. Raises what goes wrong."""
-    async with _session() as session:
-        discovery = await _get(session, issuer.rstrip("/") + DISCOVERY_PATH)
-        if discovery.get("issuer") != issuer:
-            raise ValueError(f"it calls itself {str(discovery.get('issuer'))[:200]!r}")
-        jwks_uri = discovery.get("jwks_uri")
-        if not isinstance(jwks_uri, str) or not has_same_safety(jwks_uri, issuer):
-            raise ValueError(f"its jwks_uri is {str(jwks_uri)[:200]!r}")
-        return discovery, read_keys(await _get(session, jwks_uri))
+    discovery = await _get(issuer.rstrip("/") + DISCOVERY_PATH)
+    if discovery.get("issuer") != issuer:
+        raise ValueError(f"it calls itself {str(discovery.get('issuer'))[:200]!r}")
+    jwks_uri = discovery.get("jwks_uri")
+    if not isinstance(jwks_uri, str) or not has_same_safety(jwks_uri, issuer):
+        raise ValueError(f"its jwks_uri is {str(jwks_uri)[:200]!r}")
+    return discovery, read_keys(await _get(jwks_uri))
 
 
 async def ask(url: str, *, form: dict[str, str], headers: dict[str, str], seconds: float) -> tuple[int, dict[str, Any]]:
     """Status and JSON object that an endpoint of an issuer answers to a form. Raises what goes wrong."""
-    async with asyncio.timeout(seconds), _session() as session:
-        sent = {"accept": "application/json", **headers}
-        async with session.post(url, data=form, allow_redirects=False, headers=sent) as answer:
-            return answer.status, await _read(answer, url)
-
-
-def _session() -> Any:
-    import aiohttp
-
-    return aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+    async with asyncio.timeout(seconds):
+        status, body = await fetching.fetch(url, form, headers)
+    return status, _object(body, url)
 
 
 def has_same_safety(url: str, issuer: str) -> bool:
@@ -146,21 +138,15 @@ def has_same_safety(url: str, issuer: str) -> bool:
     return scheme == "https" or (scheme == "http" and urlsplit(issuer).scheme == "http")
 
 
-async def _get(session: Any, url: str) -> dict[str, Any]:
-    """A JSON object."""
-    async with session.get(url, allow_redirects=False, headers={"accept": "application/json"}) as answer:
-        if answer.status != 200:
-            raise ValueError(f"{url} answered {answer.status}")
-        return await _read(answer, url)
+async def _get(url: str) -> dict[str, Any]:
+    status, body = await fetching.fetch(url)
+    if status != 200:
+        raise ValueError(f"{url} answered {status}")
+    return _object(body, url)
 
 
-async def _read(answer: Any, url: str) -> dict[str, Any]:
-    body = bytearray()
-    async for part in answer.content.iter_chunked(16 * 1024):
-        body += part
-        if len(body) > DOCUMENT_BYTES_MAX:
-            raise ValueError(f"{url} gave more than {DOCUMENT_BYTES_MAX:,} bytes")
-    value = msgspec.json.decode(bytes(body))
+def _object(body: bytes, url: str) -> dict[str, Any]:
+    value = msgspec.json.decode(body)
     if not isinstance(value, dict):
         raise ValueError(f"{url} gave no JSON object")
     return value

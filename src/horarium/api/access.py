@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from litestar.handlers.base import BaseRouteHandler
 from msgspec import UNSET, UnsetType
 
 from horarium.access import audit
@@ -72,9 +71,8 @@ class Callers:
             return None
 
 
-def require_scope(caller: Principal, handler: BaseRouteHandler) -> None:
+def require_scope(caller: Principal, scope: Scope | None) -> None:
     """Raises Forbidden."""
-    scope: Scope | None = handler.opt.get("scope")
     missing = caller.missing(scope) if scope is not None else []
     if missing:
         raise Forbidden(f"{caller.name} may not do this; it takes the scope {', '.join(missing)}", missing)

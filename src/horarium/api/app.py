@@ -10,12 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from os import urandom
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
-from litestar import Litestar, Router
-from litestar.events import BaseEventEmitterBackend
-from litestar.handlers import HTTPRouteHandler
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
@@ -23,19 +20,18 @@ from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
-from horarium.api.endpoints import Check, Endpoint, Note, options, route
+from horarium.api.endpoints import Endpoint, route
 from horarium.api.explaining import Explanations
-from horarium.api.guards import NAMES_NO_SITE, Keys, KnownHosts, add_security_headers, refuse_cross_site
+from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
-from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.openapi import build_document
 from horarium.api.pings import Pings
-from horarium.api.problems import exception_handlers
+from horarium.api.problems import Refusals
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
+from horarium.api.routing import Application, Route, ScopeGuard
 from horarium.api.runs import Runs
-from horarium.api.shortcut import Application
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
@@ -51,20 +47,6 @@ PREFIX = "/api/v1"
 NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
 
 
-class NoEvents(BaseEventEmitterBackend):
-    """Nothing here emits or hears events of the framework: its own way to pass them on takes a task, and a megabyte."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return
-
-    def emit(self, event_id: str, *args: Any, **kwargs: Any) -> None:
-        """Raises RuntimeError."""
-        raise RuntimeError(f"no one hears {event_id}")
-
-
 class Entrance(Struct, frozen=True):
     """What pages beside the API are made of: the same operations, and the same judge of who asks."""
 
@@ -76,19 +58,11 @@ class Entrance(Struct, frozen=True):
     siblings: Siblings
 
 
-Pages = Callable[[Entrance], Sequence[HTTPRouteHandler]]
+Pages = Callable[[Entrance], Sequence[Route]]
 """Makes the routes that are served beside the API's own."""
 
 LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
-
-
-class Own(Router):
-    """A router that one application owns. Any other is copied when it is registered, with all that its handlers know,
-    which takes longer than the rest of making an application."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Own:
-        return self
 
 
 def create_app(
@@ -107,7 +81,7 @@ def create_app(
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
     siblings: Siblings = ALONE,
-) -> Litestar:
+) -> Application:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
     `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
@@ -134,29 +108,24 @@ def create_app(
         made["paths"].update(documented)
         return made
 
-    others = list(pages(Entrance(operations, claims, keys, heard, entropy, siblings))) if pages is not None else []
     check = Reach(operations).check
-    api = Own(PREFIX, route_handlers=_routes(guarded, check, keys.refuse), guards=[keys.guard])
-    others += [*_routes(unguarded, check, keys.refuse), *Docs(document).handlers(home=pages is None)]
-    known, same_site = KnownHosts(hosts, telemetry.refused), refuse_cross_site(telemetry.refused)
+
+    def routes(prefix: str, endpoints: Sequence[Endpoint], guard: ScopeGuard | None) -> list[Route]:
+        made = [route(endpoint, check, keys.refuse, guard) for endpoint in endpoints]
+        return [structs.replace(each, path=prefix + each.path) for each in made]
+
+    others = pages(Entrance(operations, claims, keys, heard, entropy, siblings)) if pages is not None else ()
     return Application(
-        [api, Own("/", route_handlers=others)],
-        guards=[known.guard, same_site],
-        before_send=[add_security_headers],
-        exception_handlers=exception_handlers(operations.clock),
-        openapi_config=None,
-        logging_config=None,
-        request_max_body_size=BODY_BYTES_MAX,
-        debug=False,
-        event_emitter_backend=NoEvents,
-        on_shutdown=[claims.close, heard.close],
-    ).open_short_way(known, {keys.guard: keys.unasked, same_site: NAMES_NO_SITE})
-
-
-def _routes(endpoints: Sequence[Endpoint], check: Check, refused: Note) -> list[HTTPRouteHandler]:
-    """The handlers. The one for OPTIONS comes first: without it, the framework adds one that knows one method."""
-    paths = list(dict.fromkeys(endpoint.path for endpoint in endpoints))
-    return [options(paths), *(route(endpoint, check, refused) for endpoint in endpoints)]
+        [
+            *routes(PREFIX, guarded, keys.guard),
+            *routes("", unguarded, None),
+            *others,
+            *Docs(document).routes(home=pages is None),
+        ],
+        guards=[KnownHosts(hosts, telemetry.refused).guard, refuse_cross_site(telemetry.refused)],
+        refusals=Refusals(operations.clock),
+        closing=[claims.close, heard.close],
+    )
 
 
 def _version() -> str:

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import Request, route
-from litestar.enums import HttpMethod
-from litestar.handlers import HTTPRouteHandler
-from litestar.response.base import ASGIResponse
+from starlette.responses import Response
 
+from horarium.api.answers import Ready
+from horarium.api.routing import AnyRequest, Route
 from horarium.errors import NotFound
 
-READ = (HttpMethod.GET, HttpMethod.HEAD)
 HERE = Path(__file__).parent
 ASSETS = HERE / "assets"
 SCRIPT_TYPE = "text/javascript"
@@ -111,31 +109,35 @@ class Docs:
             raise NotFound(f"there is no file {name[:100]!r} here")
         return (self._assets / name).read_bytes(), FILES[name]
 
-    def handlers(self, *, home: bool = True) -> list[HTTPRouteHandler]:
-        """The routes. `home`: `/` leads here."""
+    def routes(self, *, home: bool = True) -> list[Route]:
+        """`home`: `/` leads here."""
 
-        @route("/docs/openapi.json", http_method=READ, name="openapiJson", status_code=200, include_in_schema=False)
-        async def openapi_json() -> ASGIResponse:
-            return ASGIResponse(body=self.as_json, media_type="application/json")
+        async def openapi_json(request: AnyRequest) -> Response:
+            return Ready(self.as_json)
 
-        @route("/docs/openapi.yml", http_method=READ, name="openapiYaml", status_code=200, include_in_schema=False)
-        async def openapi_yaml() -> ASGIResponse:
-            return ASGIResponse(body=self.as_yaml, media_type="application/yaml")
+        async def openapi_yaml(request: AnyRequest) -> Response:
+            return Ready(self.as_yaml, media_type="application/yaml")
 
-        @route("/swagger-ui", http_method=READ, name="swaggerUi", status_code=200, include_in_schema=False)
-        async def swagger_ui(request: Request[Any, Any, Any]) -> ASGIResponse:
+        async def swagger_ui(request: AnyRequest) -> Response:
             if request.scope.get("raw_path", b"").endswith(b"/"):
-                return ASGIResponse(status_code=302, headers=[("location", "../swagger-ui")])
-            policy = [("content-security-policy", PAGE_POLICY)]
-            return ASGIResponse(body=self.page(), media_type="text/html", headers=policy)
+                return Ready(status=302, headers=[("location", "../swagger-ui")])
+            return Ready(self.page(), media_type="text/html", headers=[("content-security-policy", PAGE_POLICY)])
 
-        @route("/swagger-ui/{file:str}", http_method=READ, name="swaggerFile", status_code=200, include_in_schema=False)
-        async def swagger_file(request: Request[Any, Any, Any]) -> ASGIResponse:
+        async def swagger_file(request: AnyRequest) -> Response:
             body, media_type = self.file(request.path_params["file"])
-            return ASGIResponse(body=body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
+            return Ready(body, media_type=media_type, headers=[("cache-control", "max-age=3600")])
 
-        @route("/", http_method=READ, name="home", status_code=200, include_in_schema=False)
-        async def to_docs() -> ASGIResponse:
-            return ASGIResponse(status_code=302, headers=[("location", "swagger-ui")])
+        async def to_docs(request: AnyRequest) -> Response:
+            return Ready(status=302, headers=[("location", "swagger-ui")])
 
-        return [openapi_json, openapi_yaml, swagger_ui, swagger_file, *([to_docs] if home else [])]
+        handlers = {
+            "/docs/openapi.json": openapi_json,
+            "/docs/openapi.yml": openapi_yaml,
+            "/swagger-ui": swagger_ui,
+            "/swagger-ui/{file}": swagger_file,
+            **({"/": to_docs} if home else {}),
+        }
+        return [
+            Route(path=path, methods=("GET", "HEAD"), name=handle.__name__, handle=handle)
+            for path, handle in handlers.items()
+        ]

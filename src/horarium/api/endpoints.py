@@ -8,34 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from os import urandom
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import msgspec
-from litestar import Request
-from litestar.connection import ASGIConnection
-from litestar.enums import HttpMethod
-from litestar.handlers import HTTPRouteHandler
-from litestar.response.base import ASGIResponse
-from litestar.types import ExceptionHandlersMap, Method
 from msgspec import Struct
+from starlette.responses import Response
 
-from horarium.access.acting import act_for, act_no_more, acting
+from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
-from horarium.api.problems import allowed_methods
-from horarium.api.reading import JSON_TYPES, body_at_hand, first_headers, header, read_body, read_query
+from horarium.api.reading import JSON_TYPES, header, read_body, read_query
 from horarium.api.refused import Part
+from horarium.api.routing import AnyRequest, Route, ScopeGuard
 from horarium.errors import Forbidden
 from horarium.operations.writing.tracing import asked_under
 
-if TYPE_CHECKING:
-    from litestar._signature import SignatureModel
-    from litestar.utils.signature import ParsedSignature
-
-Answer = ASGIResponse
-AnyRequest = Request[Any, Any, Any]
+Answer = Response
 REQUEST_ID_BYTES = 16
 
 
@@ -90,7 +80,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """`answers`: status -> (type of the body or None, what it means). `problems`: codes besides those that every
     endpoint has. `read`: from bytes to the body; with `optional_body`, an empty body gives `None`."""
 
-    method: Method
+    method: str
     path: str
     name: str
     summary: str
@@ -134,52 +124,12 @@ def no_content() -> Answer:
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
 
 
-class Route(HTTPRouteHandler):
-    """A route whose guards get it as it is, and whose answers are sent as they are. The framework copies it for each
-    guard, and puts its error handlers together from all layers, with each request: that costs more than the guards.
-    And all take a request and give an answer: what the framework makes of that for each handler is made once."""
-
-    _layers: ExceptionHandlersMap | None = None
-    _signature: ClassVar[ParsedSignature | None] = None
-    _model: ClassVar[type[SignatureModel] | None] = None
-
-    @property
-    def parsed_fn_signature(self) -> ParsedSignature:
-        if Route._signature is None:
-            Route._signature = super().parsed_fn_signature
-        return Route._signature
-
-    @property
-    def signature_model(self) -> type[SignatureModel]:
-        if Route._model is None:
-            Route._model = super().signature_model
-        return Route._model
-
-    @property
-    def plain(self) -> bool:
-        """Whether it answers with JSON, all of it at once."""
-        return bool(self.opt["media_type"] == JSON)
-
-    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        for guard in self.resolve_guards():
-            await guard(connection, self)  # type: ignore[misc]
-
-    def resolve_exception_handlers(self) -> ExceptionHandlersMap:
-        if self._layers is None:
-            self._layers = super().resolve_exception_handlers()
-        return self._layers
-
-    async def to_response(self, app: Any, data: Any, request: AnyRequest) -> Any:
-        return data
-
-
-def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
-    """The handler of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is
-    told what it may not."""
+def route(endpoint: Endpoint, check: Check, refused: Note, guard: ScopeGuard | None) -> Route:
+    """The route of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is told
+    what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
-    types = frozenset(each.encode() for each in endpoint.body_types)
 
-    async def handle(request: AnyRequest) -> ASGIResponse:
+    async def handle(request: AnyRequest) -> Response:
         scope = request.scope
         try:
             caller: Principal | None = scope.get("user")
@@ -188,48 +138,16 @@ def route(endpoint: Endpoint, check: Check, refused: Note) -> HTTPRouteHandler:
             query = None if endpoint.query is None else read_query(request, endpoint.query)
             body = None
             if endpoint.read is not None:
-                text = body_at_hand(scope, types, endpoint.body_bytes_max)
-                if text is None:
-                    text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
+                text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
-            if b"traceparent" in first_headers(scope):
-                trace = header(scope, b"traceparent")
-                with acting(call.origin if changes else None), asked_under(trace):
-                    return await endpoint.handle(call)
-            if not changes:
+            with acting(call.origin if changes else None), asked_under(header(scope, b"traceparent")):
                 return await endpoint.handle(call)
-            before = act_for(origin_of(scope, scope["user"]))
-            try:
-                return await endpoint.handle(call)
-            finally:
-                act_no_more(before)
         except Forbidden as refusal:
             refused(request, refusal, None)
             raise
 
-    handle.__annotations__ = {"request": Request, "return": ASGIResponse}
+    methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
     return Route(
-        _litestar_path(endpoint.path),
-        http_method=[endpoint.method, HttpMethod.HEAD] if endpoint.method == "GET" else endpoint.method,
-        name=endpoint.name,
-        status_code=200,  # a default that no answer uses: each brings its own
-        include_in_schema=False,
-        request_max_body_size=endpoint.body_bytes_max,
-        opt={"scope": endpoint.scope, "media_type": endpoint.media_type},
-    )(handle)
-
-
-def options(paths: Sequence[str]) -> HTTPRouteHandler:
-    """What OPTIONS says at these paths: the methods of all endpoints of the one that is asked."""
-
-    async def handle(request: AnyRequest) -> ASGIResponse:
-        return ASGIResponse(status_code=204, headers=[("allow", ", ".join(allowed_methods(request)))])
-
-    handle.__annotations__ = {"request": Request, "return": ASGIResponse}
-    templates = [_litestar_path(path) for path in paths]
-    return HTTPRouteHandler(templates, http_method="OPTIONS", status_code=200, include_in_schema=False)(handle)
-
-
-def _litestar_path(path: str) -> str:
-    return path.replace("{name}", "{name:str}").replace("{id}", "{id:str}").replace("{file}", "{file:str}")
+        path=endpoint.path, methods=methods, name=endpoint.name, handle=handle, scope=endpoint.scope, guard=guard
+    )

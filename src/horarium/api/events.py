@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import msgspec
-from litestar.response import Stream
-from litestar.response.base import ASGIResponse
+from starlette.responses import Response, StreamingResponse
 
-from horarium.api.endpoints import AnyRequest
+from horarium.api.answers import Ready
 from horarium.api.problems import TooManyWaiters
+from horarium.api.routing import AnyRequest
 from horarium.services.polling.news import News
 
 EVENT_STREAM = "text/event-stream"
@@ -28,13 +28,11 @@ async def _lines(news: News, *, paced: bool) -> AsyncIterator[bytes]:
             yield b": all is well\n\n"
 
 
-def event_stream(request: AnyRequest, news: News, *, paced: bool = False) -> ASGIResponse:
+def event_stream(request: AnyRequest, news: News, *, paced: bool = False) -> Response:
     """The stream as an answer; `paced`: for pages, each of which looks again at all news. Raises TooManyWaiters."""
     if news.full:
         raise TooManyWaiters("too many listeners are connected; try again later")
     if request.method == "HEAD":
-        return ASGIResponse(status_code=200, media_type=EVENT_STREAM)
+        return Ready(media_type=EVENT_STREAM)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    stream = Stream(_lines(news, paced=paced), media_type=EVENT_STREAM, headers=headers)
-    answer: ASGIResponse = stream.to_asgi_response(None, request)
-    return answer
+    return StreamingResponse(_lines(news, paced=paced), media_type=EVENT_STREAM, headers=headers)

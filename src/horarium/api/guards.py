@@ -6,20 +6,18 @@ A key never appears in a log or an answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from os import urandom
 from typing import Any
 from urllib.parse import urlsplit
 
-from litestar.connection import ASGIConnection
-from litestar.handlers.base import BaseRouteHandler
-from litestar.types import Message, Scope
-from msgspec import Struct
+from starlette.requests import HTTPConnection
 
 from horarium.access.audit import Origin
-from horarium.access.roles import LOCAL, Principal
+from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
@@ -30,18 +28,9 @@ from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
 from horarium.operations.settling.report_keys import PREFIX, key_digest, report_key
 
-Connection = ASGIConnection[Any, Any, Any, Any]
-Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
+Connection = HTTPConnection[Any]
 Count = Callable[[str], None]
 """Takes the reason of a refusal."""
-
-
-class Unasked(Struct, frozen=True):
-    """A guard need not be asked about a request that sends none of these headers: it would let it pass, as one of this
-    caller if it says who asks."""
-
-    headers: frozenset[bytes]
-    caller: Principal | None = None
 
 
 PATH_CHARS_SHOWN = 500
@@ -51,22 +40,9 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
 WORK = ("api/", "metrics")
 """Paths (without the first slash) at which a mere GET asks the store."""
-CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-
-_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    (b"cache-control", b"no-store"),
-)
-HEADER_LINES = b"".join(b"%s: %s\r\n" % each for each in _HEADERS)
-"""Those headers as they are sent with what is no page."""
-OF_A_PAGE = frozenset({b"content-security-policy", b"cache-control"})
-"""What a page may say otherwise."""
 REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
 """The routes that a key for one run's reports opens, for that run."""
+_HOST = re.compile(r"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
 
 
 class Keys:
@@ -90,14 +66,9 @@ class Keys:
         """Whether the request carries one of the keys, or none is needed."""
         return not self.needed or self._fits(sha256(_bearer(connection)).digest())
 
-    @property
-    def unasked(self) -> Unasked | None:
-        """The guard lets anyone pass who sends no key where none is needed."""
-        return None if self.needed else Unasked(frozenset({b"authorization"}), LOCAL)
-
-    async def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
-        """Let only bearers of one of the keys pass (and everyone, where there are none). The reports of one run are
-        also open to the key that was sent with its request."""
+    async def guard(self, connection: Connection, name: str, scope: Scope | None) -> None:
+        """Let only bearers of one of the keys pass (and everyone, where there are none), who have the
+        scope of the route of this name. The reports of one run are also open to the key sent with its request."""
         given = _bearer(connection)
         if not self.needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
@@ -105,13 +76,13 @@ class Keys:
         address, digest = _address(connection), sha256(given).digest()
         if given:
             await self._slow_down(address, digest)
-        caller = await self._caller(given, digest, connection, handler)
+        caller = await self._caller(given, digest, connection, name)
         if caller is None:
             raise self._refusal(connection, address, wrong=bool(given))
         self._sign_ins.succeeded(address, digest)
         connection.scope["user"] = caller
         try:
-            require_scope(caller, handler)
+            require_scope(caller, scope)
         except Forbidden as refusal:
             self._count("forbidden")
             self.refuse(connection, refusal)
@@ -161,12 +132,10 @@ class Keys:
         known = sum(compare_digest(bytes.fromhex(digest), each) for each in self._known) > 0
         return API_KEY if known else None
 
-    async def _caller(
-        self, given: bytes, digest: bytes, connection: Connection, handler: BaseRouteHandler
-    ) -> Principal | None:
+    async def _caller(self, given: bytes, digest: bytes, connection: Connection, name: str) -> Principal | None:
         if self._fits(digest):
             return API_KEY
-        if self._fits_run(given, connection, handler):
+        if self._fits_run(given, connection, name):
             return REPORTER
         return await self._callers.find(given, digest) if given else None
 
@@ -180,8 +149,8 @@ class Keys:
     def _fits(self, digest: bytes) -> bool:
         return sum(compare_digest(digest, each) for each in self._known) > 0  # all are compared, in constant time
 
-    def _fits_run(self, given: bytes, connection: Connection, handler: BaseRouteHandler) -> bool:
-        if not given.startswith(PREFIX.encode()) or handler.name not in REPORTS:
+    def _fits_run(self, given: bytes, connection: Connection, name: str) -> bool:
+        if not given.startswith(PREFIX.encode()) or name not in REPORTS:
             return False
         run_id = str(connection.path_params["id"])
         return sum(compare_digest(given, report_key(each, run_id).encode()) for each in self._known) > 0
@@ -224,19 +193,20 @@ class KnownHosts:
     def __init__(self, hosts: Hosts, count: Count) -> None:
         self._hosts = hosts
         self._count = count
-        self.known: set[bytes | None] = set()
-        """Names that were found to be this server's."""
-        self.guard: Guard = self._require
+        self._known: set[bytes] = set()
 
-    async def _require(self, connection: Connection, handler: BaseRouteHandler) -> None:
+    def guard(self, connection: Connection) -> None:
+        """Raises WrongHost, MalformedRequest."""
         given = [value for name, value in connection.scope["headers"] if name == b"host"]
         if not given and connection.scope["http_version"] == "1.0":
             return  # sent by no browser
         if len(given) != 1:
             raise MalformedRequest("a request has exactly one Host header", field="host")
-        if given[0] in self.known:
+        if given[0] in self._known:
             return
         host = given[0].decode("latin-1")
+        if not _HOST.fullmatch(host):
+            raise MalformedRequest("Invalid host header")
         if not self._hosts.allow(host):
             self._count("host")
             raise WrongHost(
@@ -244,25 +214,21 @@ class KnownHosts:
                 "--allowed-host (or HORARIUM_ALLOWED_HOSTS)",
                 field="host",
             )
-        if len(self.known) < HOSTS_KNOWN_MAX:
-            self.known.add(given[0])
+        if len(self._known) < HOSTS_KNOWN_MAX:
+            self._known.add(given[0])
 
 
-def refuse_cross_site(count: Count) -> Guard:
+def refuse_cross_site(count: Count) -> Callable[[Connection], None]:
     """A guard against pages of other sites: they may change nothing here, and ask nothing that costs work. A browser
     says for which site it asks: `Sec-Fetch-Site` is what counts; `Origin` where a browser sends only that. A port is no
     part of a site, so `same-site` is foreign too. Clients that are no browsers send neither."""
 
-    async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+    def guard(connection: Connection) -> None:
         if _is_foreign(connection) and _costs(connection):
             count("site")
             raise CrossSite("this request comes from a page of another site; open the page from this server itself")
 
     return guard
-
-
-NAMES_NO_SITE = Unasked(frozenset({b"sec-fetch-site", b"origin"}))
-"""A request that says nothing of the page that it comes from: that guard lets it pass."""
 
 
 def _is_foreign(connection: Connection) -> bool:
@@ -276,18 +242,4 @@ def _is_foreign(connection: Connection) -> bool:
 def _costs(connection: Connection) -> bool:
     if connection.scope.get("method") not in SAFE_METHODS:
         return True
-    return connection.scope["path"].lstrip("/").startswith(WORK)
-
-
-async def add_security_headers(message: Message, scope: Scope) -> None:
-    """Put our headers on an answer; a policy that a page brings along stays."""
-    if message["type"] == "http.response.start":
-        headers = list(message.get("headers", ()))
-        message["headers"] = [*headers, *security_headers({name.lower() for name, _ in headers})]
-
-
-def security_headers(names: Collection[bytes]) -> Sequence[tuple[bytes, bytes]]:
-    """Our headers for an answer that has those of these names."""
-    if OF_A_PAGE.isdisjoint(names):
-        return _HEADERS
-    return [each for each in _HEADERS if each[0] not in names or each[0] not in OF_A_PAGE]
+    return str(connection.scope["path"]).lstrip("/").startswith(WORK)

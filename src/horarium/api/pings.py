@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from litestar.response.base import ASGIResponse
-
-from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, answer_text
+from horarium.api.answers import Ready
+from horarium.api.endpoints import Answer, Call, Endpoint, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
+from horarium.api.reading import body_parts
+from horarium.api.routing import AnyRequest
 from horarium.errors import NotFound
 from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
 from horarium.operations.facade import Operations
@@ -81,7 +82,7 @@ class Pings:
         body = await _body(request) if request.method == "POST" else ""
         await self._pings.heard(job, Ping(sign, query.rid or None, status, body))
         headers = [("ping-body-limit", str(PING_BODY_BYTES_MAX)), ("access-control-allow-origin", "*")]
-        return ASGIResponse(body=b"OK", media_type="text/plain", headers=headers)
+        return Ready(b"OK", media_type="text/plain", headers=headers)
 
     async def _found(self, key: str) -> Job:
         if len(key) > KEY_CHARS_MAX:
@@ -122,7 +123,7 @@ def _said(word: str) -> tuple[Sign, int | None]:
 async def _body(request: AnyRequest) -> str:
     """The beginning of the body, as text."""
     kept = bytearray()
-    async for chunk in request.stream():
+    async for chunk in body_parts(request, PING_BYTES_READ_MAX):
         if len(kept) < PING_BODY_BYTES_MAX:
             kept += chunk[: PING_BODY_BYTES_MAX - len(kept)]
     return kept.decode(errors="replace")

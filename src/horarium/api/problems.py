@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from litestar import Request
-from litestar.exceptions import HTTPException
-from litestar.response.base import ASGIResponse, Response
 from msgspec import UNSET, Struct, UnsetType
+from starlette.requests import HTTPConnection
 
 from horarium.api.answers import Ready
 from horarium.api.limits import RETRY_AFTER_SECONDS
@@ -94,6 +92,34 @@ class MalformedBody(InvalidRequest):
     """Not JSON, not UTF-8, or nested too deeply."""
 
     code = "malformed_body"
+
+
+class NoSuchRoute(InvalidRequest):
+    """No route has the path of this ASGI scope."""
+
+    code = "no_such_route"
+
+    def __init__(self, scope: Any) -> None:
+        super().__init__(f"{scope['method']} {scope['path']}: there is nothing at this address")
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path takes other methods."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        self.allow = ", ".join(allowed)
+        super().__init__(f"{method} is not possible here; possible: {self.allow}")
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body is larger than its route takes."""
+
+    code = "body_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is larger than {limit:,} bytes, which is the most that is taken here")
 
 
 class MalformedRequest(InvalidRequest):
@@ -206,16 +232,30 @@ def encode_problem(problem: Problem) -> bytes:
 
 
 class Refusals:
-    """What the log says of requests that an outage refuses: the first one, and afterwards how many there were. Clients
-    that try again would fill it otherwise."""
+    """The answer to each kind of error, for one application. Of requests that an outage refuses, the log says the first
+    one, and afterwards how many there were: clients that try again would fill it otherwise."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last: float | None = None
         self._more = 0
 
-    def note(self, request: Request[Any, Any, Any], error: HorariumError) -> None:
-        """One request was refused."""
+    def answer(self, request: HTTPConnection[Any], error: Exception) -> Ready:
+        """The answer to an error. To a bug of ours: logged in full, shown not at all."""
+        asked = f"{request.scope['method']} {request.scope['path']}"
+        if not isinstance(error, HorariumError):
+            log.error("%s failed", asked, exc_info=error)
+            return _answer(internal_problem())
+        problem = problem_of(error)
+        if problem.status == 500:
+            log.error("%s: broken invariant", asked, exc_info=error)
+        elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
+            self._note(asked, error)
+        elif isinstance(error, BodyCutOff):
+            log.debug("%s: %s", asked, error.message)
+        return _answer(problem, _headers(problem, error))
+
+    def _note(self, asked: str, error: HorariumError) -> None:
         before, self._last = self._last, self._clock.monotonic()
         if before is not None and self._last - before < OUTAGE_OVER_SECONDS:
             self._more += 1
@@ -223,92 +263,26 @@ class Refusals:
         if self._more:
             log.warning("%d more requests were refused in the outage before", self._more)
             self._more = 0
-        path = request.scope["path"]
-        log.warning("%s %s: %s; further requests are refused without a line here", request.method, path, error.message)
+        log.warning("%s: %s; further requests are refused without a line here", asked, error.message)
 
 
-def answer_error(request: Request[Any, Any, Any], error: HorariumError, refusals: Refusals) -> Response[Any]:
-    """The answer to one of our errors."""
-    problem = problem_of(error)
-    if problem.status == 500:
-        log.error("%s %s: broken invariant", request.method, request.scope["path"], exc_info=error)
-    elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
-        refusals.note(request, error)
-    elif isinstance(error, BodyCutOff):
-        log.debug("%s %s: %s", request.method, request.scope["path"], error.message)
-    headers = {}
+def _headers(problem: Problem, error: HorariumError) -> list[tuple[str, str]]:
+    headers = []
     if problem.status in (429, 503):
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        headers.append(("retry-after", str(RETRY_AFTER_SECONDS)))
+    if isinstance(error, MethodNotAllowed):
+        headers.append(("allow", error.allow))
     if isinstance(error, Unauthorized):
-        headers["www-authenticate"] = 'Bearer realm="horarium"' + (', error="invalid_token"' if error.wrong else "")
+        why = ', error="invalid_token"' if error.wrong else ""
+        headers.append(("www-authenticate", f'Bearer realm="horarium"{why}'))
     if isinstance(error, Forbidden):
-        scopes = " ".join(error.missing_scopes)
-        challenge = 'Bearer realm="horarium", error="insufficient_scope"'
-        headers["www-authenticate"] = challenge + (f', scope="{scopes}"' if scopes else "")
-    return ProblemResponse(problem, headers)
+        scopes = f', scope="{" ".join(error.missing_scopes)}"' if error.missing_scopes else ""
+        headers.append(("www-authenticate", f'Bearer realm="horarium", error="insufficient_scope"{scopes}'))
+    return headers
 
 
-_OF_STATUS = {404: "no_such_route", 405: "method_not_allowed", 413: "body_too_large"}
+def _answer(problem: Problem, headers: Sequence[tuple[str, str]] = ()) -> Ready:
+    return Ready(encode_problem(problem), status=problem.status, media_type=MEDIA_TYPE, headers=headers)
 
 
-def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """The answer to what the framework refused by itself: an unknown route, a wrong method, too large a body."""
-    if error.status_code >= 500:
-        return answer_unexpected(request, error)
-    code = _OF_STATUS.get(error.status_code, "malformed_request")
-    headers = {}
-    detail = f"{request.method} {request.scope['path']}: {PROBLEMS[code][1].lower()}"
-    if code == "method_not_allowed":
-        headers["allow"] = ", ".join(allowed_methods(request))
-        detail = f"{request.method} is not possible here; possible: {headers['allow']}"
-    elif code == "body_too_large":
-        limit = request.route_handler.resolve_request_max_body_size() or 0
-        detail = f"the body is larger than {limit:,} bytes, which is the most that is taken here"
-    elif code == "malformed_request":
-        detail = error.detail
-    return ProblemResponse(make_problem(code, detail), headers)
-
-
-def answer_unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """The answer to a bug of ours: logged in full, shown not at all."""
-    log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
-    return ProblemResponse(internal_problem(), {})
-
-
-def allowed_methods(request: Request[Any, Any, Any]) -> list[str]:
-    """Which methods the path of this request takes."""
-    path = request.scope["path"].rstrip("/") or "/"
-    found = []
-    for method in ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"):
-        try:
-            request.app.asgi_router.handle_routing(path=path, method=method)
-        except HTTPException:
-            continue
-        found.append(method)
-    return found
-
-
-class ProblemResponse(Response[Any]):
-    """A problem on its way out."""
-
-    def __init__(self, problem: Problem, headers: dict[str, str]) -> None:
-        super().__init__(content=None, status_code=problem.status, headers=headers)
-        self._body, self._status = encode_problem(problem), problem.status
-
-    def to_asgi_response(self, *args: Any, **kwargs: Any) -> ASGIResponse:
-        """The bytes."""
-        headers = [(name.lower(), value) for name, value in self.headers.items()]
-        return Ready(self._body, status=self._status, media_type=MEDIA_TYPE, headers=headers)
-
-
-def exception_handlers(clock: Clock) -> dict[Any, Any]:
-    """The answer to each kind of error, for one application."""
-    refusals = Refusals(clock)
-    return {
-        HorariumError: lambda request, error: answer_error(request, error, refusals),
-        HTTPException: answer_http_error,
-        Exception: answer_unexpected,
-    }
-
-
-__all__ = ["PROBLEMS", "Fault", "Problem", "exception_handlers", "internal_problem", "make_problem", "problem_of"]
+__all__ = ["PROBLEMS", "Fault", "Problem", "Refusals", "internal_problem", "make_problem", "problem_of"]

@@ -7,7 +7,8 @@ handler says that it leaves out the others. What such a caller changes is judged
 from __future__ import annotations
 
 from horarium.access.roles import Principal, Scope
-from horarium.api.endpoints import AnyRequest, Endpoint
+from horarium.api.endpoints import Endpoint
+from horarium.api.routing import AnyRequest
 from horarium.errors import Forbidden, NotFound
 from horarium.model import Job, Run
 from horarium.operations.facade import Operations

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request
-from litestar.exceptions import ClientException
-from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from msgspec import Struct
+from starlette.requests import Request
 
 from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
 from horarium.api.problems import (
     BodyCutOff,
+    BodyTooLarge,
     Fault,
     InvalidContent,
     InvalidCursor,
@@ -29,7 +28,6 @@ from horarium.api.problems import (
     MalformedRequest,
     UnsupportedMediaType,
 )
-from horarium.api.whole import whole_of
 from horarium.errors import InvalidTrigger, NotFound
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long
@@ -40,8 +38,6 @@ T = TypeVar("T")
 
 JSON_TYPES = ("application/json",)
 PATCH_TYPES = ("application/json", "application/merge-patch+json")
-DIGITS_MAX = 10
-"""Of a length that is read at a glance."""
 READ_ONLY = frozenset(JobView.__struct_fields__) - frozenset(JobDefinition.__struct_fields__)
 """Fields of a job that the server sets. In a job that was read, edited and sent back they are ignored."""
 
@@ -78,62 +74,47 @@ def header(scope: Any, name: bytes) -> str | None:
 # ---- bodies -----------------------------------------------------------------------------------------------------
 
 
-def body_at_hand(scope: Any, types: Container[bytes], bytes_max: int) -> bytes | None:
-    """The body, if it is here, and its head says nothing unusual of it. None: `read_body` is to judge."""
-    headers = first_headers(scope)
-    length = headers.get(b"content-length", b"")
-    if not (length.isdigit() and len(length) <= DIGITS_MAX and int(length) <= bytes_max):
-        return None
-    if headers.get(b"content-type") not in types or b"content-encoding" in headers:
-        return None
-    whole = whole_of(scope)
-    return None if whole is None else whole.take_body(scope)
-
-
-async def read_body(request: Request[Any, Any, Any], types: tuple[str, ...], bytes_max: int) -> bytes:
+async def read_body(request: Request[Any], types: tuple[str, ...], bytes_max: int) -> bytes:
     """The body's bytes, within the route's limit and of one of these types. An empty body is of any type: some clients
-    name one where they send nothing. One whose length says that it is too large is not read."""
-    scope = request.scope
-    headers = first_headers(scope)
+    name one where they send nothing."""
+    headers = first_headers(request.scope)
     coding = headers.get(b"content-encoding")
     if coding and coding.strip().lower() != b"identity":
         raise UnsupportedMediaType("the body is compressed; send it as it is", field="content-encoding")
-    kind, length = headers.get(b"content-type", b"").decode("latin-1"), headers.get(b"content-length")
+    kind = headers.get(b"content-type", b"").decode("latin-1")
     fits = kind in types or kind.partition(";")[0].strip().lower() in types
-    if not fits and length not in (None, b"0"):
+    if not fits and headers.get(b"content-length") not in (None, b"0"):
         raise _unsupported(kind, types)
-    try:
-        announced = 0 if length is None else int(length)
-    except ValueError:
-        raise ClientException(f"Invalid content-length: {(length or b'').decode('latin-1')!r}") from None
-    if announced > bytes_max:
-        raise RequestEntityTooLarge
-    whole = whole_of(scope)
-    body = None if whole is None else whole.take_body(scope)
-    if body is None:
-        body = await _all_of(request, bytes_max)
-    elif len(body) > bytes_max:
-        raise RequestEntityTooLarge
+    body = await read_all(request, bytes_max)
     if body and not fits:
         raise _unsupported(kind, types)
     return body
 
 
-async def _all_of(request: Request[Any, Any, Any], bytes_max: int) -> bytes:
-    """All of the body, as it comes."""
-    parts: list[bytes] = []
-    left = bytes_max
-    while True:
-        message: Any = await request.receive()
+async def read_all(request: Request[Any], bytes_max: int) -> bytes:
+    """All of the body. Raises BodyTooLarge, BodyCutOff."""
+    return b"".join([part async for part in body_parts(request, bytes_max)])
+
+
+async def body_parts(request: Request[Any], bytes_max: int) -> AsyncIterator[bytes]:
+    """The body as it comes. One whose length says that it is too large is not read. Raises BodyTooLarge, BodyCutOff."""
+    length = header(request.scope, b"content-length") or "0"
+    try:
+        announced = int(length)
+    except ValueError:
+        raise MalformedRequest(f"Invalid content-length: {length!r}") from None
+    if announced > bytes_max:
+        raise BodyTooLarge(bytes_max)
+    left, more = bytes_max, True
+    while more:
+        message = await request.receive()
         if message["type"] == "http.disconnect":
             raise BodyCutOff("the client closed the connection before its body was complete")
-        part = bytes(message.get("body", b""))
+        part, more = bytes(message.get("body", b"")), message.get("more_body", False)
         left -= len(part)
         if left < 0:
-            raise RequestEntityTooLarge
-        if not message.get("more_body", False):
-            return b"".join([*parts, part]) if parts else part
-        parts.append(part)
+            raise BodyTooLarge(bytes_max)
+        yield part
 
 
 def _unsupported(kind: str, types: tuple[str, ...]) -> UnsupportedMediaType:
@@ -272,7 +253,7 @@ def _json_type(value: Any) -> str:
 # ---- query strings ----------------------------------------------------------------------------------------------
 
 
-def read_query(request: Request[Any, Any, Any], kind: type[T]) -> T:
+def read_query(request: Request[Any], kind: type[T]) -> T:
     """The query string as a struct. A list field may be repeated or split by commas; any other may be given once."""
     shape = cast(Hashable, kind)
     fields = _split(request.scope["query_string"], _lists(shape))
@@ -378,7 +359,7 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-def job_name(request: Request[Any, Any, Any]) -> str:
+def job_name(request: Request[Any]) -> str:
     """The job that the path names. Raises NotFound for what no job can be called: the store need not be asked."""
     name: str = request.path_params["name"]
     if not is_name(name):
@@ -386,7 +367,7 @@ def job_name(request: Request[Any, Any, Any]) -> str:
     return name
 
 
-def run_id(request: Request[Any, Any, Any]) -> str:
+def run_id(request: Request[Any]) -> str:
     """The run that the path names. Raises NotFound for what no run's id looks like."""
     given: str = request.path_params["id"]
     if not is_run_id(given):
@@ -394,7 +375,7 @@ def run_id(request: Request[Any, Any, Any]) -> str:
     return given
 
 
-def idempotency_key(request: Request[Any, Any, Any]) -> str | None:
+def idempotency_key(request: Request[Any]) -> str | None:
     """The Idempotency-Key header, if there is one."""
     if b"idempotency-key" not in first_headers(request.scope):
         return None

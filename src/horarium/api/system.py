@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from litestar.response.base import ASGIResponse
-
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer
+from horarium.api.answers import Ready
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.events import EVENT_STREAM, event_stream
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import read_cursor, write_cursor
+from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
     AheadView,
@@ -132,7 +132,7 @@ class System:
         text, media_type = self._telemetry.render(stats, now)
         for whole in await self._siblings.ask(METRICS, text):
             text = whole
-        return ASGIResponse(body=text, media_type=media_type, headers=[("content-type", media_type)])
+        return Ready(text, media_type=media_type)
 
     def endpoints(self) -> list[Endpoint]:
         """The route table, under /api/v1."""

@@ -15,11 +15,12 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
-from horarium.api.endpoints import Answer, AnyRequest, Call, Endpoint, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
 from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import BodyReader, is_run_id, run_id
+from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
     ClaimRequest,

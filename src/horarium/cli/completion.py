@@ -21,7 +21,7 @@ Examples:
 def completion(shell: str, as_json: bool) -> None:
     import json
 
-    from horarium.cli import cli
+    from horarium.cli.tree import cli
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these three"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from horarium.cli import cli
+from horarium.cli.tree import cli
 from horarium.server.config import ROLES
 
 BEGINS, ENDS = "<!-- reference -->\n", "<!-- end of reference -->\n"

@@ -6,12 +6,12 @@ The flags are made from the table of settings, so that a setting has a flag as s
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from horarium.cli import ServerAskedFor
 from horarium.cli.shell import json_option
 from horarium.server.config import ENV_PREFIX, Setting, table
 from horarium.server.sources import load_settings
@@ -75,7 +75,16 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
         flags["log_format"] = "json"
     settings = load_settings(flags, os.environ, config)
     settings.check()
-    raise ServerAskedFor(settings)
+    from horarium.server.cpus import usable_cpus
+
+    count = usable_cpus() if settings.processes == "auto" else settings.processes
+    if count > 1:
+        from horarium.server.supervisor import run_processes
+
+        sys.exit(run_processes(settings, count))
+    from horarium.server.process import run_server
+
+    sys.exit(run_server(settings))
 
 
 @click.command(help="Run a server until a signal stops it.\n" + EXAMPLES["serve"])

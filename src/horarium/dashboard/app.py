@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from litestar.handlers import HTTPRouteHandler
-
 from horarium.access.people import People
 from horarium.access.sessions import Sessions
 from horarium.api.app import Entrance
+from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.site import Page, Site, routes
+from horarium.dashboard.site import Page, Site
 from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
@@ -54,10 +53,10 @@ def pages_of(
 
 def dashboard(
     entrance: Entrance, tally: Tally, people: People | None = None, public_url: str | None = None
-) -> list[HTTPRouteHandler]:
+) -> list[Route]:
     """The routes of the dashboard. `people`: who sign in at an issuer, which sends them back to `public_url`;
     behind an https:// one, cookies are for TLS alone."""
     sessions = Sessions(entrance.operations.store, entrance.operations.clock, entrance.entropy, entrance.siblings)
     watching = Watching(entrance.operations)
     site = Site(entrance.operations, entrance.keys, sessions, entrance.entropy, watching, people, public_url)
-    return routes(site, pages_of(entrance, tally, sessions, people, public_url, watching))
+    return [site.route(page) for page in pages_of(entrance, tally, sessions, people, public_url, watching)]

@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from litestar.response.base import ASGIResponse
 from markupsafe import Markup
+from starlette.responses import Response
 
+from horarium.api.answers import Ready
 from horarium.api.docs import ASSETS
 from horarium.clock import Instant
 from horarium.dashboard import formats
@@ -90,13 +91,13 @@ def render(template: str, values: Mapping[str, Any]) -> bytes:
 
 def page_answer(
     body: bytes, *, gzipped: bool, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
-) -> ASGIResponse:
+) -> Response:
     """A page with its headers. `gzipped`: the browser takes it."""
     given = [("content-security-policy", PAGE_POLICY), ("vary", "accept-encoding, cookie"), *headers]
     if gzipped and len(body) >= COMPRESSED_FROM:
         body = gzip.compress(body, 5)
         given.append(("content-encoding", "gzip"))
-    return ASGIResponse(body=body, status_code=status, media_type="text/html; charset=utf-8", headers=given)
+    return Ready(body, status=status, media_type="text/html; charset=utf-8", headers=given)
 
 
 # ---- files ------------------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def asset_path(name: str) -> str:
     return f"/dashboard/{stamp}/{name}"
 
 
-def file_answer(name: str, *, gzipped: bool) -> ASGIResponse | None:
+def file_answer(name: str, *, gzipped: bool) -> Response | None:
     """A file of ours, or None."""
     known = _files().get(name)
     if known is None:
@@ -129,7 +130,7 @@ def file_answer(name: str, *, gzipped: bool) -> ASGIResponse | None:
     headers = [("cache-control", "public, max-age=31536000, immutable"), ("vary", "accept-encoding")]
     if gzipped:
         headers.append(("content-encoding", "gzip"))
-    return ASGIResponse(body=known[1] if gzipped else known[0], media_type=known[2], headers=headers)
+    return Ready(known[1] if gzipped else known[0], media_type=known[2], headers=headers)
 
 
 def when(instant: Instant | None, now: Instant, zone: str) -> Markup:

@@ -14,19 +14,19 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from litestar import Request
-from litestar.handlers import HTTPRouteHandler
-from litestar.response.base import ASGIResponse
-from litestar.types import Method
 from msgspec import Struct
+from starlette.responses import Response
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.people import People
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Session, Sessions
+from horarium.api.answers import Ready
 from horarium.api.guards import Keys
-from horarium.api.problems import MalformedRequest
+from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest
+from horarium.api.reading import read_all
+from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
@@ -36,7 +36,6 @@ from horarium.model import uuid7
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
 
-AnyRequest = Request[Any, Any, Any]
 SESSION = "horarium_session"
 VISIT = "horarium_visit"
 """Where no key is needed there is no session, but forms need something to be bound to."""
@@ -74,13 +73,13 @@ class Visit(Struct, kw_only=True):
         """A field of the form, or of the query."""
         if name in self.form:
             return self.form[name][0]
-        return str(self.request.query_params.get(name, ""))
+        return next(iter(self.request.query_params.getlist(name)), "")
 
     def texts(self, name: str) -> list[str]:
         """A field that may be there several times."""
         if self.form:
             return self.form.get(name, [])
-        return [str(value) for value in self.request.query_params.getall(name, [])]
+        return self.request.query_params.getlist(name)
 
     @property
     def path_name(self) -> str:
@@ -104,7 +103,7 @@ class Went(Struct):
     undo: tuple[str, str] | None = None
 
 
-Answer = Shown | Went | ASGIResponse
+Answer = Shown | Went | Response
 Counts = dict[str, tuple[str, bool]]
 
 
@@ -117,7 +116,7 @@ class Page(Struct, frozen=True, kw_only=True):
     handle: Callable[[Visit], Awaitable[Answer]]
     scope: Scope | None = Scope.JOBS_READ
     also: Scope | None = None
-    method: Method = "GET"
+    method: str = "GET"
     place: str = ""
     open: bool = False
 
@@ -148,25 +147,16 @@ class Site:
         self._people = people
         self._watching = watching
 
-    def handler(self, page: Page) -> HTTPRouteHandler:
+    def route(self, page: Page) -> Route:
         """The route of a page."""
 
-        async def handle(request: AnyRequest) -> ASGIResponse:
+        async def handle(request: AnyRequest) -> Response:
             if request.headers.get("host") in self._behind_tls:
                 request.scope["scheme"] = "https"
             return await self._serve(page, request)
 
-        handle.__annotations__ = {"request": Request, "return": ASGIResponse}
-        path = page.path.replace("{name}", "{name:str}").replace("{id}", "{id:str}").replace("{file}", "{file:str}")
-        return HTTPRouteHandler(
-            path.replace("{stamp}", "{stamp:str}"),
-            http_method=[page.method, "HEAD"] if page.method == "GET" else page.method,
-            name=f"page-{page.name}",
-            status_code=200,
-            include_in_schema=False,
-            request_max_body_size=FORM_BYTES_MAX,
-            opt={"page": page},
-        )(handle)
+        methods = ("GET", "HEAD") if page.method == "GET" else (page.method,)
+        return Route(path=page.path, methods=methods, name=f"page-{page.name}", handle=handle, page=page)
 
     # ---- who asks
 
@@ -209,7 +199,7 @@ class Site:
 
     # ---- answers
 
-    async def _serve(self, page: Page, request: AnyRequest) -> ASGIResponse:
+    async def _serve(self, page: Page, request: AnyRequest) -> Response:
         try:
             visit = await self._visit(request, open=page.open)
         except Outage as outage:
@@ -223,6 +213,8 @@ class Site:
                 await self._read_form(visit)
             with acting(self._origin(visit) if page.method == "POST" else None):
                 answer = await page.handle(visit)
+        except (BodyCutOff, BodyTooLarge):
+            raise
         except HorariumError as error:
             if isinstance(error, Forbidden):
                 self._keys.refuse(request, error)
@@ -242,7 +234,7 @@ class Site:
         except Outage:
             return {}
 
-    def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> ASGIResponse:
+    def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> Response:
         said = _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
         body = render(
@@ -263,26 +255,26 @@ class Site:
             "address": str(visit.request.scope["path"]) + _query(visit.request),
         }
 
-    def _going(self, visit: Visit, went: Went) -> ASGIResponse:
+    def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)
         if went.said:
             undo = went.undo or ("", "")
             said = "|".join(quote(text, safe="") for text in (went.said, *undo))
             cookies.append(set_cookie(visit.request, SAID, said, seconds=SAID_SECONDS))
         headers = [("location", went.to), *(("set-cookie", cookie) for cookie in cookies)]
-        return ASGIResponse(status_code=303, headers=headers)
+        return Ready(status=303, headers=headers)
 
-    def _to_sign_in(self, request: AnyRequest) -> ASGIResponse:
+    def _to_sign_in(self, request: AnyRequest) -> Response:
         back = str(request.scope["path"]) + _query(request) if request.method == "GET" else "/"
         to = f"/sign-in?next={quote(back, safe='')}"
         if "hx-request" in request.headers:
-            return ASGIResponse(status_code=401, headers=[("hx-redirect", to)])
+            return Ready(status=401, headers=[("hx-redirect", to)])
         if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             # A link on another site brings no cookie along; our own page does.
             return going_on(request, back)
-        return ASGIResponse(status_code=303, headers=[("location", to)])
+        return Ready(status=303, headers=[("location", to)])
 
-    def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> ASGIResponse:
+    def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> Response:
         status, heading = _refusal(error)
         values: dict[str, Any] = {"heading": heading, "error": error, "status": status}
         if visit is None:
@@ -315,7 +307,7 @@ def _admit(visitor: Principal, page: Page) -> None:
 
 async def read_form(request: AnyRequest) -> dict[str, list[str]]:
     """The fields of a posted form. Raises MalformedRequest."""
-    body = await request.body()
+    body = await read_all(request, FORM_BYTES_MAX)
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
     except ValueError:
@@ -343,7 +335,7 @@ def takes_gzip(request: AnyRequest) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> ASGIResponse:
+def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> Response:
     """A page that goes on by itself to an address of ours: what it asks for is asked by this site, so that the browser
     sends its cookies, though the visitor comes from another."""
     body = render("going-on.html", {"to": to.translate(NOT_IN_QUOTES)})
@@ -387,8 +379,3 @@ def _read_said(cookie: str | None) -> tuple[str, str, str] | None:
 def _query(request: AnyRequest) -> str:
     query = request.scope["query_string"].decode("latin-1")
     return f"?{query}" if query else ""
-
-
-def routes(site: Site, pages: Sequence[Page]) -> list[HTTPRouteHandler]:
-    """The handlers of a table."""
-    return [site.handler(page) for page in pages]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from litestar.connection import ASGIConnection
 
-from horarium.api.guards import Connection, KnownHosts, refuse_cross_site, security_headers
+from horarium.api.answers import security_headers
+from horarium.api.guards import Connection, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.problems import PROBLEMS
 from horarium.doors.web import JSON, Answer, Door, Receive, Routes, Send, read_request
@@ -51,11 +51,11 @@ class Doors:
     async def _answer(self, routes: Routes, scope: Any, receive: Receive) -> Answer:
         try:
             for guard in self._guards:
-                await guard(ASGIConnection(scope), None)  # type: ignore[arg-type]
+                guard(Connection(scope))
             return await routes.answer(read_request(scope, receive))
         except HorariumError as error:
             if isinstance(error, Forbidden):
-                self._refuse(ASGIConnection(scope), error)
+                self._refuse(Connection(scope), error)
             return _refusal(error)
         except Exception:
             log.exception("a door could not answer %s %s", scope["method"], scope["path"])

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from litestar.connection import ASGIConnection
 
 from horarium.access.roles import Principal, Scope
 from horarium.access.tokens import OtherIssuer, TokenRefused, Tokens
-from horarium.api.guards import Keys
+from horarium.api.guards import Connection, Keys
 from horarium.clock import SECOND, Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
@@ -81,7 +80,7 @@ class SimpleScheduler:
             return _unauthorized("Authorization header is missing")
         if not given.startswith(BEARER):
             return _unauthorized("Invalid authorization format")
-        token, connection = given.removeprefix(BEARER), ASGIConnection[Any, Any, Any, Any](asked.scope)
+        token, connection = given.removeprefix(BEARER), Connection(asked.scope)
         await self._keys.slow_down(connection, token)
         try:
             caller: Principal = await self._tokens.find(token)

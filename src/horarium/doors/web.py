@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
-from litestar.connection import ASGIConnection
 from msgspec import Struct
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Role, Scope, principal
 from horarium.api.endpoints import origin_of
-from horarium.api.guards import Keys
+from horarium.api.guards import Connection, Keys
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.clock import MICROSECOND, SECOND, Instant, to_text
 from horarium.errors import Forbidden
@@ -180,8 +178,7 @@ class KeyCheck:
     async def __call__(self, asked: Asked, scope: Scope | None) -> Answer | None:
         """Raises what the API's guards raise."""
         if scope is not None and not self._open:
-            handler: Any = SimpleNamespace(opt={"scope": scope}, name="door")
-            await self._guard(ASGIConnection(asked.scope), handler)
+            await self._guard(Connection(asked.scope), "door", scope)
         return None
 
 

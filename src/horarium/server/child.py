@@ -42,9 +42,6 @@ def main(arguments: list[str]) -> int:
     configure_logging(settings.log_format, settings.log_level, node=name)
     try:
         tls_context(settings.tls_cert, settings.tls_key)
-        from horarium.server.later import postpone, seldom_used
-
-        postpone(*seldom_used(settings.store))
         from horarium.server.process import allow_open_files, loop_factory
 
         share_arenas()

@@ -15,18 +15,15 @@ from __future__ import annotations
 import asyncio
 import math
 from enum import Enum, auto
-from functools import partial
 from typing import Any, cast
 
 import httptools
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from horarium.api.guards import security_headers
+from horarium.api.answers import security_headers
 from horarium.api.problems import MEDIA_TYPE, Problem, encode_problem, make_problem
-from horarium.api.whole import EXTENSION
 from horarium.server.intake import Intake
-from horarium.server.whole import WholeExchange
 
 KIB = 1024
 LINGER_SECONDS = 2.0
@@ -85,14 +82,12 @@ class Connection(HttpToolsProtocol):
         self._unread = Unread()
         self._refusal: Refused | None = None
         self._answers: Answers
-        self._extensions: dict[Any, Any]
 
     # ---- the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._answers = Answers(transport, self.loop)
-        self._extensions = {EXTENSION: WholeExchange(self, self._answers.write_whole)}
         self._enter(Phase.IDLE, self._limits.head_seconds)
         if self._intake.admit(self):
             self._intake.idle[self] = None
@@ -137,7 +132,6 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = self._extensions
         self._intake.idle.pop(self, None)
         self._size = Size()
         self._enter(Phase.HEAD, self._limits.head_seconds)
@@ -161,9 +155,6 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._enter(Phase.BODY, self._limits.body_seconds)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._intake.turns.take(partial(super()._start_asgi_task, cycle, app))
-
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         self._size.add_body(len(body))
@@ -178,22 +169,17 @@ class Connection(HttpToolsProtocol):
         self._rest_if_answered()
 
     def on_response_complete(self) -> None:
-        """As uvicorn does it, but for its timer: the sweep sees to idle connections."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        self._rest_if_answered()
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._rest_if_answered()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The sweep sees to idle connections."""
 
     def _rest_if_answered(self) -> None:
         if self._phase is Phase.WORK and self.cycle.response_complete:
             self._enter(Phase.IDLE, self._limits.idle_seconds)
             self._intake.idle[self] = None
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """A client may ask for an upgrade; it is ignored."""
 
     # ---- limits
 
@@ -254,11 +240,6 @@ class Answers:
         elif data:
             self._held = data
             self._loop.call_soon(self.flush)
-
-    def write_whole(self, data: bytes) -> None:
-        """Send this now: nothing will follow it."""
-        held, self._held = self._held, b""
-        self._transport.write(held + data if held else data)
 
     def flush(self) -> None:
         """Send what waits."""

@@ -18,11 +18,14 @@ from horarium.errors import Outage
 from horarium.server.connections import Connection, Limits
 from horarium.server.crowd import GONE, Crowd
 from horarium.server.intake import Intake, connections_max
-from horarium.server.memory import Memory
+from horarium.server.memory import give_back
+from horarium.server.turns import Turns
 
 HTTP_GRACE_SECONDS = 5
 SWEEP_SECONDS = 0.5
 """Between two looks at the deadlines."""
+GIVE_BACK_SWEEPS = 120
+"""After how many of them freed memory goes back to the system."""
 FILES_WITHOUT_LIMIT = 1_000_000
 ACCEPT_AGAIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.002
@@ -118,7 +121,6 @@ class HttpServer(Server):
         self._limits = limits
         self._tls = tls
         self._crowd = crowd
-        self._memory = Memory()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -178,20 +180,24 @@ class HttpServer(Server):
     async def main_loop(self) -> None:
         """Look at the deadlines of connections, and renew the date that answers carry, until told to stop. Without a
         connection there is nothing to look at."""
+        sweeps = 0
         while not self.should_exit:
+            sweeps += 1
             await self.on_tick(0)
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
-            self._memory.tick(len(self.server_state.connections))
             for each in self.servers:
                 if isinstance(each, Accepting):
                     each.note()
+            if sweeps % GIVE_BACK_SWEEPS == 0:
+                give_back()
             with contextlib.suppress(TimeoutError):
                 if self.server_state.connections:
                     await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
                 else:
+                    give_back()
                     self._intake.connected.clear()
                     await self._intake.connected.wait()
 
@@ -209,7 +215,7 @@ def make_server(
     refusal; `connections`: how many may be open, by default what the limit of open files allows. `crowd`: the
     processes that listen on its sockets too."""
     config = Config(
-        app,
+        Turns(app),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=HTTP_GRACE_SECONDS,

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from horarium.server.turns import Turns
-
 LINGERING_MAX = 64
 """Refused connections above the limit that are closed with patience; more are closed at once."""
 HALVES_MAX = 1_000
@@ -44,7 +42,6 @@ class Intake:
         self.halves: dict[Closable, None] = {}
         self.connected = asyncio.Event()
         """Set by each connection that is opened."""
-        self.turns = Turns()
         self._open: set[Closable] = set()
         self._over: set[Closable] = set()
         self._count = count

@@ -11,7 +11,7 @@ from typing import Any
 
 DUMB = ("aiormq",)
 """These log an error for each try to connect; the bus says it once, and when it works again."""
-QUIET = ("aiohttp", "asyncio", "uvicorn.access", "uvicorn.error", "litestar")
+QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
 NOT_EXTRA = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 """What every record has; all else was given to the line by its author."""
 EVENT_CHARS = 30

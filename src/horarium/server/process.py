@@ -24,7 +24,6 @@ from horarium.node.runtime import Options, Runtime, default_node_name
 from horarium.server.config import Settings, is_loopback
 from horarium.server.crowd import Crowd
 from horarium.server.http import HttpServer, make_server
-from horarium.server.later import forget_what_helped
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
 from horarium.server.memory import give_back, share_arenas
@@ -214,7 +213,6 @@ async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
 def _keep_what_stays() -> None:
     """What is loaded by now stays to the end: to look through it for garbage again and again would hold the event loop
     for tens of milliseconds each time."""
-    forget_what_helped()
     gc.collect()
     gc.freeze()
     give_back()

@@ -9,42 +9,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
+from typing import Any
 
 ROUND_MAX = 32
 """Requests that begin in one round of the loop."""
 
 
 class Turns:
-    """Those of one server."""
+    """An ASGI application around another."""
 
-    def __init__(self, round_max: int = ROUND_MAX) -> None:
+    def __init__(self, app: Any, round_max: int = ROUND_MAX) -> None:
+        self._app = app
         self._round_max = round_max
         self._begun = 0
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._context = copy_context()
-        """In which later ones begin: not in that of the request which happened to be there."""
-        self._counting = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def take(self, begin: Callable[[], None]) -> None:
-        """Begin this now, or when those before it have had their turn."""
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._turn()
+        await self._app(scope, receive, send)
+
+    async def _turn(self) -> None:
+        """Return now, or when those before it have had their turn."""
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            loop.call_soon(self._next_round)
         if self._waiting or self._begun >= self._round_max:
-            self._waiting.append(begin)
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
         else:
             self._begun += 1
-            begin()
-        if not self._counting:
-            self._count()
-
-    def _count(self) -> None:
-        self._counting = True
-        asyncio.get_running_loop().call_soon(self._next_round, context=self._context)
 
     def _next_round(self) -> None:
-        self._counting = False
         self._begun = min(len(self._waiting), self._round_max)
         if self._begun:
-            self._count()
+            asyncio.get_running_loop().call_soon(self._next_round)
         for _ in range(self._begun):
-            self._waiting.popleft()()
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)

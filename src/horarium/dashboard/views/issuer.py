@@ -10,10 +10,9 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from urllib.parse import quote, unquote
 
-from litestar.response.base import ASGIResponse
-
 from horarium.access.people import Attempt, People, SignInFailed
 from horarium.access.sessions import Sessions
+from horarium.api.answers import Ready
 from horarium.api.app import Entrance
 from horarium.api.problems import TooManyFailures
 from horarium.dashboard.site import SESSION, Answer, Page, Visit, going_on, set_cookie
@@ -49,7 +48,7 @@ class IssuerEntry:
         except SignInFailed as failed:
             return sign_in_page(to, self._people, issuer_problem=str(failed))
         kept = set_cookie(visit.request, COOKIE, f"{attempt.secret}.{quote(to, safe='')}", COOKIE_SECONDS, "Lax")
-        return ASGIResponse(status_code=303, headers=[("location", address), ("set-cookie", kept)])
+        return Ready(status=303, headers=[("location", address), ("set-cookie", kept)])
 
     async def come_back(self, visit: Visit) -> Answer:
         secret, _, to = cookies(visit.request).get(COOKIE, "").partition(".")

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar.response.base import ASGIResponse
 
 from horarium.access.roles import Scope
+from horarium.api.answers import Ready
 from horarium.api.reading import is_run_id
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
@@ -112,7 +112,7 @@ class RunPages:
         page = await self._operations.logs.read(_run_id(visit), int(after), LOG_LINES, WAIT_SECONDS_MAX)
         lines = [{"at": precise(line.at, visit.zone), "stream": line.stream, "text": line.text} for line in page.lines]
         body = msgspec.json.encode({"lines": lines, "next": page.next_line})
-        return ASGIResponse(body=body, media_type="application/json", headers=[("cache-control", "no-store")])
+        return Ready(body, headers=[("cache-control", "no-store")])
 
     async def _follows(self, run: Run, job: Job | None) -> list[dict[str, Any]]:
         """The runs that follow from this one, as far as they were made and are kept."""

@@ -1,0 +1,152 @@
+"""From a request to its route, past the guards, to an answer with our headers: the application.
+
+A path without parameters is found first; then segment by segment, a word before a parameter. Slashes that are doubled
+or stand at the end count for nothing. What is no request (the life span of a server) is Starlette's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import Receive, Send
+
+from horarium.access.roles import Scope
+from horarium.api.answers import NO_CONTENT, Ready, security_headers
+from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Refusals
+
+AnyRequest = Request[Any]
+Guard = Callable[[HTTPConnection[Any]], None]
+ScopeGuard = Callable[[HTTPConnection[Any], str, Scope | None], Awaitable[None]]
+ANY = ""
+"""A parameter, in the tree of paths: no segment is empty."""
+_SLASHES = re.compile("//+")
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
+    route; `page`: the page of the dashboard that it serves."""
+
+    path: str
+    methods: Sequence[str]
+    name: str
+    handle: Callable[[AnyRequest], Awaitable[Response]]
+    scope: Scope | None = None
+    guard: ScopeGuard | None = None
+    page: Any = None
+
+
+Methods = dict[str, Route]
+
+
+class Node:
+    """A place in the tree of paths with parameters."""
+
+    __slots__ = ("children", "methods", "names")
+
+    def __init__(self) -> None:
+        self.children: dict[str, Node] = {}
+        self.methods: Methods = {}
+        self.names: list[str] = []
+
+    def below(self, segments: Iterable[str]) -> Node:
+        """The place that these lead to, made where it is missing."""
+        node = self
+        for segment in segments:
+            node = node.children.setdefault(ANY if segment.startswith("{") else segment, Node())
+        return node
+
+
+NOWHERE = Node()
+
+
+class Application:
+    """An ASGI application. `guards`: asked about each request that has a route; `refusals`: answers errors; `closing`:
+    called when the server ends."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        guards: Sequence[Guard],
+        refusals: Refusals,
+        closing: Iterable[Callable[[], None]] = (),
+    ) -> None:
+        @asynccontextmanager
+        async def lifespan(_: Any) -> AsyncIterator[None]:
+            yield
+            for close in closing:
+                close()
+
+        self.routes = routes
+        self._guards, self._refusals = guards, refusals
+        self._others = Router(lifespan=lifespan)
+        self._plain: dict[str, Methods] = {}
+        self._root = Node()
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        segments = route.path.split("/")[1:]
+        names = [each[1:-1] for each in segments if each.startswith("{")]
+        if names:
+            node = self._root.below(segments)
+            node.names, methods = names, node.methods
+        else:
+            methods = self._plain.setdefault(route.path, {})
+        if not methods:
+            methods["OPTIONS"] = _options(route, methods)
+        methods.update(dict.fromkeys(route.methods, route))
+
+    def _find(self, scope: Any) -> Route:
+        """The route of a request, whose parameters it is told. Raises NoSuchRoute, MethodNotAllowed."""
+        path: str = scope["path"].removeprefix(scope.get("root_path") or "")
+        if path[:1] != "/" or path[-1:] == "/" or "//" in path:
+            path = _SLASHES.sub("/", f"/{path.strip('/')}")
+        methods = self._plain.get(path)
+        if methods is None:
+            node, values = self._root, list[str]()
+            for segment in path[1:].split("/"):
+                child = node.children.get(segment)
+                if child is None:
+                    child = node.children.get(ANY, NOWHERE)
+                    values.append(segment)
+                node = child
+            methods = node.methods
+            scope["path_params"] = dict(zip(node.names, values, strict=False))
+        route = methods.get(scope["method"])
+        if route is None:
+            raise MethodNotAllowed(scope["method"], sorted(methods)) if methods else NoSuchRoute(scope)
+        scope["path"] = path
+        return route
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        request = Request[Any](scope, receive, send)
+        try:
+            route = self._find(scope)
+            for guard in self._guards:
+                guard(request)
+            if route.guard is not None:
+                await route.guard(request, route.name, route.scope)
+            answer = await route.handle(request)
+        except Exception as error:
+            answer = self._refusals.answer(request, error)
+        answer.raw_headers.extend(security_headers({name for name, _ in answer.raw_headers}))
+        await answer(scope, receive, send)
+
+
+def _options(first: Route, methods: Methods) -> Route:
+    """What OPTIONS says where this is the first route: the methods that are there in the end."""
+
+    async def handle(request: AnyRequest) -> Response:
+        return Ready(status=NO_CONTENT, headers=[("allow", ", ".join(sorted(methods)))])
+
+    return Route(path=first.path, methods=["OPTIONS"], name="", handle=handle, guard=first.guard)

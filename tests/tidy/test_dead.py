@@ -23,7 +23,6 @@ FOR_OTHERS = {
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
     "on_status": "called by httptools",
-    "timeout_keep_alive_handler": "overrides uvicorn's",
     "files_table": "docs/settings.md holds it, and a test compares them",
     "emit": "overrides logging's",
     "generate_span_id": "overrides OpenTelemetry's",

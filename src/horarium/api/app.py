@@ -12,7 +12,7 @@ from os import urandom
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
@@ -20,7 +20,7 @@ from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
-from horarium.api.endpoints import Endpoint, route
+from horarium.api.endpoints import route
 from horarium.api.explaining import Explanations
 from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
@@ -30,7 +30,7 @@ from horarium.api.pings import Pings
 from horarium.api.problems import Refusals
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
-from horarium.api.routing import Application, Route, ScopeGuard
+from horarium.api.routing import Application, Route
 from horarium.api.runs import Runs
 from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
@@ -109,17 +109,11 @@ def create_app(
         return made
 
     check = Reach(operations).check
-
-    def routes(prefix: str, endpoints: Sequence[Endpoint], guard: ScopeGuard | None) -> list[Route]:
-        made = [route(endpoint, check, keys.refuse, guard) for endpoint in endpoints]
-        return [structs.replace(each, path=prefix + each.path) for each in made]
-
-    others = pages(Entrance(operations, claims, keys, heard, entropy, siblings)) if pages is not None else ()
     return Application(
         [
-            *routes(PREFIX, guarded, keys.guard),
-            *routes("", unguarded, None),
-            *others,
+            *(route(each, check, keys.refuse, PREFIX, keys.guard) for each in guarded),
+            *(route(each, check, keys.refuse) for each in unguarded),
+            *(pages(Entrance(operations, claims, keys, heard, entropy, siblings)) if pages is not None else ()),
             *Docs(document).routes(home=pages is None),
         ],
         guards=[KnownHosts(hosts, telemetry.refused).guard, refuse_cross_site(telemetry.refused)],

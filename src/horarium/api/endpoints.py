@@ -124,7 +124,7 @@ def no_content() -> Answer:
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]
 
 
-def route(endpoint: Endpoint, check: Check, refused: Note, guard: ScopeGuard | None) -> Route:
+def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", guard: ScopeGuard | None = None) -> Route:
     """The route of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is told
     what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
@@ -148,6 +148,5 @@ def route(endpoint: Endpoint, check: Check, refused: Note, guard: ScopeGuard | N
             raise
 
     methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
-    return Route(
-        path=endpoint.path, methods=methods, name=endpoint.name, handle=handle, scope=endpoint.scope, guard=guard
-    )
+    path, name = prefix + endpoint.path, endpoint.name
+    return Route(path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard)

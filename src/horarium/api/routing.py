@@ -129,7 +129,7 @@ class Application:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
-        request = Request[Any](scope, receive, send)
+        request: AnyRequest = Request(scope, receive, send)
         try:
             route = self._find(scope)
             for guard in self._guards:

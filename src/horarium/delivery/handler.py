@@ -212,8 +212,11 @@ def _succeeded(answer: Any) -> Outcome:
 
 def _failed_here(error: BaseException) -> Outcome:
     """As `_failed`, on the event loop. Without a loop, a GeneratorExit is the end of this task."""
-    if isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None:
-        raise error
+    if isinstance(error, GeneratorExit):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise error from None
     return _failed(error)
 
 

@@ -169,12 +169,14 @@ class Connection(HttpToolsProtocol):
         self._rest_if_answered()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """As in uvicorn, without its timer: the sweep sees to idle connections."""
+        if self.pipeline:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
         if not self.transport.is_closing():
+            self.flow.resume_reading()
             self._rest_if_answered()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """The sweep sees to idle connections."""
 
     def _rest_if_answered(self) -> None:
         if self._phase is Phase.WORK and self.cycle.response_complete:

@@ -420,9 +420,6 @@ def test_a_copy_that_was_killed_is_made_whole_by_the_next(
     assert within(target, namespace, count) == 3_600
 
 
-# ---- the command
-
-
 @pytest.mark.slow
 def test_the_command_refuses_what_it_cannot_copy(tmp_path: Path) -> None:
     file = f"sqlite:///{tmp_path}/one.db"

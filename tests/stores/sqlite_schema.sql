@@ -1,12 +1,10 @@
 CREATE INDEX job_labels_by_value ON job_labels (namespace_id, key, value, name);
 
-CREATE INDEX jobs_ahead ON jobs (
-    namespace_id, (iif(swept_version IS version, planned_until, 9223372036854775807)), id
-) WHERE deleted_at IS NULL;
+CREATE INDEX jobs_ahead ON jobs (namespace_id, planned_until, id) WHERE deleted_at IS NULL;
 
 CREATE UNIQUE INDEX jobs_by_name ON jobs (namespace_id, name) WHERE deleted_at IS NULL;
 
-CREATE INDEX jobs_current ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished_version IS NOT version;
+CREATE INDEX jobs_current ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished = 0;
 
 CREATE INDEX jobs_deleted ON jobs (namespace_id) WHERE deleted_at IS NOT NULL;
 
@@ -16,10 +14,9 @@ CREATE INDEX jobs_due ON jobs (namespace_id, next_fire_at, id) WHERE next_fire_a
 
 CREATE INDEX jobs_failing ON job_health (namespace_id) WHERE failing_since IS NOT NULL;
 
-CREATE INDEX jobs_finished ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished_version IS version;
+CREATE INDEX jobs_finished ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished = 1;
 
-CREATE INDEX jobs_trimmed ON jobs (namespace_id, name)
-WHERE deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS NOT version);
+CREATE INDEX jobs_trimmed ON jobs (namespace_id, name) WHERE deleted_at IS NULL AND runs_max IS NOT NULL;
 
 CREATE INDEX owners_by_name ON owners (namespace_id, name);
 
@@ -96,7 +93,10 @@ CREATE TABLE jobs (
     next_fire_at INTEGER,
     deleted_at INTEGER,
     labels TEXT,
-    definition TEXT NOT NULL, planned_until INTEGER, runs_max INTEGER, swept_version INTEGER, finished_version INTEGER,
+    planned_until INTEGER NOT NULL,
+    runs_max INTEGER,
+    finished INTEGER NOT NULL,
+    definition TEXT NOT NULL,
     UNIQUE (namespace_id, id)
 );
 
@@ -105,8 +105,10 @@ CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksu
 CREATE TABLE namespaces (
     num INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    checks INTEGER NOT NULL DEFAULT 0
-, jobs INTEGER NOT NULL DEFAULT 0, jobs_enabled INTEGER NOT NULL DEFAULT 0);
+    checks INTEGER NOT NULL DEFAULT 0,
+    jobs INTEGER NOT NULL DEFAULT 0,
+    jobs_enabled INTEGER NOT NULL DEFAULT 0
+);
 
 CREATE TABLE nodes (
     namespace_id INTEGER NOT NULL,

@@ -183,6 +183,16 @@ async def test_a_newer_schema_is_worked_on_unless_it_needs_newer_code(mongo: Mon
 
 
 @pytest.mark.slow
+async def test_a_schema_of_no_release_is_refused(mongo: Mongo) -> None:
+    store = MongoStore(mongo.url.replace("/horarium?", "/unreleased?"))
+    client = make_client(store.location)
+    await client["unreleased"][SCHEMA].insert_one({"_id": "version", "number": 6, "needs": 6})
+    with pytest.raises(InvalidSetting, match="its schema is of no release of Horarium; give a new database"):
+        await store.open()
+    await client.close()
+
+
+@pytest.mark.slow
 async def test_a_new_database_keeps_history_dense_and_one_that_is_there_stays_as_it_is(mongo: Mongo) -> None:
     """Also one that another node has begun to make: a collection that is there is left alone."""
     for name, compression in (("dense", ["zstd", "zstd"]), ("begun", ["default", "zstd"])):
@@ -223,7 +233,7 @@ async def test_stores_that_open_an_empty_database_together_agree(mongo: Mongo) -
         await store.check()
     session = stores[0]._session
     assert session is not None
-    version = await session.database[SCHEMA].find_one({"_id": "version"})
+    version = await session.database[SCHEMA].find_one()
     assert version is not None
     assert version["number"] == len(MIGRATIONS)
     await asyncio.gather(*(store.close() for store in stores))

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from redis.asyncio import Redis as Client
 
 from horarium.model import Job, Run, RunChange, State
-from horarium.ports import Page, RunFilter, Store
+from horarium.ports import RunFilter, Store
 from horarium.stores.encoding import kinds_of_end
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
-from horarium.stores.redis.store import LOOKS_MAX
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_job, a_run, completed
@@ -291,27 +290,6 @@ async def test_runs_that_are_alike_are_claimed_and_end_as_in_memory(server: Redi
     await store.close()
 
 
-async def test_runs_of_before_there_was_an_index_by_queue_are_put_into_it(server: Redis) -> None:
-    namespace = secrets.token_hex(8)
-    store = RedisStore(server.url, namespace=namespace)
-    await store.open()
-    rare = [a_run(n, queue="rare") for n in range(3)]
-    often = [a_run(n, queue="often") for n in range(10, LOOKS_MAX + 2_100)]
-    for start in range(0, len(often), 1_000):
-        await store.add_runs([*often[start : start + 1_000], *rare])
-    async with Client.from_url(server.url, protocol=2) as client:
-        keys = [f"horarium:{{{namespace}}}:{name}" for name in ("in:rare", "in:often", "queued")]
-        assert await client.delete(*keys) == 3
-        where = RunFilter(queue="rare")
-        assert (await store.list_runs(where, None, 10)).items == (), "found by looking at all runs, page by page"
-        again = RedisStore(server.url, namespace=namespace)
-        await again.open()
-        assert await again.list_runs(where, None, 10) == Page(tuple(rare[::-1]))
-        assert await client.zcard(keys[1]) == len(often)
-    await store.close()
-    await again.close()
-
-
 async def test_expired_leases_are_looked_for_only_where_runs_are_claimed(server: Redis) -> None:
     namespace = secrets.token_hex(8)
     store = RedisStore(server.url, namespace=namespace)
@@ -330,24 +308,13 @@ async def test_expired_leases_are_looked_for_only_where_runs_are_claimed(server:
         before = (await client.info("commandstats"))["cmdstat_zrangebyscore"]["calls"]
         assert await overdue() == expected
         assert (await client.info("commandstats"))["cmdstat_zrangebyscore"]["calls"] - before <= 2 + 2 * len(expected)
-        known, marker = (f"horarium:{{{namespace}}}:{name}" for name in ("claimed_in", "claimed_known"))
-        # By code of the release before, beside this one: found in the next walk through the queues.
-        await client.delete(known)
-        for _ in range(2):
-            await store.prune_runs(NOW, 1)
-        assert await overdue() == expected
-        # And before this one: found when it opens the namespace.
-        await client.delete(known, marker)
-        again = RedisStore(server.url, namespace=namespace)
-        await again.open()
-        assert await overdue() == expected
+        known = f"horarium:{{{namespace}}}:claimed_in"
         claimed = [run for run in await store.get_runs(sorted(expected)) if run is not None]
         await store.settle_runs([completed(run) for run in claimed], NOW)
         for _ in range(2):
             await store.prune_runs(NOW, 1)
         assert await client.exists(known) == 0
     await store.close()
-    await again.close()
 
 
 async def test_queues_in_which_nothing_is_left_are_forgotten_some_at_a_time(server: Redis) -> None:

@@ -22,6 +22,7 @@ from horarium.stores.redis import RedisStore
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import CALL_BYTES_MAX
 from horarium.stores.redis.server import Server
+from horarium.stores.redis.store import LAYOUT
 from horarium.testing.contract.base import ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.proxy import Proxy
@@ -282,11 +283,14 @@ async def test_a_durable_server_is_not_warned_of(durable: Redis, caplog: pytest.
     assert caplog.text == ""
 
 
-async def test_a_newer_layout_is_refused(durable: Redis) -> None:
+async def test_another_layout_is_refused(durable: Redis) -> None:
     async with Client.from_url(durable.url, protocol=2) as client:
-        await client.set("horarium:{newer}:layout", "2")
-    with pytest.raises(InvalidSetting, match="layout 2"):
+        await client.set("horarium:{older}:layout", LAYOUT - 1)
+        await client.set("horarium:{newer}:layout", LAYOUT + 1)
+    with pytest.raises(InvalidSetting, match=f"layout {LAYOUT + 1}"):
         await RedisStore(durable.url, namespace="newer").open()
+    with pytest.raises(InvalidSetting, match="of no release of Horarium; give a new database"):
+        await RedisStore(durable.url, namespace="older").open()
 
 
 @pytest.mark.parametrize(

@@ -103,40 +103,6 @@ async def test_sweeps_ask_once_however_many_jobs_there_are(server: Redis) -> Non
         assert await namespace.calls() - before == 2
 
 
-async def test_jobs_of_before_there_were_indexes_of_sweeps_are_put_into_them(server: Redis) -> None:
-    namespace = Namespace(server)
-    async with opened(namespace.url, namespace.name) as store, namespace.client() as client:
-        extra = {"settings": '{"runs_max":7,"planned_until":9999999999999999}'}
-        await store.add_jobs([a_job(f"job-{n:04}", planned_until=NOW, labels=extra) for n in range(1_200)])
-        await store.add_jobs([a_job("far", planned_until=NOW + DAY), a_job("few", retention=TRIMS)])
-        await client.delete(*map(namespace.key, ("jobs_ahead", "jobs_trimmed", "swept")))
-        assert (await ahead(store), await trimmed(store)) == ([], [])
-        async with opened(namespace.url, namespace.name) as again:
-            assert (await ahead(again), await trimmed(again)) == (["far"], ["few"])
-        assert await client.get(namespace.key("swept")) == ""
-        assert await client.zcard(namespace.key("jobs_ahead")) == 1_202
-
-
-async def test_what_code_of_the_release_before_wrote_is_found_a_few_jobs_at_a_time(server: Redis) -> None:
-    """That code writes jobs and leaves the indexes of sweeps as they were."""
-    namespace = Namespace(server)
-    async with opened(namespace.url, namespace.name) as store, namespace.client() as client:
-        jobs = [a_job(f"job-{n:04}", planned_until=NOW) for n in range(250)]
-        old = a_job("zz-old", planned_until=NOW + DAY, retention=TRIMS)
-        await store.add_jobs([*jobs, old])
-        for key in _index_keys(namespace):
-            assert await client.copy(key, f"{key}_kept")
-        changed = replace(jobs[7], planned_until=NOW + DAY, retention=TRIMS)
-        await store.commit_plans([Plan(changed), Plan(replace(old, planned_until=NOW, retention=Retention()))], NOW)
-        for key in _index_keys(namespace):
-            await client.rename(f"{key}_kept", key)
-        assert (await ahead(store), await trimmed(store)) == ([], []), "what is told is what is stored"
-        for _ in range(3):
-            await store.prune_runs(NOW, 1)
-        assert (await ahead(store), await trimmed(store)) == (["job-0007"], ["job-0007"])
-        assert await client.zrange(namespace.key("jobs_trimmed"), 0, -1) == ["job-0007"]
-
-
 async def test_a_job_that_is_forgotten_leaves_nothing_in_the_indexes_of_sweeps(server: Redis) -> None:
     namespace = Namespace(server)
     async with opened(namespace.url, namespace.name) as store, namespace.client() as client:
@@ -209,7 +175,6 @@ def a_random_run_filter(random: Random) -> RunFilter:
 
 
 async def test_many_disabled_jobs_are_walked_by_their_names(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as code of the release before did not pause or resume one: that is seen by their number."""
     monkeypatch.setattr(listing, "DISABLED_FEW", 10)
     monkeypatch.setattr(listing, "SCAN_STRETCH", 50)
     namespace, paused = Namespace(server), JobFilter(enabled=False)
@@ -220,16 +185,7 @@ async def test_many_disabled_jobs_are_walked_by_their_names(server: Redis, monke
         page = await store.list_jobs(paused, None, 49)
         assert await namespace.calls() - before == 2
         assert [job.name for job in page.items] == [f"job-{n:04}" for n in range(0, 980, 20)]
-        changes = [Plan(replace(jobs[7], enabled=False)), Plan(replace(jobs[40], enabled=True))]
-        await client.copy(namespace.key("disabled_named"), namespace.key("kept"))
-        await store.commit_plans(changes[:1], NOW)
-        await client.rename(namespace.key("kept"), namespace.key("disabled_named"))
-        assert "job-0007" in await names(lambda after: store.list_jobs(paused, after, 50))
-        await client.delete(namespace.key("disabled_named"))
-        await client.zadd(namespace.key("disabled_named"), {"gone": 0, "zz-gone": 0})
-        await store.commit_plans(changes[1:], NOW)
-        for _ in range(11):
-            await store.prune_runs(NOW, 1)
+        await store.commit_plans([Plan(replace(jobs[7], enabled=False)), Plan(replace(jobs[40], enabled=True))], NOW)
         left = sorted({"job-0007", *(job.name for job in jobs[::20])} - {"job-0040"})
         assert await client.zrange(namespace.key("disabled_named"), 0, -1) == left
         assert await names(lambda after: store.list_jobs(paused, after, 50)) == left

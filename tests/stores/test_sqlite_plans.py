@@ -68,7 +68,7 @@ INDEXES = {
     "expired_runs": "runs_claimed",
     "unstarted_runs": "runs_start_by",
     "next_overdue_at": "runs_claimed",
-    "prune_runs_by_minute": "runs_prunable_by_minute",
+    "prune_runs": "runs_prunable_by_minute",
     "unfinished_runs": "runs_unfinished",
     "list_runs": "runs_by_id",
     "list_runs_of_owner": "runs_by_fire",

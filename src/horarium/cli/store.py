@@ -46,13 +46,8 @@ def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "\b\nExample:\n  horarium store migrate --store postgresql://horarium@db/horarium"
 )
 @_store_options
-@click.option(
-    "--final",
-    is_flag=True,
-    help="Also what code of the release before can't work with, once none of it runs. (A new store has it at once.)",
-)
-def migrate(config: str | None, as_json: bool, final: bool, **flags: Any) -> None:
-    _with_store(config, flags, as_json, "is up to date", final)
+def migrate(config: str | None, as_json: bool, **flags: Any) -> None:
+    _with_store(config, flags, as_json, "is up to date")
 
 
 @click.command(
@@ -64,9 +59,9 @@ def check(config: str | None, as_json: bool, **flags: Any) -> None:
     _with_store(config, flags, as_json, "can be read and written")
 
 
-def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: str, final: bool = False) -> None:
+def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: str) -> None:
     settings = load_settings(flags, os.environ, config)
-    asyncio.run(_open(settings.store, settings.namespace, final))
+    asyncio.run(_open(settings.store, settings.namespace))
     url = mask_url(settings.store)
     if as_json:
         print_json({"store": url, "namespace": settings.namespace, "ok": True})
@@ -74,15 +69,13 @@ def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: 
         click.echo(f"{url} {done}.")
 
 
-async def _open(url: str, namespace: str, final: bool) -> None:
+async def _open(url: str, namespace: str) -> None:
     """Opening brings the schema up to date; the check then proves that a write would succeed."""
-    from horarium.node.backends import make_store, migrate_fully
+    from horarium.node.backends import make_store
 
     opened = make_store(url, namespace)
     await opened.open()
     try:
-        if final:
-            await migrate_fully(opened)
         await opened.check()
     finally:
         await opened.close()

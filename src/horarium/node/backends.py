@@ -141,13 +141,6 @@ def make_store(url: str, namespace: str = "default") -> Store:
     return make_backend(url, namespace).store
 
 
-async def migrate_fully(store: Store) -> None:
-    """Bring the schema of a store that is open to its newest form, where it has several."""
-    migrate = getattr(store, "migrate_fully", None)
-    if migrate is not None:
-        await migrate()
-
-
 async def read_collection(
     url: str, collection: str, database: str, newest: tuple[str, int] | None = None
 ) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-from horarium.errors import BrokenInvariant, InvalidSetting
+from horarium.errors import InvalidSetting
 
 _NEEDS = re.compile(r"^-- needs: (\d+)$", re.MULTILINE)
 _FORM = re.compile(r"^-- form: (\d+)$", re.MULTILINE)
@@ -76,8 +76,12 @@ def missing_migrations(
     applied: Mapping[int, Applied], known: Sequence[Migration], shown: str, form: int = FORM
 ) -> list[Migration]:
     """Those that the database lacks; of a later form than asked for only if it is new. `shown`: what a message calls
-    it. Raises InvalidSetting if its schema is too new for this code, BrokenInvariant if a migration was applied with
-    another text."""
+    it. Raises InvalidSetting if its schema is too new for this code, or was never released."""
+    for migration in known:
+        there = applied.get(migration.number)
+        if there is not None and there.checksum != migration.checksum:
+            why = f"migration {migration.number:04} was applied with another text"
+            raise InvalidSetting(f"{unreleased(shown)} ({why})", field="store")
     newest = max((migration.number for migration in known), default=0)
     needed = max((one.needs for one in applied.values()), default=0)
     if needed > newest:
@@ -86,12 +90,10 @@ def missing_migrations(
             f"knows up to {newest}; upgrade Horarium, or give another database",
             field="store",
         )
-    for migration in known:
-        there = applied.get(migration.number)
-        if there is not None and there.checksum != migration.checksum:
-            raise BrokenInvariant(
-                f"migration {migration.number:04} ({migration.name}) was applied with another text; a released "
-                "migration must never be edited: write a new one"
-            )
     wanted = form if applied else FINAL
     return [migration for migration in known if migration.number not in applied and migration.form <= wanted]
+
+
+def unreleased(shown: str) -> str:
+    """The refusal of a database that code between two releases made."""
+    return f"{shown}: its schema is of no release of Horarium; give a new database"

@@ -11,13 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
-NAMES = ("runs", "jobs", "nodes", "gates", "signals", "schema", "records", "intents", "wakes", "health")
-RUNS, JOBS, NODES, GATES, SIGNALS, SCHEMA, RECORDS, INTENTS, WAKES, HEALTH = (f"horarium_{name}" for name in NAMES)
+NAMES = ("runs", "jobs", "nodes", "gates", "schema", "records", "intents", "wakes", "health")
+RUNS, JOBS, NODES, GATES, SCHEMA, RECORDS, INTENTS, WAKES, HEALTH = (f"horarium_{name}" for name in NAMES)
 
 GATES_KEPT_SECONDS = 24 * 3600
 """How long the gate of a key or a job is kept without a claim."""
-
-SIGNALS_KEPT_SECONDS = 60
 
 PENDING: dict[str, Any] = {"state": 0}
 CLAIMED: dict[str, Any] = {"state": {"$gt": 0, "$lt": 3}}
@@ -51,111 +49,65 @@ class Index(Struct, frozen=True):
 
 class Migration(Struct, frozen=True):
     """One step of the schema. Applying it again must change nothing. `needs`: code must know the migration of this
-    number to work on the schema; 0: any code can, since a step only adds (see `stores/migrations.py`). `dropped`:
-    collections and the names of indexes that no query needs any more."""
+    number to work on the schema; 0: any code can, since a step only adds (see `stores/migrations.py`)."""
 
     number: int
     name: str
     indexes: tuple[Index, ...]
     needs: int = 0
-    dropped: tuple[tuple[str, str], ...] = ()
 
-
-JOBS_AND_RUNS = Migration(
-    1,
-    "jobs_and_runs",
-    (
-        Index(JOBS, "jobs_by_name", {"n": 1, "name": 1}, {"deleted": False}, unique=True),
-        Index(JOBS, "jobs_due", {"n": 1, "next_fire_at": 1, "_id": 1}, {"deleted": False, "next_fire_at": PRESENT}),
-        Index(JOBS, "jobs_labelled", {"n": 1, "labels": 1, "name": 1}, {"deleted": False, "labels": PRESENT}),
-        Index(JOBS, "jobs_deleted", {"n": 1, "_id": 1}, {"deleted": True}),
-        Index(RUNS, "runs_by_fire", {"n": 1, "job_id": 1, "fire_at": 1}, {"job_id": PRESENT}, unique=True),
-        Index(RUNS, "runs_by_key", {"n": 1, "unique_key": 1}, {"unique_key": PRESENT}, unique=True),
-        Index(RUNS, "runs_of_name", {"n": 1, "job": 1, "_id": 1}, {"job": PRESENT}),
-        Index(RUNS, "runs_ready", {"n": 1, "queue": 1, "priority": -1, "due_at": 1, "_id": 1}, PENDING),
-        Index(RUNS, "runs_waiting", {"n": 1, "state": 1, "queue": 1, "due_at": 1}, PENDING),
-        Index(RUNS, "runs_start_by", {"n": 1, "start_by": 1, "_id": 1}, {**PENDING, "start_by": PRESENT}),
-        Index(RUNS, "runs_claimed", {"n": 1, "lease_expires_at": 1, "_id": 1}, CLAIMED),
-        Index(RUNS, "runs_claimed_under", {"n": 1, "concurrency_key": 1}, {**CLAIMED, "concurrency_key": PRESENT}),
-        Index(
-            RUNS,
-            "runs_unfinished",
-            {"n": 1, "job_id": 1, "fire_at": 1, "_id": 1, "state": 1},
-            {**UNFINISHED, "job_id": PRESENT},
-        ),
-        Index(RUNS, "runs_finished", {"n": 1, "job_id": 1, "_id": 1}, {**FINISHED, "job_id": PRESENT}),
-        Index(RUNS, "runs_prunable", {"n": 1, "prune_at": 1, "_id": 1}, {**FINISHED, "prune_at": PRESENT}),
-        Index(NODES, "nodes_by_name", {"n": 1, "name": 1}, unique=True),
-        Index(GATES, "gates_used", {"used_at": 1}, expire_seconds=GATES_KEPT_SECONDS),
-        Index(SIGNALS, "signals_sent", {"sent_at": 1}, expire_seconds=SIGNALS_KEPT_SECONDS),
-    ),
-)
-
-LISTS_AND_SWEEPS = Migration(
-    2,
-    "lists_and_sweeps",
-    (
-        Index(RUNS, "runs_of_queue", {"n": 1, "queue": 1, "_id": 1}),
-        Index(RUNS, "runs_pending", {"n": 1, "_id": 1}, PENDING),
-        # What went well is most of history: what did not has its own indexes, by state.
-        Index(RUNS, "runs_ended", {"n": 1, "state": 1, "_id": 1}, ENDED),
-        Index(RUNS, "runs_ended_of_queue", {"n": 1, "queue": 1, "state": 1, "_id": 1}, ENDED),
-        Index(RUNS, "runs_ended_of_name", {"n": 1, "job": 1, "state": 1, "_id": 1}, {**ENDED, "job": PRESENT}),
-        # Begins differently from `runs_of_name`, since no two indexes may have the same keys.
-        Index(RUNS, "runs_unfinished_of_name", {"job": 1, "n": 1, "_id": 1}, {**UNFINISHED, "job": PRESENT}),
-        Index(JOBS, "jobs_ahead", {"n": 1, "planned_until": 1, "_id": 1}, {"deleted": False}),
-        Index(JOBS, "jobs_trimmed", {"n": 1, "runs_kept": 1, "name": 1}, {"deleted": False, "runs_kept": PRESENT}),
-        Index(JOBS, "jobs_counted", {"n": 1, "deleted": 1, "enabled": 1, "name": 1}),
-    ),
-)
-
-RECORDS_BY_LABEL = Migration(
-    3,
-    "records",
-    (Index(RECORDS, "records_labelled", {"n": 1, "labels": 1, "_id": 1}, {"labels": PRESENT}),),
-)
-
-FINISHED_JOBS = Migration(
-    4,
-    "finished_jobs",
-    (Index(JOBS, "jobs_by_finish", {"n": 1, "finished": 1, "name": 1}, {"deleted": False}),),
-)
-
-GATES_AND_LANES = Migration(
-    5,
-    "gates_and_lanes",
-    (
-        # What may be held back, by what does so: of each gate the first run is found however many wait behind it.
-        Index(
-            RUNS,
-            "runs_behind_gate",
-            {"n": 1, "state": 1, "gated": 1, "queue": 1, "gate": 1, "due_at": 1, "_id": 1},
-            {**PENDING, "gated": True},
-        ),
-        # What nothing holds back is found beside it.
-        Index(RUNS, "runs_in_lane", {"n": 1, "queue": 1, "gated": 1, "priority": -1, "due_at": 1, "_id": 1}, PENDING),
-    ),
-)
-
-ONE_LANE_INDEX = Migration(
-    6,
-    "one_lane_index",
-    (),
-    needs=6,
-    # Claims walk the lanes. Each index of what waits is written twice in the life of a run, and this was one of four.
-    dropped=((RUNS, "runs_ready"),),
-)
-
-JOB_HEALTH = Migration(
-    7, "job_health", (Index(HEALTH, "jobs_failing", {"n": 1, "failing_since": 1}, {"failing_since": PRESENT}),)
-)
 
 MIGRATIONS = (
-    JOBS_AND_RUNS,
-    LISTS_AND_SWEEPS,
-    RECORDS_BY_LABEL,
-    FINISHED_JOBS,
-    GATES_AND_LANES,
-    ONE_LANE_INDEX,
-    JOB_HEALTH,
+    Migration(
+        1,
+        "schema",
+        (
+            Index(JOBS, "jobs_by_name", {"n": 1, "name": 1}, {"deleted": False}, unique=True),
+            Index(JOBS, "jobs_due", {"n": 1, "next_fire_at": 1, "_id": 1}, {"deleted": False, "next_fire_at": PRESENT}),
+            Index(JOBS, "jobs_labelled", {"n": 1, "labels": 1, "name": 1}, {"deleted": False, "labels": PRESENT}),
+            Index(JOBS, "jobs_deleted", {"n": 1, "_id": 1}, {"deleted": True}),
+            Index(JOBS, "jobs_ahead", {"n": 1, "planned_until": 1, "_id": 1}, {"deleted": False}),
+            Index(JOBS, "jobs_trimmed", {"n": 1, "runs_kept": 1, "name": 1}, {"deleted": False, "runs_kept": PRESENT}),
+            Index(JOBS, "jobs_counted", {"n": 1, "deleted": 1, "enabled": 1, "name": 1}),
+            Index(JOBS, "jobs_by_finish", {"n": 1, "finished": 1, "name": 1}, {"deleted": False}),
+            Index(RUNS, "runs_by_fire", {"n": 1, "job_id": 1, "fire_at": 1}, {"job_id": PRESENT}, unique=True),
+            Index(RUNS, "runs_by_key", {"n": 1, "unique_key": 1}, {"unique_key": PRESENT}, unique=True),
+            Index(RUNS, "runs_of_name", {"n": 1, "job": 1, "_id": 1}, {"job": PRESENT}),
+            Index(RUNS, "runs_waiting", {"n": 1, "state": 1, "queue": 1, "due_at": 1}, PENDING),
+            Index(RUNS, "runs_start_by", {"n": 1, "start_by": 1, "_id": 1}, {**PENDING, "start_by": PRESENT}),
+            Index(RUNS, "runs_claimed", {"n": 1, "lease_expires_at": 1, "_id": 1}, CLAIMED),
+            Index(RUNS, "runs_claimed_under", {"n": 1, "concurrency_key": 1}, {**CLAIMED, "concurrency_key": PRESENT}),
+            Index(
+                RUNS,
+                "runs_unfinished",
+                {"n": 1, "job_id": 1, "fire_at": 1, "_id": 1, "state": 1},
+                {**UNFINISHED, "job_id": PRESENT},
+            ),
+            Index(RUNS, "runs_finished", {"n": 1, "job_id": 1, "_id": 1}, {**FINISHED, "job_id": PRESENT}),
+            Index(RUNS, "runs_prunable", {"n": 1, "prune_at": 1, "_id": 1}, {**FINISHED, "prune_at": PRESENT}),
+            # What may be held back, by what does so: of each gate the first run is found however many wait behind it.
+            Index(
+                RUNS,
+                "runs_behind_gate",
+                {"n": 1, "state": 1, "gated": 1, "queue": 1, "gate": 1, "due_at": 1, "_id": 1},
+                {**PENDING, "gated": True},
+            ),
+            # What nothing holds back is found beside it.
+            Index(
+                RUNS, "runs_in_lane", {"n": 1, "queue": 1, "gated": 1, "priority": -1, "due_at": 1, "_id": 1}, PENDING
+            ),
+            Index(RUNS, "runs_of_queue", {"n": 1, "queue": 1, "_id": 1}),
+            Index(RUNS, "runs_pending", {"n": 1, "_id": 1}, PENDING),
+            # What went well is most of history: what did not has its own indexes, by state.
+            Index(RUNS, "runs_ended", {"n": 1, "state": 1, "_id": 1}, ENDED),
+            Index(RUNS, "runs_ended_of_queue", {"n": 1, "queue": 1, "state": 1, "_id": 1}, ENDED),
+            Index(RUNS, "runs_ended_of_name", {"n": 1, "job": 1, "state": 1, "_id": 1}, {**ENDED, "job": PRESENT}),
+            # Begins differently from `runs_of_name`, since no two indexes may have the same keys.
+            Index(RUNS, "runs_unfinished_of_name", {"job": 1, "n": 1, "_id": 1}, {**UNFINISHED, "job": PRESENT}),
+            Index(NODES, "nodes_by_name", {"n": 1, "name": 1}, unique=True),
+            Index(GATES, "gates_used", {"used_at": 1}, expire_seconds=GATES_KEPT_SECONDS),
+            Index(RECORDS, "records_labelled", {"n": 1, "labels": 1, "_id": 1}, {"labels": PRESENT}),
+            Index(HEALTH, "jobs_failing", {"n": 1, "failing_since": 1}, {"failing_since": PRESENT}),
+        ),
+    ),
 )

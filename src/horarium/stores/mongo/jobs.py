@@ -109,20 +109,15 @@ async def _rarest(session: Session, labels: Mapping[str, str]) -> str:
 
 async def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:
     documents = await session.find(queries.jobs_ahead(session, until, after), limit)
-    jobs = tuple(job for job in map(load_job, documents) if job.planned_until > until)
+    jobs = tuple(map(load_job, documents))
     if len(documents) < limit or limit <= 0:
         return Page(jobs)
-    last = documents[-1]
-    at, job_id = last.get("planned_until"), last["_id"][len(session.prefix) :]
-    return Page(jobs, f"/{job_id}" if at is None else ahead_after(int(at), job_id))
+    return Page(jobs, ahead_after(jobs[-1].planned_until, jobs[-1].id))
 
 
 async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
-    kept = await session.find(queries.jobs_trimmed(session, after), limit + 1)
-    unswept = await session.find(queries.jobs_unswept(session, after), limit + 1)
-    found = sorted(map(load_job, [*kept, *unswept]), key=lambda job: job.name)
-    trimmed = tuple(job for job in found[:limit] if job.retention.runs_max is not None)
-    return Page(trimmed, found[limit - 1].name if len(found) > limit > 0 else None)
+    found = [load_job(document) for document in await session.find(queries.jobs_trimmed(session, after), limit + 1)]
+    return Page(tuple(found[:limit]), found[limit - 1].name if len(found) > limit > 0 else None)
 
 
 async def due_jobs(

@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from pymongo.errors import OperationFailure
-
 from horarium.errors import InvalidSetting
+from horarium.stores.migrations import unreleased
 from horarium.stores.mongo.connect import Location, concerns, duplicates, make_dense, translated
 from horarium.stores.mongo.indexes import MIGRATIONS, RECORDS, RUNS, SCHEMA, Index, Migration
 
-VERSION_ID = "version"
+VERSION_ID = "schema"
 LASTING = RUNS, RECORDS
 """Collections that are kept for long, in a new database: their documents take a quarter less room than by default."""
-GONE = frozenset({26, 27})
-"""NamespaceNotFound, IndexNotFound: another node dropped it first."""
 
 
 async def migrate(database: Any, location: Location, migrations: Sequence[Migration] = MIGRATIONS) -> int:
@@ -33,7 +30,9 @@ async def migrate(database: Any, location: Location, migrations: Sequence[Migrat
 
 async def _migrate(database: Any, location: Location, migrations: Sequence[Migration]) -> int:
     schema = database.get_collection(SCHEMA, read_concern=concerns()[0])
-    stored = await schema.find_one({"_id": VERSION_ID})
+    stored = await schema.find_one()
+    if stored is not None and stored["_id"] != VERSION_ID:
+        raise InvalidSetting(unreleased(location.shown), field="store")
     version = 0 if stored is None else int(stored["number"])
     newest = max((migration.number for migration in migrations), default=0)
     needed = 0 if stored is None else int(stored.get("needs", 0))
@@ -56,12 +55,6 @@ async def _migrate(database: Any, location: Location, migrations: Sequence[Migra
 async def _apply(database: Any, migration: Migration) -> None:
     for collection, indexes in groupby(migration.indexes, key=_collection_of):
         await database.command("createIndexes", collection, indexes=[index.model() for index in indexes])
-    for collection, name in migration.dropped:
-        try:
-            await database.command("dropIndexes", collection, index=name)
-        except OperationFailure as error:
-            if error.code not in GONE:
-                raise
 
 
 def _collection_of(index: Index) -> str:

@@ -89,28 +89,20 @@ def due_jobs(session: Session, until: Instant, after: Instant | None = None) -> 
 
 
 def jobs_ahead(session: Session, until: Instant, after: str | None) -> Query:
-    """By the cursor, then by id. What code of the release before wrote has none: it comes first, to be looked at."""
+    """By the cursor, then by id."""
     found: Document = {"n": session.namespace, "deleted": False}
     if after is None:
-        either: list[Document] = [{"planned_until": None}, {"planned_until": {"$gt": until}}]
-    elif after.startswith("/"):
-        either = [{"planned_until": None, "_id": {"$gt": session.key(after[1:])}}, {"planned_until": {"$gt": until}}]
+        found["planned_until"] = {"$gt": until}
     else:
         at, job_id = ahead_cursor(after)
-        either = [{"planned_until": at, "_id": {"$gt": session.key(job_id)}}, {"planned_until": {"$gt": at}}]
+        found["$or"] = [{"planned_until": at, "_id": {"$gt": session.key(job_id)}}, {"planned_until": {"$gt": at}}]
     order = [("planned_until", 1), ("_id", 1)]
-    return Query(collection=JOBS, index="jobs_ahead", where={**found, "$or": either}, sort=order)
+    return Query(collection=JOBS, index="jobs_ahead", where=found, sort=order)
 
 
 def jobs_trimmed(session: Session, after: str | None) -> Query:
     found = {"n": session.namespace, "deleted": False, "runs_kept": True, "name": {"$gt": after or ""}}
     return Query(collection=JOBS, index="jobs_trimmed", where=found, sort=[("name", 1)])
-
-
-def jobs_unswept(session: Session, after: str | None) -> Query:
-    """Jobs that code of the release before wrote, by name: whether they keep a number of runs is to be looked at."""
-    found = {"n": session.namespace, "deleted": False, "planned_until": None, "name": {"$gt": after or ""}}
-    return Query(collection=JOBS, index="jobs_ahead", where=found, sort=[("name", 1)])
 
 
 def next_job_at(session: Session, until: Instant) -> Query:

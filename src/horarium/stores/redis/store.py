@@ -38,6 +38,7 @@ from horarium.ports import (
 from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
+from horarium.stores.migrations import unreleased
 from horarium.stores.redis import health
 from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.loading import decode_jobs, due_of, found_all, jobs_of, runs_of
@@ -75,7 +76,7 @@ from horarium.stores.written import Written
 
 log = logging.getLogger("horarium.redis")
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the keys and rows. A store of another version is refused."""
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
@@ -151,18 +152,13 @@ class RedisStore:
             )
 
     async def _check_layout(self) -> None:
-        layout, unqueued, unswept = await self._write("open_namespace", LAYOUT)
-        found = int(layout)
+        found = int(await self._write("open_namespace", LAYOUT))
         if found != LAYOUT:
-            raise InvalidSetting(
-                f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown} has layout {found}, "
-                f"this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace",
-                field="store",
-            )
-        while unqueued:
-            unqueued = await self._write("index_queues", BATCH_MAX)
-        while unswept:
-            unswept = await self._write("index_jobs", BATCH_MAX // 2)
+            shown = f"store: namespace {self.namespace!r} of Redis at {self._server.location.shown}"
+            if found < LAYOUT:
+                raise InvalidSetting(unreleased(shown), field="store")
+            why = f"has layout {found}, this Horarium knows {LAYOUT}; upgrade Horarium, or give another namespace"
+            raise InvalidSetting(f"{shown} {why}", field="store")
 
     # -- jobs
 
@@ -189,15 +185,13 @@ class RedisStore:
     async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
         at, behind = (until + 1, "") if after is None else ahead_cursor(after)
         rows, last_at, last_id = await self._read("jobs_ahead", at, behind, min(limit, PAGE_MAX))
-        jobs = (
-            job for job in decode_jobs(rows) if job is not None and job.planned_until > until and job.deleted_at is None
-        )
+        jobs = (job for job in decode_jobs(rows) if job is not None)
         return Page(tuple(jobs), None if last_id is None else ahead_after(int(float(last_at)), last_id.decode()))
 
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         bound = "-" if after is None else f"({after}"
         rows, last = await self._read("jobs_trimmed", bound, min(limit, PAGE_MAX))
-        jobs = (job for job in decode_jobs(rows) if job is not None and job.retention.runs_max is not None)
+        jobs = (job for job in decode_jobs(rows) if job is not None)
         return Page(tuple(jobs), None if last is None else last.decode())
 
     async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:

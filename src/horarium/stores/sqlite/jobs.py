@@ -117,10 +117,9 @@ def _rarest(session: Session, labels: Mapping[str, str]) -> tuple[str, str]:
 def jobs_ahead(session: Session, until: Instant, after: str | None, limit: int) -> Page[Job]:
     at, job_id = (until, ABOVE_ALL_IDS) if after is None else _read_cursor(after)
     found, last_at, last_id = _decode_ahead(session.one("jobs_ahead", session.namespace_id, at, job_id, limit))
-    ahead = tuple(job for job in found if job.planned_until > until)
     if last_at is None or last_id is None:
-        return Page(ahead)
-    return Page(ahead, ahead_after(last_at, decode_id_digits(last_id.lower())))
+        return Page(tuple(found))
+    return Page(tuple(found), ahead_after(last_at, decode_id_digits(last_id.lower())))
 
 
 def _read_cursor(after: str) -> tuple[Instant, bytes]:
@@ -131,8 +130,7 @@ def _read_cursor(after: str) -> tuple[Instant, bytes]:
 def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
     found = session.jobs("jobs_trimmed", session.namespace_id, after or "", limit + 1)
     more = len(found) > limit > 0
-    trimmed = tuple(job for job in found[:limit] if job.retention.runs_max is not None)
-    return Page(trimmed, found[limit - 1].name if more else None)
+    return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
 
 def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None) -> tuple[list[Job], Instant | None]:

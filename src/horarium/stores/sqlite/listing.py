@@ -15,7 +15,7 @@ from horarium.ports import Page, RunFilter
 from horarium.stores.encoding import decode_id
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.sqlite.rows import load_runs
-from horarium.stores.sqlite.session import Session, is_in_less
+from horarium.stores.sqlite.session import Session
 from horarium.stores.walks import Scope, Search, bounds_between, search_of
 
 
@@ -85,11 +85,11 @@ class _Listing:
 
     def _of_any_state(self, scope: Scope, state: State | None) -> Walk[bytes]:
         """A walk through all runs there are; `state`: to filter."""
-        if scope.ending == "_of_queue" and is_in_less(self._session):
+        if scope.ending == "_of_queue":
             by_time = self._of_queue_by_time(scope.number, state)
             return by_time or self._walk("list_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":
-            return self._walk(f"list_runs{scope.ending}", scope.number, state)
+            return self._walk("list_runs", scope.number, state)
         values = self._search.values_by_fire(scope.number, state)
         found, ended_at = self._session.array("list_runs_of_owner", *values)
         rest = self._search.values_of_rest(values, [fire_at for _, _, fire_at in found])

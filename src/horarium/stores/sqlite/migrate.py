@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from horarium.stores.migrations import FORM, Applied, Migration, missing_migrations
+from horarium.stores.migrations import Applied, Migration, missing_migrations
 
 PACKAGE = "horarium.stores.sqlite"
 
@@ -20,11 +20,11 @@ _TABLE = (
 )
 
 
-def migrate(connection: apsw.Connection, migrations: Sequence[Migration], form: int = FORM) -> int:
+def migrate(connection: apsw.Connection, migrations: Sequence[Migration]) -> int:
     """Apply missing migrations. The number applied. Raises InvalidSetting if the file is too new for this code."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        count = apply_missing(connection, migrations, form)
+        count = _apply_missing(connection, migrations)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -33,11 +33,11 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], form: 
     return count
 
 
-def apply_missing(connection: apsw.Connection, migrations: Sequence[Migration], form: int = FORM) -> int:
+def _apply_missing(connection: apsw.Connection, migrations: Sequence[Migration]) -> int:
     connection.execute(_TABLE)
     rows = connection.execute("SELECT number, checksum, needs FROM migrations")
     applied = {number: Applied(checksum, needs) for number, checksum, needs in rows}
-    missing = missing_migrations(applied, migrations, f"SQLite file {connection.filename}", form)
+    missing = missing_migrations(applied, migrations, f"SQLite file {connection.filename}")
     for migration in missing:
         connection.execute(migration.sql)
         connection.execute(

@@ -13,10 +13,6 @@ INSERT INTO namespaces (name) VALUES (?1) ON CONFLICT DO NOTHING;
 -- name: namespace_number
 SELECT num FROM namespaces WHERE name = ?1;
 
--- name: is_in_less
--- Whether history is kept in less room: the form of the schema, see `stores.migrations`.
-SELECT EXISTS (SELECT 1 FROM migrations WHERE number = 6);
-
 -- name: intern_queue
 INSERT INTO queues (namespace_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
 
@@ -60,10 +56,10 @@ SELECT json_group_array(num) FROM owners WHERE namespace_id = ?1 AND name = ?2;
 
 -- name: add_jobs
 WITH given (num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
-    finished_version) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    finished) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO jobs (namespace_id, num, id, name, version, enabled, next_fire_at, deleted_at, labels, definition,
-    planned_until, runs_max, finished_version, swept_version)
-SELECT ?, *, version FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
+    planned_until, runs_max, finished)
+SELECT ?, * FROM given WHERE num IS NOT NULL ON CONFLICT DO NOTHING;
 
 -- name: job_taken
 SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND id = ?2)
@@ -86,7 +82,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2
         AND (?3 IS NULL OR enabled = ?3)
-        AND (?6 IS NULL OR (finished_version IS version) = ?6)
+        AND (?6 IS NULL OR finished = ?6)
         AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
 );
@@ -97,7 +93,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
         AND (?3 IS NULL OR enabled = ?3)
-        AND (?6 IS NULL OR (finished_version IS version) = ?6)
+        AND (?6 IS NULL OR finished = ?6)
         AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
 );
@@ -105,7 +101,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 -- name: list_current_jobs
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs INDEXED BY jobs_current
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished_version IS NOT version AND name > ?2 AND name >= ?4
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = 0 AND name > ?2 AND name >= ?4
         AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
         AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
     ORDER BY name LIMIT ?5
@@ -114,7 +110,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 -- name: list_finished_jobs
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs INDEXED BY jobs_finished
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished_version IS version AND name > ?2 AND name >= ?4
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = 1 AND name > ?2 AND name >= ?4
         AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
         AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
     ORDER BY name LIMIT ?5
@@ -124,7 +120,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND enabled = 0 AND ?3 = 0
-        AND (?6 IS NULL OR (finished_version IS version) = ?6)
+        AND (?6 IS NULL OR finished = ?6)
         AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
     ORDER BY name LIMIT ?5
 );
@@ -139,7 +135,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT jobs.definition FROM job_labels AS lead CROSS JOIN jobs ON jobs.num = lead.num
     WHERE lead.namespace_id = ?1 AND lead.key = ?7 AND lead.value = ?8 AND lead.name > ?2
         AND (?3 IS NULL OR jobs.enabled = ?3)
-        AND (?6 IS NULL OR (jobs.finished_version IS jobs.version) = ?6)
+        AND (?6 IS NULL OR jobs.finished = ?6)
         AND substr(lead.name, 1, length(?4)) = ?4
         AND NOT EXISTS (
             SELECT 1 FROM json_each(?9) AS wanted
@@ -164,41 +160,34 @@ WHERE namespace_id = ?1 AND (next_fire_at, id) > (?2, ?3) AND next_fire_at IS NO
 ORDER BY next_fire_at, id LIMIT 1;
 
 -- name: jobs_ahead
--- By the cursor, then by id, beyond (?2, ?3); and what the ?4th of them has there. A job whose columns are not of its
--- version (code of the release before wrote it) comes at the end, to be looked at.
+-- By the cursor, then by id, beyond (?2, ?3); and the cursor and id of the ?4th.
 SELECT json_array(
     json('[' || ifnull(group_concat(definition, ','), '') || ']'),
-    iif(count(*) = ?4, max(at), NULL),
+    iif(count(*) = ?4, max(planned_until), NULL),
     iif(count(*) = ?4, max(iif(place = ?4, hex(id), NULL)), NULL)
 )
 FROM (
-    SELECT definition, id, iif(swept_version IS version, planned_until, 9223372036854775807) AS at,
-        row_number() OVER () AS place
-    FROM (
-        SELECT definition, id, swept_version, version, planned_until FROM jobs INDEXED BY jobs_ahead
-        WHERE namespace_id = ?1 AND deleted_at IS NULL
-            AND iif(swept_version IS version, planned_until, 9223372036854775807) >= ?2
-            AND (iif(swept_version IS version, planned_until, 9223372036854775807) > ?2 OR id > ?3)
-        ORDER BY iif(swept_version IS version, planned_until, 9223372036854775807), id LIMIT ?4
+    SELECT definition, id, planned_until, row_number() OVER () AS place FROM (
+        SELECT definition, id, planned_until FROM jobs INDEXED BY jobs_ahead
+        WHERE namespace_id = ?1 AND deleted_at IS NULL AND (planned_until, id) > (?2, ?3)
+        ORDER BY planned_until, id LIMIT ?4
     )
 );
 
 -- name: jobs_trimmed
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
     SELECT definition FROM jobs
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS NOT version)
-        AND name > ?2
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND runs_max IS NOT NULL AND name > ?2
     ORDER BY name LIMIT ?3
 );
 
 -- name: update_jobs
 -- Compare and set: the version read must be the version stored. For the look-up see `settle_runs`.
 WITH given (id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
-    finished_version) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    finished) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE jobs SET version = given.version, enabled = given.enabled, next_fire_at = given.next_fire_at,
     deleted_at = given.deleted_at, labels = given.labels, definition = given.definition,
-    planned_until = given.planned_until, runs_max = given.runs_max, finished_version = given.finished_version,
-    swept_version = given.version
+    planned_until = given.planned_until, runs_max = given.runs_max, finished = given.finished
 FROM given
 WHERE jobs.num = (SELECT num FROM jobs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND jobs.version = given.version_read;
@@ -269,24 +258,6 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
         SELECT id, num FROM (
             SELECT id, num, state, queue_id, fire_at FROM runs
             WHERE namespace_id = ?1 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
-
--- name: list_runs_of_queue
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs
-    WHERE queue_id = ?1 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs
-            WHERE queue_id = ?1 AND id < ?2 AND id >= ?3
             ORDER BY id DESC LIMIT ?4
         )
         WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
@@ -765,11 +736,6 @@ SELECT min(instant) FROM (
 );
 
 -- name: prune_runs
-DELETE FROM runs WHERE num IN (
-    SELECT num FROM runs WHERE namespace_id = ?1 AND state > 2 AND prune_at <= ?2 ORDER BY prune_at, id LIMIT ?3
-);
-
--- name: prune_runs_by_minute
 -- Those of the earliest minutes; in order, where few are asked for.
 DELETE FROM runs WHERE num IN (
     SELECT num FROM (

@@ -44,15 +44,14 @@ _from_hex = bytes.fromhex
 
 
 def job_columns(job: Job, version: int) -> Row:
-    """What changes of a job with a version: version to finished_version."""
+    """What changes of a job with a version: version to finished."""
     labels = None
     if job.labels and job.deleted_at is None:
         labels = json.dumps(job.labels, sort_keys=True)
     stored = job if job.version == version else replace(job, version=version)
     definition = encode_json(stored).decode()
     plan = job.active, job.next_fire_at, job.deleted_at
-    finished_version = None if job.finished_at is None else version
-    return version, *plan, labels, definition, job.planned_until, job.retention.runs_max, finished_version
+    return version, *plan, labels, definition, job.planned_until, job.retention.runs_max, job.finished_at is not None
 
 
 # ---- runs: to columns -------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from horarium.stores.encoding import are_alike, comes_alone, encode_id, kinds_of
 from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import alike_rows, change_rows, end_values, load_runs, run_rows
-from horarium.stores.sqlite.session import Row, Session, carray, is_in_less
+from horarium.stores.sqlite.session import Row, Session, carray
 
 RUNNING, CANCELLING = 1, 2
 
@@ -157,8 +157,7 @@ def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run],
 
 
 def prune_runs(session: Session, now: Instant, limit: int) -> int:
-    query = "prune_runs_by_minute" if is_in_less(session) else "prune_runs"
-    forgotten = session.change(query, session.namespace_id, now, limit)
+    forgotten = session.change("prune_runs", session.namespace_id, now, limit)
     if orphans := session.array("orphaned_jobs", session.namespace_id, limit):
         session.change("forget_jobs", carray(orphans))
         session.change("forget_health", carray(orphans))

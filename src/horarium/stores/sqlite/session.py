@@ -50,7 +50,6 @@ class Session:
 
     def forget(self) -> None:
         """Drop everything remembered: part of it may never have been committed."""
-        self.in_less = False
         self._queues: Lately[str, int] = Lately(NAMES_MAX)
         self._queue_names: Lately[int, str] = Lately(NAMES_MAX)
         self._workers: Lately[str, int] = Lately(NAMES_MAX)
@@ -204,13 +203,6 @@ class Session:
             jobs = _decode_jobs(text)
             known.learn({job.id: job for job in jobs}, weight_of_jobs(len(jobs), len(text)))
         return {job_id: known[job_id] for job_id in versions}
-
-
-def is_in_less(session: Session) -> bool:
-    """Whether the schema keeps history in less room. Asked until it does, for it may come to it at any time."""
-    if not session.in_less:
-        session.in_less = bool(session.one("is_in_less"))
-    return session.in_less
 
 
 def carray(numbers: Iterable[int | None]) -> Any:

@@ -17,10 +17,10 @@ from horarium.clock import DAY, Instant
 from horarium.model import Health, Job, Node, Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
-from horarium.stores.migrations import FINAL, known_migrations
+from horarium.stores.migrations import known_migrations
 from horarium.stores.sqlite import claim, health, jobs, listing, records, runs, stats
 from horarium.stores.sqlite.connect import connect, parse_url, undo_in_memory
-from horarium.stores.sqlite.migrate import PACKAGE, apply_missing, migrate
+from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import Session
 from horarium.stores.sqlite.writer import GROUP_MAX, Lane
 
@@ -167,11 +167,6 @@ class SqliteStore:
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
         return await self._reader.call(lambda session: runs.overdue_runs(session, now, limit))
 
-    async def migrate_fully(self) -> None:
-        """Bring the schema of a store that is open to its newest form, which code of the release before can't work
-        with. Nothing else is written meanwhile."""
-        await self._writer.call(lambda session: _migrate_fully(session))
-
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._writer.call(lambda session: runs.prune_runs(session, now, limit))
 
@@ -211,10 +206,6 @@ def _data_version(session: Session) -> int:
 
 def _check(session: Session) -> None:
     session.change("check", session.namespace_id)
-
-
-def _migrate_fully(session: Session) -> None:
-    apply_missing(session.connection, known_migrations(PACKAGE), FINAL)
 
 
 def _beat_node(session: Session, node: Node) -> None:

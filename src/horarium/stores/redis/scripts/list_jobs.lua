@@ -6,9 +6,7 @@
 local wanted, stretch, sets = tonumber(ARGV[3]), tonumber(ARGV[4]), sets_of({unpack(ARGV, 7)})
 local index = table.remove(sets, 1) or P .. 'jobs_named'
 if ARGV[5] == '0' or ARGV[6] == '1' then
-  -- Told by every release is `jobs_disabled` alone. As many names: none was left out.
-  local number = call('ZCARD', DISABLED_NAMED)
-  if number == call('SCARD', DISABLED) and call('GET', P .. 'swept') == '' and number < call('ZCARD', index) then
+  if call('ZCARD', DISABLED_NAMED) < call('ZCARD', index) then
     sets[#sets + 1] = index
     index = DISABLED_NAMED
   end

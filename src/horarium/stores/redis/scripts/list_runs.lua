@@ -48,7 +48,7 @@ local function few_unfinished()
   return found
 end
 
-local of_job, in_queue = {}, queue and call('GET', P .. 'queued') == '' and in_queue_key(queue)
+local of_job, in_queue = {}, queue and in_queue_key(queue)
 for _, owner in ipairs(job and call('SMEMBERS', P .. 'owners:' .. job) or {}) do
   of_job[#of_job + 1] = P .. 'runs_of:' .. owner
 end

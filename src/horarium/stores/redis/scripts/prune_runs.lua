@@ -30,31 +30,11 @@ for _, queue in ipairs(names) do
     keys[#keys + 1] = level_key('lane', priority, queue)
     keys[#keys + 1] = level_key('gated', priority, queue)
   end
-  if call('EXISTS', keys[1]) == 0 then
-    call('ZREM', P .. 'claimed_in', queue)
-  else
-    -- Code of the release before claims without saying in which queue.
-    call('ZADD', P .. 'claimed_in', 0, queue)
-  end
+  if call('EXISTS', keys[1]) == 0 then call('ZREM', P .. 'claimed_in', queue) end
   if call('EXISTS', unpack(keys)) == 0 then
     call('DEL', P .. 'levels:' .. queue)
     call('ZREM', QUEUES, queue)
   end
 end
 if #names == LOOKS then call('SET', LOOKED, names[LOOKS]) else call('DEL', LOOKED) end
-
--- Code of the release before writes jobs without telling the indexes of sweeps: some are looked at each time.
-local SWEPT_LAST, SWEPT_LOOKS = P .. 'swept_last', 100
-last = call('GET', SWEPT_LAST)
-local from = last and '(' .. last or '-'
-names = call('ZRANGEBYLEX', P .. 'jobs_named', from, '+', 'LIMIT', 0, SWEPT_LOOKS)
-local more = #names == SWEPT_LOOKS and names[SWEPT_LOOKS]
-local stay = sweep_rows(names)
-for _, key in ipairs({TRIMMED, DISABLED_NAMED}) do
-  for _, name in ipairs(call('ZRANGEBYLEX', key, from, more and '[' .. more or '+', 'LIMIT', 0, 2 * SWEPT_LOOKS)) do
-    if not stay[name] then remove(key, name) end
-  end
-end
-flush()
-if more then call('SET', SWEPT_LAST, more) else call('DEL', SWEPT_LAST) end
 return #ids

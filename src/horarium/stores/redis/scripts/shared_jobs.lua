@@ -9,9 +9,6 @@
 --   label:N:K=V   names of jobs with a label  jobs_orphaned      set: deleted ones that may have no run any longer
 --   jobs_ahead    by cursor (planned_until)   jobs_trimmed       names of those that keep a number of runs
 --   disabled_named  names of those in `jobs_disabled`
---   swept         up to which name the jobs of before are in these three ('': all)
---   swept_last    from which name on `prune_runs` looks for jobs that code of the release before has written: that code
---                 leaves these three as they are. So what is found in them is looked at again where it is read.
 
 local JOBS, NAMES = P .. 'jobs', P .. 'names'
 local AHEAD, TRIMMED, DISABLED_NAMED = P .. 'jobs_ahead', P .. 'jobs_trimmed', P .. 'disabled_named'
@@ -81,27 +78,6 @@ end
 local function sweep_out(id, name)
   remove(AHEAD, id)
   if trimmed_exist then remove(TRIMMED, name) end
-end
-
--- The same from rows alone: what is looked for is taken from the text of the definition, whose keys come in a fixed order.
--- Of keys of one name the job's own is the last, those before it belong to what its owner gave, and inside of a text the
--- quotes of a key would be escaped. (An owner may have given a `runs_max` of another kind: who reads looks again.)
-local function sweep_rows(names)
-  local stay, ids = {}, many('HMGET', NAMES, names)
-  for place, id in ipairs(ids) do ids[place] = id or '' end
-  for place, row in ipairs(many('HMGET', JOBS, ids)) do
-    if row then
-      local planned_until = row:match('.*"planned_until":(%-?%d+)')
-      sweep_in(ids[place], names[place], planned_until or 0, row:find('"runs_max":%d'))
-      stay[names[place]] = true
-      if call('SISMEMBER', P .. 'jobs_disabled', ids[place]) == 1 then
-        add(DISABLED_NAMED, 0, names[place])
-      else
-        remove(DISABLED_NAMED, names[place])
-      end
-    end
-  end
-  return stay
 end
 
 -- Rows read before or written since (false: there is none), and the jobs that were written and not flushed.

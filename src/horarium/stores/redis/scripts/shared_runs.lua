@@ -15,7 +15,6 @@
 --   payloads      hash: id -> large payload   fires:JOB_ID       set: the fire times that have a run
 --   unique        hash: unique key -> id
 --   ids           all runs; ids:N: those that ended in a state that is not the usual one; in:Q: all of a queue
---   queued        up to which id the runs of before `in:Q` are in it ('': all)
 --   queues        queues with unfinished runs levels:QUEUE       its priorities
 --   claimed:Q     claimed runs of a queue, by end of lease
 --   claimed_in    queues in which runs may be claimed; `prune_runs` forgets those in which none are, some at a time

@@ -1,44 +1,26 @@
-"""History in less room: a new database has it at once, one that exists when it is asked for. What was written before
-and what is written afterwards is read alike, by nodes that were open all the time as well; and lists by queue, which
-are walked by tens of seconds there, give what they gave."""
+"""History in coarse indexes: lists by queue, walked by tens of seconds, give the same as a walk of all runs; runs
+that may be forgotten go minute by minute."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
-from click.testing import CliRunner
 from msgspec.structs import replace
 
-from horarium.cli.store import migrate as migrate_command
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.model import Cause, Run, State, uuid7
-from horarium.node.backends import make_store, migrate_fully
+from horarium.node.backends import make_store
 from horarium.ports import RunFilter, Store
 from horarium.stores import walks
 from horarium.stores.memory import MemoryStore
-from horarium.stores.migrations import FINAL, FORM, known_migrations
 from horarium.stores.postgres import listing as postgres_listing
-from horarium.stores.postgres.migrate import PACKAGE as POSTGRES
-from horarium.stores.postgres.migrate import migrate as migrate_postgres
 from horarium.stores.sqlite import listing as sqlite_listing
-from horarium.stores.sqlite.connect import connect, parse_url
-from horarium.stores.sqlite.migrate import PACKAGE as SQLITE
-from horarium.stores.sqlite.migrate import migrate as migrate_sqlite
 from horarium.testing.contract.base import ids, take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
 from tests.servers.postgres import Postgres
 from tests.stores.postgres_server import new_database
-
-INDEXES = {
-    "sqlite": "SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'runs'",
-    "postgresql": "SELECT indexname FROM pg_indexes WHERE schemaname = 'horarium' AND tablename = 'finished'",
-}
-LESS = {"of_queue_by_time", "prunable_by_minute"}
-MORE = {"of_queue", "prunable_in_order"}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
@@ -49,41 +31,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_database(server)
 
 
-@pytest.fixture
-def database(postgres_server: Postgres) -> str:
-    return new_database(postgres_server)
-
-
 async def opened(url: str) -> Store:
     store = make_store(url)
     await store.open()
     return store
-
-
-async def in_first_form(url: str) -> None:
-    if url.startswith("sqlite"):
-        file = connect(parse_url(url))
-        migrate_sqlite(file, [one for one in known_migrations(SQLITE) if one.form == FORM])
-        file.close()
-        return
-    server = await asyncpg.connect(url)
-    async with server.transaction():
-        await migrate_postgres(server, [one for one in known_migrations(POSTGRES) if one.form == FORM], "db")
-    await server.close()
-
-
-async def indexes(url: str) -> set[str]:
-    """Those of history that matter here."""
-    query = INDEXES[url.partition(":")[0]]
-    if url.startswith("sqlite"):
-        file = connect(parse_url(url))
-        names = [name for (name,) in file.execute(query)]
-        file.close()
-    else:
-        server = await asyncpg.connect(url)
-        names = [row[0] for row in await server.fetch(query)]
-        await server.close()
-    return {name.partition("_")[2] for name in names} & (LESS | MORE)
 
 
 def unlike(first: int) -> list[Run]:
@@ -118,47 +69,12 @@ async def finished_by_claims(store: Store, first: int) -> list[Run]:
     return [*(change.run for change in changes[:5]), amended.run]
 
 
-async def test_a_new_store_has_it_at_once(url: str) -> None:
+async def test_runs_come_back_as_they_were(url: str) -> None:
     store = await opened(url)
-    assert await indexes(url) == LESS
     runs = [*unlike(0), *await finished_by_claims(store, 100)]
     await store.add_runs(runs)
     assert await store.get_runs(ids(runs)) == runs
     await store.close()
-
-
-async def test_one_that_exists_comes_to_it_when_asked_while_others_are_open(url: str) -> None:
-    await in_first_form(url)
-    early = await opened(url)
-    assert await indexes(url) == MORE
-    before = [*unlike(0), *await finished_by_claims(early, 100)]
-    await early.add_runs(before)
-    store = await opened(url)
-    await migrate_fully(store)
-    await migrate_fully(store)
-    assert await indexes(url) == LESS
-    after = [*unlike(1_000), *await finished_by_claims(store, 1_100)]
-    await store.add_runs(after)
-    late = await finished_by_claims(early, 2_100)
-    everything = [*before, *after, *late]
-    gone = [run for run in everything if run.prune_at is not None]
-    for one in (early, store):
-        assert await one.get_runs(ids(everything)) == everything
-        page = await one.list_runs(RunFilter(queue=before[0].queue), None, 200)
-        assert list(page.items) == sorted(everything, key=lambda run: run.id, reverse=True)
-    assert await early.prune_runs(NOW + 2 * DAY, 1) == 1
-    assert await store.prune_runs(NOW + 2 * DAY, 1) == 1
-    assert await store.get_runs(ids(gone)) == [None, None]
-    for one in (early, store):
-        await one.close()
-
-
-def test_the_command_asks_for_it(url: str) -> None:
-    asyncio.run(in_first_form(url))
-    for flags, wanted in ((), MORE), (("--final",), LESS):
-        answer = CliRunner().invoke(migrate_command, [*flags, "--store", url])
-        assert answer.exit_code == 0, answer.output
-        assert asyncio.run(indexes(url)) == wanted
 
 
 async def test_what_may_be_forgotten_goes_minute_by_minute(url: str) -> None:
@@ -220,39 +136,3 @@ async def _all(store: Store, where: RunFilter, limit: int) -> list[str]:
         assert after is None or page.next_after < after
         after = page.next_after
     raise AssertionError("a list without an end")
-
-
-@pytest.mark.slow
-async def test_indexes_are_built_beforehand_and_one_that_was_left_half_built_again(database: str) -> None:
-    url = database
-    await in_first_form(url)
-    store = await opened(url)
-    await store.add_runs([a_finished_run(n, prune_at=NOW) for n in range(10)])
-    server = await asyncpg.connect(url)
-    name, half = (
-        "horarium.finished_prunable_by_minute",
-        "CREATE INDEX finished_prunable_by_minute ON horarium.finished (id)",
-    )
-    await server.execute(half)
-    await server.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass", name)
-    holding = server.transaction()
-    await holding.start()
-    await server.execute("SELECT count(*) FROM horarium.finished")
-    migrating = asyncio.ensure_future(migrate_fully(store))
-    await store.add_runs([a_finished_run(n, prune_at=NOW) for n in range(10, 20)])
-    await holding.rollback()
-    await migrating
-    found = "SELECT indisvalid, pg_get_indexdef(indexrelid) FROM pg_index WHERE indexrelid = $1::text::regclass"
-    valid, definition = await server.fetchrow(found, name)
-    assert valid
-    assert "prune_at" in definition
-    assert await store.prune_runs(NOW, 100) == 20
-    await server.close()
-    await store.close()
-
-
-def test_what_is_held_back_needs_code_that_knows_it() -> None:
-    for package in (SQLITE, POSTGRES):
-        held_back = [one for one in known_migrations(package) if one.form > FORM]
-        assert held_back
-        assert all(one.form <= FINAL and one.needs == one.number for one in held_back)

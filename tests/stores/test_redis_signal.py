@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from redis.asyncio import Redis as Client
 
-from horarium.clock import DAY, HOUR, SECOND
+from horarium.clock import DAY, HOUR, SECOND, Instant, SystemClock
 from horarium.ports import Topic
-from horarium.stores.redis import RedisClock, RedisSignal
+from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 from horarium.testing.values import NOW
 from tests.servers.redis import Redis
 from tests.stores.redis_server import running
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -35,22 +35,43 @@ class SkewedClock:
         return asyncio.get_running_loop().time() + 1_000.0
 
 
+class Stepped(RedisStore):
+    """Of a server whose clock is stepped."""
+
+    step = 0
+
+    async def server_time(self) -> Instant:
+        return await super().server_time() + self.step
+
+
 async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -> None:
-    clock, skewed = RedisClock(durable.url), RedisClock(durable.url, SkewedClock())
+    store = RedisStore(durable.url)
+    await store.open()
+    clock, skewed = RedisClock(store, SystemClock()), RedisClock(store, SkewedClock())
     await clock.start()
     await skewed.start()
     async with Client.from_url(durable.url, protocol=2) as client:
         before = await client.time()
         readings = clock.now(), skewed.now()
         after = await client.time()
-    margin = (clock.error_micros or 0) + (skewed.error_micros or 0) + 1
+    margin = round(((clock.error_seconds or 0.0) + (skewed.error_seconds or 0.0)) * SECOND) + 2
     earliest, latest = (seconds * SECOND + micros for seconds, micros in (before, after))
     assert all(earliest - margin <= reading <= latest + margin for reading in readings)
-    await skewed.measure()
-    assert abs(clock.now() - skewed.now()) < HOUR
+    for each in (clock, skewed):
+        await each.stop()
+    await store.close()
+
+
+async def test_a_step_of_the_servers_clock_is_known_within_seconds(durable: Redis) -> None:
+    store, local = Stepped(durable.url), SystemClock()
+    await store.open()
+    clock = RedisClock(store, local)
+    await clock.start()
+    assert abs(clock.now() - local.now()) < HOUR // 2
+    store.step = HOUR
+    await until(lambda: clock.now() - local.now() > HOUR // 2)
     await clock.stop()
-    await skewed.stop()
-    await skewed.stop()
+    await store.close()
 
 
 async def heard(signal: RedisSignal, topic: str) -> asyncio.Event:

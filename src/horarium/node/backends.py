@@ -113,7 +113,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
 
             redis = RedisStore(url, namespace=namespace)
-            redis_clock, redis_signal = RedisClock(url, local), RedisSignal(url, namespace, store=redis)
+            redis_clock, redis_signal = RedisClock(redis, local), RedisSignal(url, namespace, written=redis.written)
             return Backend(redis, redis_clock, redis_signal, (redis_clock, redis_signal))
         case "mongodb" | "mongodb+srv":
             from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore

@@ -23,6 +23,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, NoScriptError, RedisError, ResponseError
 
+from horarium.clock import SECOND, Instant
 from horarium.errors import InvalidSetting, StoreRefused, StoreUnavailable
 from horarium.stores.calls import Calls
 from horarium.stores.redis.location import Location, Node, find_node
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 CONNECTIONS_MAX = 8
 
+_TIME = ("TIME",), ("INFO", "persistence")
 _WRITTEN = re.compile(rb"^rdb_changes_since_last_save:(\d+)", re.MULTILINE)
 _SAVED = re.compile(rb"^rdb_last_save_time:(\d+)", re.MULTILINE)
 
@@ -126,17 +128,15 @@ class Server:
 
     async def command(self, *arguments: Any) -> Any:
         """The answer to one plain command."""
-        return await self.see_through(self._translated(self._commands([arguments])))
+        return (await self.see_through(self._translated(self._commands([arguments]))))[0]
 
-    async def last_write(self) -> bytes | None:
-        """Another text after each write, by anyone, to any database of the server: how much was changed since it was
-        last saved, and when that was. None: it does not say. Raises StoreUnavailable."""
-        try:
-            said = bytes(await self.command("INFO", "persistence"))
-        except ResponseError:
-            return None
-        found = [_WRITTEN.search(said), _SAVED.search(said)]
-        return b" ".join(each[1] for each in found if each) if all(found) else None
+    async def time(self) -> tuple[Instant, bytes | None]:
+        """The server's time; and another text after each write, by anyone, to any database of the server: how much was
+        changed since it was last saved, and when that was. None: it does not say. Raises StoreUnavailable."""
+        (seconds, micros), said = await self.see_through(self._translated(self._commands(_TIME)))
+        found = [each.search(said) for each in (_WRITTEN, _SAVED) if not isinstance(said, Exception)]
+        mark = b" ".join(each[1] for each in found if each) if found and all(found) else None
+        return int(seconds) * SECOND + int(micros), mark
 
     async def _script(self, name: str, prefix: bytes, arguments: Sequence[Any], replicas: int) -> Any:
         known = script(name)
@@ -146,15 +146,18 @@ class Server:
         called = [("EVALSHA", known.digest, 1, prefix, *arguments), *after]
         sent = [("EVAL", known.text, 1, prefix, *arguments), *after]
         try:
-            return await self._commands(called)
+            answers = await self._commands(called)
         except MovedError as moved:
             await self._move_to((moved.host or self._node[0], int(moved.port)))
-            return await self._commands(sent)
+            answers = await self._commands(sent)
         except NoScriptError:
-            return await self._commands(sent)
+            answers = await self._commands(sent)
+        if after:
+            self._check_replicas(answers[1])
+        return answers[0]
 
-    async def _commands(self, commands: Sequence[tuple[Any, ...]]) -> Any:
-        """Send these over one connection; the answer to the first."""
+    async def _commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send these over one connection; the answers. Raises if the first one is an error."""
         await self._settle()
         pool = self._pool
         # Its deprecation decorator is untyped.
@@ -171,9 +174,7 @@ class Server:
                 await pool.disconnect(inuse_connections=False)
         if isinstance(answers[0], Exception):
             raise answers[0]
-        if len(answers) > 1:
-            self._check_replicas(answers[1])
-        return answers[0]
+        return answers
 
     async def _drop_idle(self) -> None:
         """What happened to one connection has probably happened to all: a network may have dropped them, and each would

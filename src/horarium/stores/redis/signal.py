@@ -19,10 +19,9 @@ from horarium.ports import Topic
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.server import Server, is_hangup
 from horarium.stores.redis.single import connected, send
-from horarium.stores.redis.store import RedisStore
-from horarium.stores.wakeups import SharedSignal, Work
+from horarium.stores.wakeups import SharedSignal
+from horarium.stores.written import Written
 
-LOOK_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""
 
@@ -36,11 +35,10 @@ class RedisSignal(SharedSignal):
         url: str,
         namespace: str = "default",
         *,
-        store: RedisStore | None = None,
+        written: Written | None = None,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        super().__init__(None if store is None else store.written)
-        self._store = store
+        super().__init__(written)
         location = parse_url(url)
         self._server = Server(location, connections=1)
         self._timeout_seconds = location.timeout_seconds
@@ -51,16 +49,6 @@ class RedisSignal(SharedSignal):
     async def stop(self) -> None:
         await super().stop()
         await self._server.close()
-
-    def _works(self) -> tuple[Work, ...]:
-        return super()._works() if self._store is None else (*super()._works(), self._look)
-
-    async def _look(self, went_well: asyncio.Event) -> None:
-        assert self._store is not None
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._store.look_for_writes()
-            went_well.set()
 
     async def _send(self, went_well: asyncio.Event) -> None:
         while True:

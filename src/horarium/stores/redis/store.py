@@ -374,13 +374,14 @@ class RedisStore:
 
     # -- the rest
 
-    async def look_for_writes(self) -> None:
-        """Let `written` know. Not in the port: `RedisSignal` asks for it. Raises StoreUnavailable."""
+    async def server_time(self) -> Instant:
+        """The server's time. Not in the port: `RedisClock` asks it."""
         mark = None
         try:
-            mark = await self._server.last_write()
+            now, mark = await self._server.time()
         finally:
             self.written.saw(mark)
+        return now
 
     async def beat_node(self, node: Node) -> None:
         await self._write("beat_node", node.name, node.beat_at, _encode_node(node), node.beat_at - NODES_KEPT)

@@ -109,9 +109,6 @@ class Lanes:
     def lane_by_lane(self, queues: list[str]) -> Iterator[list[Ordered[Timed]]]:
         """The lanes of these queues, those of the highest priority first, together where they share one."""
         lanes = [self.by_queue[queue] for queue in queues if queue in self.by_queue]
-        if len(lanes) == 1 and len(lanes[0]) == 1:
-            yield list(lanes[0].values())
-            return
         for priority in sorted({priority for lane in lanes for priority in lane}, reverse=True):
             yield [lane[priority] for lane in lanes if priority in lane]
 

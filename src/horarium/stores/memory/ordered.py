@@ -56,12 +56,9 @@ class Ordered(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Take out an item that is present."""
-        index = place = 0
-        chunk = self._chunks[0]
-        if chunk[0] != item:  # the first one is taken most often
-            index = bisect_left(self._lasts, item)
-            chunk = self._chunks[index]
-            place = bisect_left(chunk, item)
+        index = bisect_left(self._lasts, item)
+        chunk = self._chunks[index]
+        place = bisect_left(chunk, item)
         assert chunk[place] == item, f"{item!r} is not in the collection"
         del chunk[place]
         self._size -= 1
@@ -73,11 +70,6 @@ class Ordered(Generic[T]):
     def first(self) -> T | None:
         """The least item."""
         return self._chunks[0][0] if self._chunks else None
-
-    def least(self, count: int) -> list[T]:
-        """The least items, at most this many."""
-        chunks = self._chunks
-        return chunks[0][:count] if chunks and len(chunks[0]) >= count else list(islice(self, count))
 
     def count_below(self, bound: T) -> int:
         """How many items are less than `bound`."""

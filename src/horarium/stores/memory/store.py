@@ -193,13 +193,6 @@ class MemoryStore:
         return merge(*(self._space.found_runs.in_state[state].descending(after) for state in states), reverse=True)
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        if limit == 1 and len(queues) == 1:
-            found = self._first_due(queues[0], until)
-            if found is not None:
-                run = _claimed(found[0], worker, now)
-                self._space.put_run(run)
-                job = self._space.jobs.get(run.job_id or "")
-                return Claimed((run,), {} if job is None else {job.id: job}, found[1])
         claim = _Claim(self._space, sorted(set(queues)), now, until)
         takes = claim.takes()
         runs = tuple(_claimed(run, worker, now) for run in islice(takes, limit))
@@ -208,20 +201,8 @@ class MemoryStore:
         for run in runs:
             self._space.put_run(run)
         ids = {run.job_id for run in runs if run.job_id is not None}
-        jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs} if ids else {}
+        jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
         return Claimed(runs, jobs, claim.due_ahead() if left is None else left.due_at)
-
-    def _first_due(self, queue: str, until: Instant) -> tuple[Run, Instant | None] | None:
-        """The run that a claim of one takes from this queue, and when the next one is due, where that is plain: all
-        have one priority, and the first two may be taken. None: the claim is to look for itself."""
-        lanes = self._space.found_runs.lanes.by_queue.get(queue, {})
-        if len(lanes) != 1:
-            return None
-        first, *second = next(iter(lanes.values())).least(2)
-        runs = [self._space.runs[run_id] for _, run_id in (first, *second)]
-        if first[0] > until or any(map(_may_be_held_back, runs)):
-            return None
-        return runs[0], second[0][0] if second else None
 
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         return self._space.apply_all(changes, now)
@@ -346,7 +327,7 @@ class _Claim:
         """Runs to take, in claim order. Each one drawn counts as claimed for those that follow."""
         for run in self._due():
             key, job_id = run.concurrency_key, run.job_id
-            if _may_be_held_back(run) and self._held_back(run):
+            if self._held_back(run):
                 continue
             if key is not None:
                 self._keys[key] = self._keys.get(key, 0) + 1
@@ -363,7 +344,7 @@ class _Claim:
     def _due(self) -> Iterator[Run]:
         for lanes in self._space.found_runs.lanes.lane_by_lane(self._queues):
             due = [lane.upto(self._end) for lane in lanes]
-            for _, run_id in due[0] if len(due) == 1 else merge(*due):
+            for _, run_id in merge(*due):
                 yield self._space.runs[run_id]
 
     def _held_back(self, run: Run) -> bool:
@@ -383,10 +364,6 @@ class _Claim:
         if run.job_id in self._jobs or self._space.found_runs.claimed.of_job[run.job_id]:
             return True
         return self._space.found_runs.unfinished[run.job_id].first() != (run.fire_at, run.id)
-
-
-def _may_be_held_back(run: Run) -> bool:
-    return run.serial or run.start_by is not None or run.concurrency_key is not None
 
 
 def _claimed(run: Run, worker: str, now: Instant) -> Run:

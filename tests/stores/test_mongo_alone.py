@@ -20,7 +20,8 @@ from horarium.errors import StoreRefused, StoreUnavailable
 from horarium.model import Plan, State
 from horarium.model.records import Record
 from horarium.ports import Store, Topic
-from horarium.stores.mongo import MongoSignal, MongoStore, alone
+from horarium.stores.mongo import MongoSignal, MongoStore
+from horarium.stores.mongo.alone import holding
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import job_of, take
 from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run
@@ -175,7 +176,7 @@ async def die(store: MongoStore) -> None:
 async def test_an_intent_that_fits_into_no_document_is_stored_in_parts(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alone, "PART_BYTES", 500)
+    monkeypatch.setattr(holding, "PART_BYTES", 500)
     cut = Cut(monkeypatch)
     for number in range(100):
         step = _Step(number)
@@ -261,10 +262,10 @@ async def test_a_second_process_is_refused_until_the_first_one_is_gone(
 async def test_who_waits_for_a_hold_gets_it_when_it_is_given_back(
     standalone: Standalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alone, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(holding, "LOOK_SECONDS", 0.01)
     former, waiting = MongoStore(standalone.url, "given"), MongoStore(standalone.url, "given")
     await former.open()
-    monkeypatch.setattr(alone, "_holds", {})  # as in another process
+    monkeypatch.setattr(holding, "_holds", {})  # as in another process
     looked, find_one = asyncio.Event(), AsyncCollection.find_one
 
     async def looking(*args: Any, **how: Any) -> Any:
@@ -288,7 +289,7 @@ async def test_who_has_lost_it_writes_nothing_any_more_and_says_so(
     former = MongoStore(standalone.url, namespace)
     await former.open()
     await step.prepare(former)
-    monkeypatch.setattr(alone, "_holds", {})  # as in another process
+    monkeypatch.setattr(holding, "_holds", {})  # as in another process
     let_the_hold_run_out(standalone.url)
     present = MongoStore(standalone.url, namespace)
     await present.open()

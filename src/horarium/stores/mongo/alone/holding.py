@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from horarium.errors import HorariumError, StoreRefused, StoreUnavailable
+from horarium.stores.mongo.alone.turns import Turns
 from horarium.stores.mongo.connect import (
     LONG_AGO,
     Location,
@@ -30,7 +31,6 @@ from horarium.stores.mongo.connect import (
     unjournaled,
 )
 from horarium.stores.mongo.indexes import INTENTS
-from horarium.stores.mongo.turns import Turns
 from horarium.stores.mongo.writes import Document, Write, carry_out, packed, unpacked
 
 T = TypeVar("T")

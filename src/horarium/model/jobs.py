@@ -24,16 +24,9 @@ from horarium.policies import (
 )
 
 
-class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The stored definition: what to run, when, under which policies.
-
-    The first group is the owner's; the second is ours. `version` grows with every write: the writer names the
-    version that it read. `planned_until` is the cursor: every fire time up to it (included) has been accounted for.
-    `next_fire_at` is the first fire time after the cursor (None: nothing more to plan, or paused).
-    `title` is its text for people. `buffer_max`: fire times are skipped while that number of its runs is pending.
-    `anchor_at` is the instant to which a trigger without a start of its own is anchored. `finished_at` is when it was
-    found that the job has nothing left to do: its rule yields no fire time any more, and its runs have ended.
-    """
+class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The owner's part of a job: what to run, when, under which policies. `title` is its text for people.
+    `buffer_max`: fire times are skipped while that number of its runs is pending."""
 
     name: str
     trigger: dict[str, Any]
@@ -54,6 +47,21 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     title: str | None = None
     buffer_max: int | None = None
     on: dict[Occasion, tuple[Follow, ...]] = {}
+
+
+OWNED = Definition.__struct_fields__
+"""The fields that only a job's owner changes."""
+
+
+class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The stored job: its definition, and our state of it.
+
+    `version` grows with every write: the writer names the version that it read. `planned_until` is the cursor: every
+    fire time up to it (included) has been accounted for. `next_fire_at` is the first fire time after the cursor (None:
+    nothing more to plan, or paused). `anchor_at` is the instant to which a trigger without a start of its own is
+    anchored. `finished_at` is when it was found that the job has nothing left to do: its rule yields no fire time any
+    more, and its runs have ended.
+    """
 
     id: str
     version: int = 1

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import InvalidJob, InvalidTrigger
@@ -32,6 +32,7 @@ from horarium.model import (
     Target,
 )
 from horarium.model.follows import FOLLOWS_MAX
+from horarium.model.jobs import OWNED
 from horarium.policies import (
     BUFFER_MAX_MAX,
     DEFAULT_CATCH_UP,
@@ -63,6 +64,10 @@ FiresMax = Annotated[int, Meta(ge=1, le=2**53)]
 Title = Annotated[str, Meta(max_length=TITLE_CHARS_MAX)]
 BufferMax = Annotated[int, Meta(ge=1, le=BUFFER_MAX_MAX)]
 Follows = Annotated[tuple[Follow, ...], Meta(max_length=FOLLOWS_MAX)]
+MOMENTS = ("starts_at", "ends_at")
+"""Fields that are instants where they are stored."""
+
+_owned_of = attrgetter(*OWNED)
 
 
 class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -121,7 +126,9 @@ def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: 
 def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: TargetCheck) -> Job:
     keep_secrets(definition.target, None)
     trigger = parse_trigger(definition.trigger)
-    job = _shape(definition, trigger, id=id, now=now)
+    job = Job(**_owned(definition, trigger), id=id, anchor_at=now, planned_until=now, created_at=now, updated_at=now)
+    if not job.enabled:
+        job = replace(job, paused_at=now)
     know_trigger(job, trigger)
     check_target(job.target)
     _check_sizes(job)
@@ -141,12 +148,10 @@ def with_definition(job: Job, definition: JobDefinition, *, now: Instant, check_
 
 
 def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_target: TargetCheck) -> Job:
-    enabled = job.enabled if definition.enabled is UNSET else definition.enabled
-    target = keep_secrets(definition.target, job.target)
-    wanted = msgspec.structs.replace(definition, enabled=enabled, target=target)
-    shaped = _shape(wanted, parse_trigger(definition.trigger), id=job.id, now=now)
-    ours = {field: getattr(job, field) for field in _OURS}
-    revised = replace(shaped, **ours)
+    owned = _owned(definition, parse_trigger(definition.trigger))
+    if definition.enabled is UNSET:
+        owned["enabled"] = job.enabled
+    revised = replace(job, **{**owned, "target": keep_secrets(definition.target, job.target)})
     if revised == job:
         return job
     check_target(revised.target)
@@ -160,41 +165,16 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     return revised
 
 
-_OURS = (
-    "anchor_at", "planned_until", "next_fire_at", "fires_count", "paused_at", "pause_reason", "created_at",
-    "updated_at", "deleted_at", "version", "finished_at",
-)  # fmt: skip
-
-
-def _shape(definition: JobDefinition, trigger: Trigger, *, id: str, now: Instant) -> Job:
-    enabled = definition.enabled is UNSET or definition.enabled
-    return Job(
-        name=definition.name,
-        trigger=trigger.spec(),
-        target=definition.target,
-        enabled=enabled,
-        labels=definition.labels,
-        catch_up=definition.catch_up,
-        overlap=definition.overlap,
-        retry=definition.retry,
-        timeouts=definition.timeouts,
-        priority=definition.priority,
-        concurrency=definition.concurrency,
-        jitter_seconds=definition.jitter_seconds,
-        starts_at=None if definition.starts_at is None else _instant(definition.starts_at, "starts_at"),
-        ends_at=None if definition.ends_at is None else _instant(definition.ends_at, "ends_at"),
-        fires_max=definition.fires_max,
-        retention=definition.retention,
-        title=definition.title,
-        buffer_max=definition.buffer_max,
-        on={occasion: follows for occasion, follows in definition.on.items() if follows} if definition.on else {},
-        id=id,
-        anchor_at=now,
-        planned_until=now,
-        created_at=now,
-        updated_at=now,
-        paused_at=None if enabled else now,
-    )
+def _owned(definition: JobDefinition, trigger: Trigger) -> dict[str, Any]:
+    """The owner's fields of a job, as they are stored."""
+    owned = asdict(definition)
+    owned["trigger"] = trigger.spec()
+    owned["enabled"] = definition.enabled is UNSET or definition.enabled
+    for name in MOMENTS:
+        if owned[name] is not None:
+            owned[name] = _instant(owned[name], name)
+    owned["on"] = {occasion: follows for occasion, follows in definition.on.items() if follows}
+    return owned
 
 
 def _instant(moment: datetime, field: str) -> Instant:
@@ -257,28 +237,12 @@ def kept_definition(job: Job) -> JobDefinition:
 
 
 def _definition(job: Job, target: Target) -> JobDefinition:
-    definition = JobDefinition(
-        name=job.name,
-        trigger=job.trigger,
-        target=target,
-        enabled=job.enabled,
-        labels=job.labels,
-        catch_up=job.catch_up,
-        overlap=job.overlap,
-        retry=job.retry,
-        timeouts=job.timeouts,
-        priority=job.priority,
-        concurrency=job.concurrency,
-        jitter_seconds=job.jitter_seconds,
-        starts_at=None if job.starts_at is None else to_datetime(job.starts_at),
-        ends_at=None if job.ends_at is None else to_datetime(job.ends_at),
-        fires_max=job.fires_max,
-        retention=job.retention,
-        title=job.title,
-        buffer_max=job.buffer_max,
-        on=job.on,
-    )
-    return without_defaults(definition)
+    owned: dict[str, Any] = dict(zip(OWNED, _owned_of(job), strict=True))
+    owned["target"] = target
+    for name in MOMENTS:
+        if owned[name] is not None:
+            owned[name] = to_datetime(owned[name])
+    return without_defaults(JobDefinition(**owned))
 
 
 def without_defaults(definition: JobDefinition) -> JobDefinition:

@@ -8,6 +8,7 @@ knowing them, and sent back as it is.
 from __future__ import annotations
 
 from datetime import datetime
+from operator import attrgetter
 from threading import Lock
 from typing import Any, TypeVar, cast
 
@@ -201,42 +202,22 @@ def job_view(job: Job, health: Health | None = None) -> JobView:
 
 
 def _job_view(job: Job) -> JobView:
-    concurrency, starts_at, ends_at = job.concurrency, job.starts_at, job.ends_at
-    next_fire_at, paused_at, finished_at = job.next_fire_at, job.paused_at, job.finished_at
-    created_at = to_datetime(job.created_at)
-    return JobView(
-        name=job.name,
-        trigger=job.trigger,
-        target=_spelt(shown_target(job.target)),
-        enabled=job.enabled,
-        labels=job.labels,
-        catch_up=_DEFAULTS_IN_FULL.get(id(job.catch_up)) or _spelt(job.catch_up),
-        overlap=job.overlap,
-        retry=_DEFAULTS_IN_FULL.get(id(job.retry)) or _spelt(job.retry),
-        timeouts=_DEFAULTS_IN_FULL.get(id(job.timeouts)) or _spelt(job.timeouts),
-        priority=job.priority,
-        concurrency=None if concurrency is None else _spelt(concurrency),
-        jitter_seconds=job.jitter_seconds,
-        starts_at=None if starts_at is None else to_datetime(starts_at),
-        ends_at=None if ends_at is None else to_datetime(ends_at),
-        fires_max=job.fires_max,
-        retention=_DEFAULTS_IN_FULL.get(id(job.retention)) or _spelt(job.retention),
-        title=job.title,
-        buffer_max=job.buffer_max,
-        on=job.on,
-        id=job.id,
-        version=job.version,
-        state=job.state,
-        words=words_of(job),
-        next_fire_at=None if next_fire_at is None else to_datetime(next_fire_at),
-        fires_count=job.fires_count,
-        paused_at=None if paused_at is None else to_datetime(paused_at),
-        pause_reason=job.pause_reason,
-        created_at=created_at,
-        updated_at=created_at if job.updated_at == job.created_at else to_datetime(job.updated_at),
-        finished_at=None if finished_at is None else to_datetime(finished_at),
-    )
+    shown: dict[str, Any] = dict(zip(_OF_JOB, _shown_of_job(job), strict=True))
+    for name in _MOMENTS:
+        if (instant := shown[name]) is not None:
+            shown[name] = to_datetime(instant)
+    shown["target"] = shown_target(job.target)
+    for name in _SPELT:
+        if (value := shown[name]) is not None:
+            shown[name] = _DEFAULTS_IN_FULL.get(id(value)) or _spelt(value)
+    shown["state"], shown["words"] = job.state, words_of(job)
+    return JobView(**shown)
 
+
+_OF_JOB = tuple(name for name in JobView.__struct_fields__ if name in Job.__struct_fields__)
+_MOMENTS = tuple(name for name in _OF_JOB if name.endswith("_at"))
+_SPELT = ("target", "catch_up", "retry", "timeouts", "concurrency", "retention")
+_shown_of_job = attrgetter(*_OF_JOB)
 
 _shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
 _shown_bytes = 0
@@ -293,19 +274,16 @@ _FULL: dict[type[Struct], Any] = {
 
 def in_full(view: JobView) -> JobView:
     """The same view, with no default left out of its JSON."""
-    view.target = _spelt(view.target)
-    view.catch_up = _spelt(view.catch_up)
-    view.retry = _spelt(view.retry)
-    view.timeouts = _spelt(view.timeouts)
-    view.retention = _spelt(view.retention)
-    if view.concurrency is not None:
-        view.concurrency = _spelt(view.concurrency)
+    for name in _SPELT:
+        setattr(view, name, _spelt(getattr(view, name)))
     return view
 
 
 def _spelt(value: S) -> S:
     if (default := _DEFAULTS_IN_FULL.get(id(value))) is not None:
         return cast(S, default)
+    if value is None:
+        return value
     full: S = _FULL.get(type(value), type(value))(*msgspec.structs.astuple(value))
     return full
 

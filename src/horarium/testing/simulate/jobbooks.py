@@ -6,14 +6,10 @@ from collections import defaultdict
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Job
+from horarium.model.jobs import OWNED
 from horarium.testing.simulate.trace import Trace
 
-OWNED = (
-    "trigger", "target", "enabled", "labels", "catch_up", "overlap", "retry", "timeouts", "priority", "concurrency",
-    "jitter_seconds", "starts_at", "ends_at", "fires_max", "retention", "title", "buffer_max", "on",
-    "deleted_at",
-)  # fmt: skip
-"""The fields of a job that only its owner changes."""
+EDITED = (*OWNED, "deleted_at")
 SKEW_MAX = 2 * SECOND
 """How much two nodes may disagree on the time, and how long an edit may take to be written."""
 
@@ -32,7 +28,7 @@ class JobBooks:
         trace = self._trace
         trace.writes += 1
         self.attempts_max[new.id] = max(self.attempts_max.get(new.id, 0), new.retry.attempts_max)
-        edited = old is None or any(getattr(old, field) != getattr(new, field) for field in OWNED)
+        edited = old is None or any(getattr(old, field) != getattr(new, field) for field in EDITED)
         if edited:
             trace.note(f"job {new.name} v{new.version} enabled={new.enabled} deleted={new.deleted_at}")
             self.versions[new.id].append(new)

@@ -3,6 +3,7 @@
 # make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)
 # make check   format, lint, types, layers
+# make cockroach  the contract of stores on a real CockroachDB, which is built once
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
 # make mutants breaks triggers/ and rules/ at random places: the tests must see each break
 # make bench   the benchmarks, beside their raw drivers
@@ -15,7 +16,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test quick check proof mutants bench servers clean
+.PHONY: demo serve test quick check cockroach proof mutants bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +41,10 @@ servers: $(STAMP)
 
 quick: $(STAMP)
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
+
+# The contract of stores on a real CockroachDB, which is built once (five minutes, into ~/.cache/horarium).
+cockroach: $(STAMP)
+	$(BIN)/python -m pytest -m proof tests/proof/test_cockroach.py
 
 proof: servers
 	$(BIN)/python -m pytest -m proof

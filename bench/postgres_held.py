@@ -94,7 +94,7 @@ class Side:
         assert all(await self.store.settle_runs([RunChange(end, end.token, State.RUNNING, True) for end in ends], NOW))
 
     async def vacuum(self) -> None:
-        await self.connection.execute("VACUUM horarium.runs, horarium.order_fronts, horarium.fronts")
+        await self.connection.execute("VACUUM horarium.runs")
 
     async def cpu(self) -> int:
         """Nanoseconds that the server's processes of this store took."""

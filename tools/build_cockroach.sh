@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # CockroachDB 20.1.17 (OSS, Pebble only, no UI) out of the Go module proxy and Debian's golang-1.19. Needs: a Go, gcc,
-# awk, sed, 3 GB; five minutes on two cores. The program is FOLDER/bin/cockroach; FOLDER is .venv/cockroach if left out.
+# awk, sed, 3 GB; five minutes on two cores. The program is FOLDER/bin/cockroach; FOLDER is the user's cache if left out.
 # BSL with change date 2023-04-01, Apache 2.0 since; no CCL code is built.
 set -euo pipefail
-W=${1:-.venv/cockroach}; mkdir -p "$W"; cd "$W"; W=$PWD
+W=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/horarium/cockroach}; mkdir -p "$W"; cd "$W"; W=$PWD
 # 1. Go 1.19 beside whatever Go there is (Debian bookworm; nothing is installed)
 mkdir -p go119; (cd go119; apt-get download golang-1.19-go golang-1.19-src; for f in *.deb; do dpkg -x "$f" .; done)
 export GOROOT=$W/go119/usr/lib/go-1.19 GOBIN=$W/bin GO111MODULE=on GOTOOLCHAIN=local GOFLAGS="-mod=mod -buildvcs=false"

@@ -19,15 +19,17 @@ import pytest
 from horarium.ports import Store
 from horarium.stores.cockroach import store as module
 from horarium.stores.cockroach.migrate import PACKAGE
-from horarium.stores.migrations import known_migrations
+from horarium.stores.migrations import Migration, known_migrations
 from horarium.testing.contract import StoreContract
 from tests.servers.process import ServerProcess, free_port
 from tests.stores.cockroach_20_1 import OldConnection, OldStore
 from tests.stores.postgres_server import transaction_on
-from tests.stores.test_next_schema import live
+from tests.stores.test_next_schema import NEXT, live
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / ".venv" / "cockroach"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+FOLDER = CACHE / "horarium" / "cockroach"
+"""Outside of the tree: it is built once for all checkouts."""
 BUILD_SECONDS = 3600
 
 pytestmark = [pytest.mark.proof, pytest.mark.slow]
@@ -77,22 +79,22 @@ def url(server: ServerProcess) -> str:
     return database(server, "test")
 
 
-async def test_a_node_of_the_version_before_goes_on_beside_one_that_migrated(
+async def test_a_node_goes_on_beside_one_of_the_next_version_that_migrated(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest migration only adds: what the older node wrote is found, and it works on while the index is made."""
+    """A migration only adds: rows of the older node are found, and it works on meanwhile."""
     where = database(server, "before")
 
-    async def opened(leave_out: int) -> Store:
+    async def opened(*more: Migration) -> Store:
         known = known_migrations(PACKAGE)
-        monkeypatch.setattr(module, "known_migrations", lambda package: known[: len(known) - leave_out])
+        monkeypatch.setattr(module, "known_migrations", lambda package: [*known, *more])
         store = OldStore(where, "default")
         await store.open()
         return store
 
-    older = await opened(1)
+    older = await opened()
     await live(older, 1)
-    newer = await opened(0)
+    newer = await opened(Migration(2, "colours", NEXT[PACKAGE]))
     await live(newer, 2)
     await live(older, 3)
     await older.close()

@@ -26,10 +26,6 @@ _RUNS = next(
     for text in statements_of(migration)
     if "EXISTS horarium.runs (" in text
 )
-_CLAIMED_UNDER_KEY = (
-    "(SELECT count(*) FROM horarium.runs AS b WHERE b.namespace_id = {0}::int8 AND b.state > 0 "
-    "AND b.concurrency_key = {1}.concurrency_key)"
-)
 
 
 @cache
@@ -42,7 +38,7 @@ def translated(sql: str) -> str:
     text = text.replace("table_schema = 'horarium'", "table_schema = 'public'")
     text = _index(_table(text)).replace(" AS MATERIALIZED", " AS")
     text = re.sub(r"FOR (NO KEY )?UPDATE SKIP LOCKED", "FOR UPDATE", text)
-    text = _typed(_unnest(_gates(text)))
+    text = _typed(_unnest(text))
     return text.replace("horarium.", "public.")
 
 
@@ -70,25 +66,6 @@ def _index(text: str) -> str:
     if "runs_gated" in text or "(CASE" in text or "coalesce(" in text:
         return "SELECT 1"
     return text.replace("(queue_id", "(state, gated, queue_id") if "runs_ready" in text else text
-
-
-def _gates(text: str) -> str:
-    """The runs claimed under a key, counted where a CTE is referred to."""
-    if "busy (key, held)" not in text:
-        return text
-    if "counted" in text:
-        rest = text[text.index("SELECT this.due_at") :]
-        text = f"WITH looked_at AS ({rest}" if "looked_at AS" in text else rest
-        counted = "(SELECT {0}held FROM {1} WHERE {0}key = this.concurrency_key)"
-        given = counted.format("c.", "unnest($9::bytea[], $10::int8[]) AS c (key, held)")
-        text = text.replace(counted.format("", "counted"), given)
-        busy = "(SELECT held FROM busy WHERE key = this.concurrency_key)"
-        return text.replace(busy, _CLAIMED_UNDER_KEY.format("$6", "this"))
-    start = re.search(r",\s*busy \(key, held\)", text)
-    assert start is not None, "the query of free gates"
-    text = text[: start.start()] + " " + text[text.index("SELECT given.id, given.concurrency_max") :]
-    busy = "(SELECT held FROM busy WHERE key = given.concurrency_key)"
-    return text.replace(busy, _CLAIMED_UNDER_KEY.format("$1", "given"))
 
 
 def _unnest(text: str) -> str:

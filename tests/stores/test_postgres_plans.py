@@ -7,12 +7,10 @@ which is what a connection has that was there first.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -21,10 +19,8 @@ from horarium.clock import DAY
 from horarium.model.records import Record, RecordChange
 from horarium.stores.encoding import encode_id, label_bytes, label_text
 from horarium.stores.listing import SCAN_MAX, TENS_MAX, tens_of
-from horarium.stores.migrations import FORM, known_migrations
 from horarium.stores.postgres import PostgresStore
 from horarium.stores.postgres.connect import Connection, connect
-from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.rows import alike_columns, change_columns, job_columns, label_array
 from horarium.stores.postgres.session import QUERIES
 from horarium.stores.walks import HIGHEST_ID, LATEST
@@ -48,19 +44,10 @@ PER_ROW = 60
 SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
     *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
-    *("add_records", "add_record_labels", "add_runs_elsewhere_along", "offer_fronts"),
-    *("writers", "is_in_less", "offer_order_fronts", "job_health", "failing_jobs", "add_health"),
+    *("add_records", "add_record_labels", "add_runs_elsewhere_along"),
+    *("job_health", "failing_jobs", "add_health"),
 }
 COUNTING = {"count_jobs", "count_runs", "list_unfinished_runs_of_queue"}
-
-FIRST_FORM = {"prune_runs", "list_finished_runs_of_queue"}
-"""What is asked only of a schema of the first form."""
-FINAL_FORM = {
-    "prune_runs_by_minute",
-    "list_finished_runs_of_queue_by_time",
-    "list_finished_runs_within_ten_seconds",
-}
-"""And what only of the newest one."""
 
 FILL = """
 INSERT INTO horarium.finished (due_at, fire_at, created_at, lease_seconds, token, finished_at, prune_at, namespace_id,
@@ -71,19 +58,10 @@ FROM generate_series(1, $1) AS n CROSS JOIN (SELECT * FROM horarium.finished LIM
 """
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed", "analysed first-form"])
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def url(request: pytest.FixtureRequest, postgres_server: Postgres) -> str:
     database = new_database(postgres_server)
-    if "first" in request.param:
-        asyncio.run(in_first_form(database))
     return database + f"?application_name={request.param.split()[0]}"
-
-
-async def in_first_form(database: str) -> None:
-    connection = await asyncpg.connect(database)
-    async with connection.transaction():
-        await migrate(connection, [one for one in known_migrations(PACKAGE) if one.form == FORM], "db")
-    await connection.close()
 
 
 @pytest_asyncio.fixture
@@ -159,23 +137,19 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
     jobs = sorted((a_job(f"job-{n:04}", next_fire_at=NOW) for n in range(ROWS)), key=lambda job: job.id)
     job_ids, versions = [job.id for job in jobs], [1] * ROWS
     return {
-        "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW),
-        "claim_beyond": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [1], [0], [NOW]),
-        "fronts_clear": ([1], [0], [-1], [NOW + 10]),
-        "clear_order_fronts": ([1], [NOW + 10]),
+        "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [], [], []),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
-        "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200, 5, ids, "mark"),
-        "claims_until": (namespace, 5, ids, "mark", 100, "another mark"),
-        "claim_gates": (1, 0, NOW, NOW, namespace, -1, b"", [], [], [], 5, ids, "mark"),
+        "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
+        "claim_gates": (1, 0, NOW, NOW, namespace, -1, b"", [], [], []),
         "claim_behind_gate": (1, 0, NOW, NOW, ROWS, -1, b"", "/1/=6b"),
-        "free_gates": (namespace, ids, [NOW] * ROWS, 5, ids, "mark"),
+        "free_gates": (namespace, ids),
         "claim_runs": (namespace, ids, b"w", NOW),
         "lock_runs": (namespace, ids),
         "lock_jobs": (namespace, job_ids),
         "settle_runs": (namespace, NOW, *changes),
-        "finish_runs": (namespace, NOW, *changes, store._memory.in_less),
-        "finish_alike": (namespace, NOW, *alike_columns([completed(run) for run in running]), store._memory.in_less),
+        "finish_runs": (namespace, NOW, *changes),
+        "finish_alike": (namespace, NOW, *alike_columns([completed(run) for run in running])),
         "amend_runs": (namespace, NOW, *changes),
         "heartbeat_runs": (namespace, NOW, ids, [1] * ROWS, [None] * ROWS),
         "withdraw_runs": (namespace, ids, [1] * ROWS),
@@ -200,7 +174,6 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "list_finished_jobs": (namespace, "", None, "", ROWS, True),
         "list_jobs_labelled": (namespace, "", None, "", ROWS, None, [label_text("n", "7")]),
         "prune_runs": (namespace, NOW + DAY, ROWS),
-        "prune_runs_by_minute": (namespace, NOW + DAY, ROWS),
         "trim_runs": (namespace, a_job("job-0000").id, ROWS, ROWS),
         "forget_jobs": (namespace, ROWS),
         **records(namespace),
@@ -212,7 +185,6 @@ def lists(namespace: int) -> dict[str, tuple[Any, ...]]:
     every, failed, running = ((None, state, None, None) for state in (None, 4, 1))
     return {
         "list_finished_runs": (namespace, *walk, *every),
-        "list_finished_runs_of_queue": (1, *walk, *every),
         "list_finished_runs_within_ten_seconds": (1, *walk[:2], 200, ROWS, *every, tens_of(a_run(10**6).fire_at)),
         "list_finished_runs_of_queue_by_time": (1, *walk, *every, TENS_MAX, 0),
         "list_finished_runs_of_owner": (1, *walk, *every, LATEST),
@@ -254,10 +226,8 @@ async def test_no_query_costs_more_than_what_it_gives(store: PostgresStore) -> N
     connection = await connect(store.location)
     namespace = await connection.fetchval("SELECT num FROM horarium.namespaces WHERE name = 'default'")
     await connection.close()
-    dear, elsewhere = {}, FIRST_FORM if store._memory.in_less else FINAL_FORM
+    dear = {}
     for name, values in (await queries(store, namespace)).items():
-        if name in elsewhere:
-            continue
         blocks, _, text = await cost(store, name, *values)
         if is_dear(blocks, text):
             dear[name] = (blocks, "Seq Scan" in text)
@@ -277,7 +247,7 @@ async def test_plans_made_while_all_was_empty_cost_no_more(new_url: str) -> None
     store = PostgresStore(new_url)
     await store.open()
     early = await connect(store.location)
-    names = [name for name in QUERIES.names() if name not in SMALL | COUNTING | FIRST_FORM]
+    names = [name for name in QUERIES.names() if name not in SMALL | COUNTING]
     types: dict[str, list[str]] = {}
     await _without_autovacuum(early)
     for name in names:
@@ -288,8 +258,6 @@ async def test_plans_made_while_all_was_empty_cost_no_more(new_url: str) -> None
     await _fill(store, early)
     dear = {}
     for name, values in (await queries(store, store._namespace_id)).items():
-        if name in FIRST_FORM:
-            continue
         literals = [await _literal(early, kind, value) for kind, value in zip(types[name], values, strict=True)]
         transaction = early.transaction()
         await transaction.start()

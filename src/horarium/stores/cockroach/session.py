@@ -17,7 +17,6 @@ from typing import Any
 from horarium.model import UNFINISHED, Job, Run
 from horarium.stores.batches import job_identities, run_identities, unlike
 from horarium.stores.encoding import label_text
-from horarium.stores.postgres.keys import ALL, Since
 from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Session
 from horarium.stores.queries import Queries, load_queries
@@ -26,65 +25,30 @@ OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset(
     {
         "claim_at_once",
-        "claim_beyond",
-        "claims_until",
-        "offer_fronts",
-        "writers",
-        "fronts_clear",
-        "offer_order_fronts",
-        "clear_order_fronts",
         "add_runs_elsewhere",
         "add_runs_elsewhere_along",
         "fold_job_counts",
         "finish_alike",
-        "is_in_less",
         "lock_jobs",
         "lock_runs",
-        "prune_runs_by_minute",
         "list_finished_runs_of_queue_by_time",
         "list_finished_runs_within_ten_seconds",
     }
 )
-_CLEAR_AT = re.compile(r"\(SELECT clear_at FROM horarium\.order_fronts WHERE [^()]*\)")
-_CLAIMED_IN = re.compile(r"\(CASE WHEN (?:\w+\.)?claimed_in [^()]* END\)")
-_BY_CLAIMED_IN = re.compile(f" ORDER BY {_CLAIMED_IN.pattern}")
-_KEPT = re.compile(r"kept \(key\) AS MATERIALIZED \(.*?unnest\((\$\d+::bytea\[\])\).*?\(SELECT bound FROM since\) \)")
-_MARK = "pg_catalog.current_setting('horarium.claims', true)"
 _SMALL_INT = re.compile(r"::int[24]\b")
-
-BOUNDS = {
-    "get_jobs_by_id": ("jobs.id = given.id", "jobs.namespace_id = $1::int8 AND jobs.id = ANY ($2::text[])"),
-    "get_runs": ("finished.id = given.id", "finished.namespace_id = $1::int8 AND finished.id = ANY ($2::bytea[])"),
-    "free_gates": ("runs.id = wanted.id", "runs.namespace_id = $1::int8 AND runs.id = ANY ($2::bytea[])"),
-    "settle_runs": ("runs.id = given.id", "runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])"),
-    "amend_runs": ("finished.id = given.id", "finished.namespace_id = $1::int8 AND finished.id = ANY ($3::bytea[])"),
-    "heartbeat_runs": ("runs.id = given.id", "runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])"),
-}
-"""Which rows a batch is about, repeated as a condition on the key: this planner would otherwise scan the namespace to
-join it with the batch, and conflict with every writer in it."""
 
 
 def _dialect() -> Queries:
     own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
-    texts = {name: _translated(name, theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
+    texts = {name: _translated(theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
     texts.update((name, own[name]) for name in own.names() if name != "finish_runs")
     counted = theirs["finish_runs"]
     texts["finish_runs"] = f"{own['finish_runs']} {counted[counted.index('counted AS (') :]}"
     return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
 
 
-def _translated(name: str, text: str) -> str:
-    joined, bound = BOUNDS.get(name, ("", ""))
-    if bound:
-        assert joined in text, f"{name} is not joined with its batch as it was"
-        text = text.replace(joined, f"{joined} AND {bound}")
-    # No snapshot that is held open makes a claim dear here, so jobs have no fronts, nothing is late, and no run has
-    # the number of the transaction that claimed it.
-    text = _CLEAR_AT.sub("NULL::int8", text).replace("other.late", "false")
-    text = text.replace("($2::bytea[]) OFFSET 0 ) AS this", "($2::bytea[])) AS this")
-    text = _KEPT.sub(r"kept (key) AS MATERIALIZED (SELECT id FROM unnest(\1) AS given (id))", text)
-    text = _CLAIMED_IN.sub("9223372036854775807", _BY_CLAIMED_IN.sub("", text)).replace(_MARK, "NULL::text")
-    # Texts are always compared by code point here.
+def _translated(text: str) -> str:
+    """The same statement: every integer is an int8 here, and texts are always compared by code point."""
     return _SMALL_INT.sub("::int8", text).replace(' COLLATE "C"', "")
 
 
@@ -104,8 +68,7 @@ class CockroachSession(Session):
     queries = QUERIES
     labels = staticmethod(label_list)
     tells_alike = False
-    knows_fronts = False
-    knows_less = False
+    walks_by_time = False
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))
@@ -150,9 +113,6 @@ class CockroachSession(Session):
 
     async def enter_gates(self) -> None:
         await self.one("lock_gates", self.namespace_id)
-
-    def since(self) -> Since:
-        return ALL
 
     async def lock_gates(self, gates: Sequence[int]) -> None:
         """All are locked already."""

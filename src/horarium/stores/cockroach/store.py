@@ -53,9 +53,6 @@ class CockroachStore(PostgresStore):
         known, shown = known_migrations(PACKAGE), self.location.shown
         await pool.call(lambda connection: migrate(connection, known, shown), transaction=False)
 
-    async def migrate_fully(self) -> None:
-        """There is but one form of the schema here."""
-
     async def _find_namespace(self, connection: Connection) -> int:
         number = await super()._find_namespace(connection)
         rows = await connection.fetch("SELECT version()")

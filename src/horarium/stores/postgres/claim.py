@@ -16,6 +16,7 @@ the same key or job.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
@@ -29,7 +30,7 @@ from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.encoding import decode_id, encode_text
-from horarium.stores.postgres.fronts import Call
+from horarium.stores.postgres.marks import NO_MARKS
 from horarium.stores.postgres.rows import OWNER_COLUMN, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -48,8 +49,7 @@ ROUNDS_MAX = 8
 """How often a claim looks again at once because others took all that it wanted."""
 
 Candidate = tuple[Any, ...]
-"""due_at, id, owner; if gated: serial, concurrency key, how many the key admitted before this claim, and before which
-fire time its job has nothing unfinished but late runs."""
+"""due_at, id, owner; if gated: serial, concurrency key, how many the key admitted before this claim."""
 
 Level = tuple[int, int, int, Instant]
 """The priority, negated; 1 if gated, else 0; the queue; and when the first is due."""
@@ -64,20 +64,21 @@ class Due(Struct, frozen=True):
 
 
 async def claim_at_once(
-    session: Session, call: Call, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
 ) -> Claimed | Due:
-    """The claim, unless gated runs are due: then nothing was taken. `call`: see `fronts`."""
-    names, by, memory = storable(set(queues)), encode_text(worker), session.memory
-    given = session.namespace_id, names, limit, by, now, until
-    if (fronts := memory.fronts.of(names, memory.queues)) is None:
-        rows = await session.rows("claim_at_once", *given)
-    else:
-        rows = await session.rows("claim_beyond", *given, *fronts)
+    """The claim, unless gated runs are due: then nothing was taken."""
+    names, memory = storable(set(queues)), session.memory
+    marks = memory.marks.of(names, memory.queues)
+    begun = time.monotonic()
+    rows = await session.rows(
+        "claim_at_once", session.namespace_id, names, limit, encode_text(worker), now, until, *marks
+    )
     first = rows[0]
     if first["gated_due"]:
         return Due([tuple(level) for level in first["levels"]], first["next_due_at"])
     taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
-    memory.fronts.claimed(taken, now, call)
+    if marks is NO_MARKS:
+        memory.marks.looked(taken, time.monotonic() - begun)
     return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 
@@ -95,8 +96,6 @@ async def claim_exactly(
     await session.enter_gates()
     levels = await levels_after(session, queues, -1) if found is None else found.levels
     rows, wanted = await take(session, levels, limit, worker, now, until)
-    if session.knows_fronts:
-        session.memory.orders.claimed(rows)
     if len(rows) >= limit or len(rows) < wanted:
         return await claimed(session, rows, until)
     return await claimed(
@@ -134,8 +133,8 @@ async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes
     if not gated:
         return [candidate[1] for candidate in chosen]
     await session.lock_gates(sorted({gate for candidate in gated for gate in gates_of(candidate)}))
-    ids, clear = [candidate[1] for candidate in gated], [candidate[6] for candidate in gated]
-    rows = await session.rows("free_gates", session.namespace_id, ids, clear, *session.since())
+    ids = [candidate[1] for candidate in gated]
+    rows = await session.rows("free_gates", session.namespace_id, ids)
     free = {row[0]: row[1] for row in rows if row[2]}
     counts: Counter[bytes] = Counter()
     admitted = []
@@ -216,17 +215,17 @@ class _Walk:
     async def _gated(self, queue_id: int, priority: int, first_due_at: Instant) -> AsyncIterator[Candidate]:
         size = max(self._limit, CHUNK_MIN)
         looks = max(GATED_LOOKS, 2 * size)
-        level, since = (queue_id, priority, self._until, self._now), self._session.since()
+        level = queue_id, priority, self._until, self._now
         after: tuple[Instant, bytes] = (first_due_at, b"")
         while True:
-            values = *level, size, self._session.namespace_id, *after, *self._counts(), looks, *since
+            values = *level, size, self._session.namespace_id, *after, *self._counts(), looks
             chunk = [tuple(row) for row in await self._session.rows("claim_gated", *values)]
             for row in chunk:
                 if row[5] is not None:
-                    yield row[:7]
+                    yield row[:6]
             if not chunk:
                 return
-            after, place = (chunk[-1][0], chunk[-1][1]), chunk[-1][7]
+            after, place = (chunk[-1][0], chunk[-1][1]), chunk[-1][6]
             if place == looks:
                 break
             if len(chunk) < size:
@@ -238,7 +237,7 @@ class _Walk:
         self, level: tuple[int, int, Instant, Instant], size: int, after: tuple[Instant, bytes]
     ) -> AsyncIterator[Candidate]:
         """Most runs looked at are held back: so gate by gate."""
-        values = *level, self._session.namespace_id, *after, *self._counts(), *self._session.since()
+        values = *level, self._session.namespace_id, *after, *self._counts()
         rows = await self._session.rows("claim_gates", *values)
         heads = sorted((tuple(row) for row in rows), key=lambda head: head[:2])
         async for candidate in _merged([self._behind(level, size, head) for head in heads]):
@@ -249,13 +248,13 @@ class _Walk:
     ) -> AsyncIterator[Candidate]:
         """The runs of one gate that may be taken, in order. Of a job in order, one."""
         *first, gate = head
-        _, _, owner, serial, key, free, clear_at = first
+        _, _, owner, serial, key, free = first
         yield tuple(first)
         last: Sequence[Any] = first
         while not (serial and owner is not None) and self._keys[key] < free:
             chunk = await self._session.rows("claim_behind_gate", *level, size, last[0], last[1], gate)
             for due_at, run_id, its_owner in chunk:
-                yield due_at, run_id, its_owner, False, key, free, clear_at
+                yield due_at, run_id, its_owner, False, key, free
             if len(chunk) < size:
                 return
             last = chunk[-1]
@@ -265,7 +264,7 @@ class _Walk:
         return list(self._keys), list(self._keys.values()), list(self._owners)
 
     def _admits(self, candidate: Candidate) -> bool:
-        _, _, owner, serial, key, free, _ = candidate
+        _, _, owner, serial, key, free = candidate
         if serial and owner is not None and owner in self._owners:
             return False
         if key is None:

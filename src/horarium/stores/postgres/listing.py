@@ -79,7 +79,7 @@ class _Listing:
         return await self._walk(f"list_ended_runs{scope.ending}", scope.number, state)
 
     async def _finished(self, scope: Scope, state: State | None) -> Walk[bytes]:
-        if scope.ending == "_of_queue" and await self._session.is_in_less():
+        if scope.ending == "_of_queue" and self._session.walks_by_time:
             by_time = await self._of_queue_by_time(scope.number, state)
             return by_time or await self._walk("list_finished_runs", self._session.namespace_id, state)
         if scope.ending != "_of_owner":

@@ -17,10 +17,6 @@ INSERT INTO horarium.namespaces (name) VALUES ($1) ON CONFLICT DO NOTHING;
 -- name: namespace_number
 SELECT num FROM horarium.namespaces WHERE name = $1;
 
--- name: is_in_less
--- Whether history is kept in less room: the form of the schema, see `stores.migrations`.
-SELECT EXISTS (SELECT 1 FROM horarium.migrations WHERE number = 8);
-
 -- name: queue_numbers
 SELECT num FROM horarium.queues WHERE namespace_id = $1 AND name = ANY ($2::text[]);
 
@@ -34,16 +30,16 @@ SELECT num, job_id, name FROM horarium.owners WHERE num = ANY ($1::int4[]);
 -- A row that conflicts is left out; `at` tells which were not.
 INSERT INTO horarium.jobs (
     num, namespace_id, id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until,
-    runs_max, finished_version, swept_version
+    runs_max, finished
 )
 SELECT (horarium.owner_numbers($1, ARRAY[given.id], ARRAY[given.name]))[1], $1, given.id, given.name, given.version,
     given.enabled, given.next_fire_at, given.deleted_at, given.labels::text[], given.definition, given.planned_until,
-    given.runs_max, given.finished_version, given.version
+    given.runs_max, given.finished
 FROM unnest(
     $2::text[], $3::text[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
-    $11::int8[], $12::int8[]
+    $11::int8[], $12::bool[]
 ) AS given (
-    id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max, finished_version
+    id, name, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max, finished
 )
 ON CONFLICT DO NOTHING RETURNING id;
 
@@ -86,7 +82,7 @@ ON CONFLICT DO NOTHING;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND ($6::bool IS NULL OR finished = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -95,7 +91,7 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || '~'
     AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND ($6::bool IS NULL OR finished = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -103,13 +99,13 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
     AND ($4 = '' OR name < $4 || '~') AND $3::bool IS NOT NULL
-    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND ($6::bool IS NULL OR finished = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
 -- name: list_current_jobs
 SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version IS DISTINCT FROM version AND name > $2
+WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT finished AND name > $2
     AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
@@ -117,7 +113,7 @@ ORDER BY name LIMIT $5;
 
 -- name: list_finished_jobs
 SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND finished_version = version AND name > $2
+WHERE namespace_id = $1 AND deleted_at IS NULL AND finished AND name > $2
     AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
     AND ($3::bool IS NULL OR enabled = $3::bool)
     AND starts_with(name, $4)
@@ -139,7 +135,7 @@ SELECT definition FROM (
 ) AS jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND ($6::bool IS NULL OR finished = $6::bool)
     AND starts_with(name, $4)
 ORDER BY name LIMIT $5;
 
@@ -148,7 +144,7 @@ ORDER BY name LIMIT $5;
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
     AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR (finished_version IS NOT DISTINCT FROM version) = $6::bool)
+    AND ($6::bool IS NULL OR finished = $6::bool)
     AND starts_with(name, $4)
     AND labels @> $7::text[]
 ORDER BY name LIMIT $5;
@@ -168,18 +164,14 @@ UNION ALL
 );
 
 -- name: jobs_ahead
--- By the cursor, then by id, beyond ($2, $3). A job whose columns are not of its version (code of the release before
--- wrote it) comes at the end, to be looked at.
-SELECT definition, (CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END) AS at, id
-FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND version > 0
-    AND ((CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END), id)
-        > ($2::int8, $3::text)
-ORDER BY (CASE WHEN swept_version = version THEN planned_until ELSE 9223372036854775807 END), id LIMIT $4;
+-- By the cursor, then by id, beyond ($2, $3).
+SELECT definition, planned_until AS at, id FROM horarium.jobs
+WHERE namespace_id = $1 AND deleted_at IS NULL AND version > 0 AND (planned_until, id) > ($2::int8, $3::text)
+ORDER BY planned_until, id LIMIT $4;
 
 -- name: jobs_trimmed
 SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND (runs_max IS NOT NULL OR swept_version IS DISTINCT FROM version)
+WHERE namespace_id = $1 AND deleted_at IS NULL AND runs_max IS NOT NULL
     AND name > $2
 ORDER BY name LIMIT $3;
 
@@ -189,15 +181,15 @@ UPDATE horarium.jobs SET version = given.version, enabled = given.enabled, next_
     deleted_at = given.deleted_at,
     labels = CASE WHEN jobs.labels = given.labels::text[] THEN jobs.labels ELSE given.labels::text[] END,
     definition = given.definition, planned_until = given.planned_until, runs_max = given.runs_max,
-    finished_version = given.finished_version, swept_version = given.version
+    finished = given.finished
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
     FROM unnest(
         $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::int8[], $7::int8[], $8::text[], $9::text[], $10::int8[],
-        $11::int8[], $12::int8[]
+        $11::int8[], $12::bool[]
     ) AS given (
         id, version_read, version, enabled, next_fire_at, deleted_at, labels, definition, planned_until, runs_max,
-        finished_version
+        finished
     )
     OFFSET 0
 ) AS given
@@ -294,17 +286,6 @@ SELECT * FROM (
             AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
         SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
         WHERE namespace_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
-
--- name: list_finished_runs_of_queue
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE queue_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
         ORDER BY id DESC LIMIT $4::int8
     ) AS walked
 ) AS looked_at
@@ -474,22 +455,46 @@ SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::tex
 -- scan, two probes of an index each. If there are several, how many rows each is to give is counted without locks; then
 -- that many of its rows that no other transaction holds are locked, so that claimers neither wait for each other nor
 -- lock more than they take. What is locked is found again by its place, which can't change any more. The first probe of
--- a level steps over what was claimed since the last vacuum; all that follow begin where it arrived. Beside the runs,
+-- a level steps over rows that were claimed since the last vacuum, unless a low-water mark is given ($7 to $9: queue,
+-- priority, instant); all that follow begin where it arrived. Beside the runs,
 -- in no order: when the next one is due, whether gated runs are due (then nothing was taken, and the levels are told in
 -- which something is due), and the version of each run's job. There is always a row.
 WITH RECURSIVE
-ready (queue_id, priority, due_at) AS (
-    SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+known (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT * FROM unnest($7::int4[], $8::int2[], $9::int8[]) AS given (queue_id, priority, due_at)
+),
+gaps (queue_id, above, below) AS MATERIALIZED (
+    SELECT queue_id, priority::int4, lag(priority::int4, 1, 32768) OVER (PARTITION BY queue_id ORDER BY priority DESC)
+    FROM known
     UNION ALL
-    SELECT ready.queue_id, lower.* FROM ready CROSS JOIN LATERAL (
+    SELECT queues.num, -32769, coalesce((SELECT min(priority)::int4 FROM known WHERE queue_id = queues.num), 32768)
+    FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+),
+others (queue_id, above, priority, due_at) AS (
+    SELECT gaps.queue_id, gaps.above, first.* FROM gaps CROSS JOIN LATERAL (
         SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
+        WHERE runs.queue_id = gaps.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < gaps.below AND runs.priority > gaps.above
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT others.queue_id, others.above, lower.* FROM others CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = others.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < others.priority AND runs.priority > others.above
         ORDER BY runs.priority DESC, runs.due_at LIMIT 1
     ) AS lower
+),
+ready (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT known.queue_id, known.priority, (
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = known.queue_id AND runs.priority = known.priority AND state = 0 AND NOT gated
+                AND runs.due_at >= known.due_at ORDER BY runs.due_at LIMIT 1
+        ) AS due_at FROM known
+    ) AS first WHERE due_at IS NOT NULL
+    UNION ALL
+    SELECT queue_id, priority, due_at FROM others
 ),
 gated (queue_id, priority, due_at) AS (
     SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
@@ -564,153 +569,27 @@ SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_
     ) END AS levels
 FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
--- name: claim_beyond
--- The same, where it is known that nothing waits before some instant in some levels ($7 to $9: queue, priority, instant),
--- but what is late or waits again. It is only known while the front that was published is no earlier. The priorities
--- between those that are known are probed as above.
-WITH RECURSIVE
-known (queue_id, priority, due_at) AS MATERIALIZED (
-    SELECT given.queue_id, given.priority, given.due_at
-    FROM unnest($7::int4[], $8::int2[], $9::int8[]) AS given (queue_id, priority, due_at)
-    WHERE (
-        SELECT fronts.due_at FROM horarium.fronts
-        WHERE fronts.queue_id = given.queue_id AND NOT fronts.gated AND fronts.priority = given.priority
-    ) >= given.due_at
-),
-gaps (queue_id, above, below) AS MATERIALIZED (
-    SELECT queue_id, priority::int4, lag(priority::int4, 1, 32768) OVER (PARTITION BY queue_id ORDER BY priority DESC)
-    FROM known
-    UNION ALL
-    SELECT queues.num, -32769, coalesce((SELECT min(priority)::int4 FROM known WHERE queue_id = queues.num), 32768)
-    FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
-),
-others (queue_id, above, priority, due_at) AS (
-    SELECT gaps.queue_id, gaps.above, first.* FROM gaps CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = gaps.queue_id AND state = 0 AND NOT gated
-            AND runs.priority < gaps.below AND runs.priority > gaps.above
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS first
-    UNION ALL
-    SELECT others.queue_id, others.above, lower.* FROM others CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = others.queue_id AND state = 0 AND NOT gated
-            AND runs.priority < others.priority AND runs.priority > others.above
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS lower
-),
-ready (queue_id, priority, due_at) AS MATERIALIZED (
-    SELECT * FROM (
-        SELECT known.queue_id, known.priority, LEAST(
-            (
-                SELECT runs.due_at FROM horarium.runs
-                WHERE runs.queue_id = known.queue_id AND runs.priority = known.priority AND state = 0 AND NOT gated
-                    AND runs.due_at >= known.due_at ORDER BY runs.due_at LIMIT 1
-            ),
-            (
-                SELECT runs.due_at FROM horarium.runs
-                WHERE runs.queue_id = known.queue_id AND runs.gated = false AND runs.priority = known.priority
-                    AND state = 0 AND (late OR token > 0) ORDER BY runs.due_at LIMIT 1
-            )
-        ) AS due_at FROM known
-    ) AS first WHERE due_at IS NOT NULL
-    UNION ALL
-    SELECT queue_id, priority, due_at FROM others
-),
--- The rest as claim_at_once, from: gated (queue_id, priority, due_at) AS (
-
--- name: offer_fronts
--- From here on, what is written and due before these instants is marked as late.
-INSERT INTO horarium.fronts (queue_id, gated, priority, due_at)
-SELECT given.queue_id, false, given.priority, given.due_at
-FROM unnest($1::int4[], $2::int2[], $3::int8[]) AS given (queue_id, priority, due_at)
-ORDER BY given.queue_id, given.priority
-ON CONFLICT (queue_id, gated, priority) DO UPDATE SET due_at = excluded.due_at
-WHERE fronts.due_at < excluded.due_at;
-
--- name: writers
--- The transactions that may be writing runs. One that is not among them will see the fronts published until now: a
--- statement has this lock before its snapshot.
-SELECT virtualtransaction FROM pg_catalog.pg_locks
-WHERE locktype = 'relation' AND relation = 'horarium.runs'::regclass AND mode = 'RowExclusiveLock'
-    AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database());
-
--- name: fronts_clear
--- In which of these levels nothing waits that is due from $3 until before $4, but what a claim finds apart: what is late,
--- and what waits again.
-SELECT given.queue_id, given.priority
-FROM unnest($1::int4[], $2::int2[], $3::int8[], $4::int8[]) AS given (queue_id, priority, since, until)
-WHERE (
-    SELECT true FROM horarium.runs
-    WHERE runs.queue_id = given.queue_id AND runs.priority = given.priority AND state = 0 AND NOT gated
-        AND runs.due_at >= given.since AND runs.due_at < given.until AND late IS NULL AND token = 0 LIMIT 1
-) IS NULL;
-
--- name: offer_order_fronts
--- From here on, what is written with a fire time before these instants is marked as late.
-INSERT INTO horarium.order_fronts (owner_id, fire_at)
-SELECT given.owner_id, given.fire_at FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
-ORDER BY given.owner_id
-ON CONFLICT (owner_id) DO UPDATE SET fire_at = excluded.fire_at WHERE order_fronts.fire_at < excluded.fire_at;
-
--- name: clear_order_fronts
--- Those who were writing then have ended. What is unfinished before an instant and not late keeps it from being clear.
-UPDATE horarium.order_fronts SET clear_at = given.fire_at
-FROM unnest($1::int4[], $2::int8[]) AS given (owner_id, fire_at)
-WHERE order_fronts.owner_id = given.owner_id AND order_fronts.fire_at >= given.fire_at
-    AND (order_fronts.clear_at IS NULL OR order_fronts.clear_at < given.fire_at)
-    AND (
-        SELECT true FROM horarium.runs
-        WHERE runs.owner_id = given.owner_id AND runs.fire_at < given.fire_at AND late IS NULL
-            AND runs.fire_at >= coalesce(order_fronts.clear_at, -9223372036854775808)
-        LIMIT 1
-    ) IS NULL;
-
 -- name: lock_gates
 -- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
 SELECT pg_catalog.pg_advisory_xact_lock(1752134259, $1::int4 % 16777216 * 128 + given.gate)
 FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
--- For each of these runs that is still pending: how many more its key admits, and whether its order holds it back. (What is
--- claimed is earlier, and unfinished, or has a fire time that is no earlier: that is another index. What is earlier has
--- none before the one where its job is clear, which was seen before and stays so, or is late: mostly no run of any job is.)
--- What is claimed under keys is counted from a bound on, and what is below it by its id, as `claims_until` said. That it is
--- in order keeps to the index that is made for this. (OFFSET 0: else a plan that was made for an empty table might walk all
--- of it to find these runs.)
+-- For each of these runs that is still pending: how many more its key admits, and whether its order lets it begin: no
+-- unfinished run of its job fires earlier, and none is claimed, which is another index. (OFFSET 0: a plan that was made for
+-- an empty table might otherwise walk all of it.)
 WITH given AS MATERIALIZED (
-    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max, wanted.clear_at
-    FROM (
-        SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[], $3::int8[]) AS given (id, clear_at) OFFSET 0
-    ) AS wanted
+    SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max
+    FROM (SELECT $1::int4 AS namespace_id, given.* FROM unnest($2::bytea[]) AS given (id) OFFSET 0) AS wanted
     CROSS JOIN LATERAL (
         SELECT runs.* FROM horarium.runs WHERE runs.namespace_id = wanted.namespace_id AND runs.id = wanted.id OFFSET 0
     ) AS this
     WHERE this.state = 0
 ),
-since (bound) AS MATERIALIZED (
-    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $6::text THEN $4::int8 ELSE -1 END
-),
-kept (key) AS MATERIALIZED (
-    SELECT runs.concurrency_key FROM (
-        SELECT $1::int4 AS namespace_id, given.id FROM unnest($5::bytea[]) AS given (id) OFFSET 0
-    ) AS given
-    CROSS JOIN LATERAL (
-        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
-    ) AS runs
-    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
-        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
-            < (SELECT bound FROM since)
-),
 busy (key, held) AS MATERIALIZED (
     SELECT keys.key, (
-        SELECT count(*) FROM (
-            SELECT id FROM horarium.runs
-            WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
-                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
-            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
-        ) AS claimed
-    ) + (SELECT count(*) FROM kept WHERE kept.key = keys.key)
+        SELECT count(*) FROM horarium.runs WHERE namespace_id = $1 AND concurrency_key = keys.key AND state > 0
+    )
     FROM (SELECT DISTINCT concurrency_key AS key FROM given WHERE concurrency_key IS NOT NULL) AS keys
 )
 SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = given.concurrency_key),
@@ -718,65 +597,13 @@ SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = give
         NOT EXISTS (
             SELECT 1 FROM horarium.runs AS earlier
             WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
-                AND earlier.fire_at >= coalesce(given.clear_at, -9223372036854775808)
         )
-        AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS other
-            WHERE other.owner_id = given.owner_id AND other.late AND (other.fire_at, other.id) < (given.fire_at, given.id)
-                AND other.fire_at < given.clear_at
-        ))
         AND NOT EXISTS (
             SELECT 1 FROM horarium.runs AS claimed
             WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
         )
     )
 FROM given;
-
--- name: claims_until
--- A bound below which nothing is claimed under a key from now on, and the few runs below it that are: what the transactions
--- that have ended by now claimed is all there, and others have higher numbers. To look up one of $5 runs at most by its id
--- costs as much as to step over what four transactions left, about: so the bound is lowered to where both are least. Begins
--- with what was known, as above.
-WITH since (bound) AS MATERIALIZED (
-    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $4::text THEN $2::int8 ELSE -1 END
-),
-ended (bound) AS MATERIALIZED (
-    SELECT LEAST(pg_catalog.txid_snapshot_xmin(pg_catalog.txid_current_snapshot()), 8796093022207) << 20
-),
-below (id, claimed_in) AS MATERIALIZED (
-    SELECT claimed.id, claimed.claimed_in FROM (
-        (
-            SELECT runs.id, runs.claimed_in FROM (
-                SELECT $1::int4 AS namespace_id, given.id FROM unnest($3::bytea[]) AS given (id) OFFSET 0
-            ) AS given
-            CROSS JOIN LATERAL (
-                SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
-            ) AS runs
-            WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
-                AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
-                    < (SELECT bound FROM since)
-        )
-        UNION ALL
-        (
-            SELECT id, claimed_in FROM horarium.runs
-            WHERE namespace_id = $1 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
-                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
-                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) < (SELECT bound FROM ended)
-            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) LIMIT $5::int8 + 1
-        )
-    ) AS claimed ORDER BY claimed.claimed_in LIMIT $5::int8 + 1
-),
-until (bound) AS MATERIALIZED (
-    SELECT possible.bound FROM (
-        SELECT rank() OVER (ORDER BY claimed_in) - 1 AS number, claimed_in AS bound FROM below
-        UNION ALL
-        SELECT (SELECT count(*) FROM below), ended.bound FROM ended WHERE (SELECT count(*) FROM below) <= $5
-    ) AS possible CROSS JOIN ended
-    ORDER BY possible.number * 4 + ((ended.bound - possible.bound) >> 20) LIMIT 1
-)
-SELECT until.bound, (SELECT array_agg(below.id) FROM below WHERE below.claimed_in < until.bound) AS ids,
-    pg_catalog.set_config('horarium.claims', $6::text, false)
-FROM until;
 
 -- name: claim_levels
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
@@ -835,38 +662,16 @@ ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 -- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
 -- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
 WITH
-since (bound) AS MATERIALIZED (
-    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $15::text THEN $13::int8 ELSE -1 END
-),
-kept (key) AS MATERIALIZED (
-    SELECT runs.concurrency_key FROM (
-        SELECT $6::int4 AS namespace_id, given.id FROM unnest($14::bytea[]) AS given (id) OFFSET 0
-    ) AS given
-    CROSS JOIN LATERAL (
-        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
-    ) AS runs
-    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
-        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
-            < (SELECT bound FROM since)
-),
 busy (key, held) AS MATERIALIZED (
-    SELECT claimed.key, count(*) FROM (
-        (
-            SELECT concurrency_key AS key FROM horarium.runs
-            WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
-                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
-            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
-        )
-        UNION ALL
-        SELECT kept.key FROM kept
-    ) AS claimed GROUP BY claimed.key
+    SELECT concurrency_key, count(*) FROM horarium.runs
+    WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 ),
 counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[])),
 looked_at AS (
     SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
         coalesce(this.concurrency_max, 0)
             - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-        this.clear_at, this.place,
+        this.place,
         (this.start_by IS NULL OR this.start_by > $4::int8)
         AND (
             this.concurrency_key IS NULL
@@ -879,28 +684,21 @@ looked_at AS (
             AND NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS earlier
                 WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
-                    AND earlier.fire_at >= coalesce(this.clear_at, -9223372036854775808)
             )
-            AND ((SELECT true FROM horarium.runs AS other WHERE other.late AND owner_id IS NOT NULL LIMIT 1) IS NULL OR NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS other
-                WHERE other.owner_id = this.owner_id AND other.late AND (other.fire_at, other.id) < (this.fire_at, this.id)
-                    AND other.fire_at < this.clear_at
-            ))
             AND NOT EXISTS (
                 SELECT 1 FROM horarium.runs AS claimed
                 WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
             )
         )) AS is_free
     FROM (
-        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place,
-            (SELECT clear_at FROM horarium.order_fronts WHERE runs.serial AND order_fronts.owner_id = runs.owner_id) AS clear_at
+        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place
         FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
             AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
         ORDER BY due_at, id LIMIT $12::int8
     ) AS this OFFSET 0
 )
-SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, clear_at, place
+SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place
 FROM looked_at
 WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 
@@ -912,65 +710,36 @@ WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 WITH RECURSIVE
 gates (gate) AS (
     SELECT (
-        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
+        SELECT horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6::int8
-        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
+        ORDER BY horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C"
     UNION ALL
     SELECT (
-        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" FROM horarium.runs
+        SELECT horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6
-            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" < gates.gate
-        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" DESC LIMIT 1
+            AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" < gates.gate
+        ORDER BY horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" DESC LIMIT 1
     ) COLLATE "C" FROM gates WHERE gates.gate IS NOT NULL
 ),
-since (bound) AS MATERIALIZED (
-    SELECT CASE WHEN pg_catalog.current_setting('horarium.claims', true) = $13::text THEN $11::int8 ELSE -1 END
-),
-kept (key) AS MATERIALIZED (
-    SELECT runs.concurrency_key FROM (
-        SELECT $5::int4 AS namespace_id, given.id FROM unnest($12::bytea[]) AS given (id) OFFSET 0
-    ) AS given
-    CROSS JOIN LATERAL (
-        SELECT own.* FROM horarium.runs AS own WHERE own.namespace_id = given.namespace_id AND own.id = given.id OFFSET 0
-    ) AS runs
-    WHERE runs.state > 0 AND runs.concurrency_key IS NOT NULL
-        AND (CASE WHEN runs.claimed_in & 1048575 = runs.token THEN runs.claimed_in ELSE 9223372036854775807 END)
-            < (SELECT bound FROM since)
-),
 busy (key, held) AS MATERIALIZED (
-    SELECT claimed.key, count(*) FROM (
-        (
-            SELECT concurrency_key AS key FROM horarium.runs
-            WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL AND token >= 0
-                AND (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END) >= (SELECT bound FROM since)
-            ORDER BY (CASE WHEN claimed_in & 1048575 = token THEN claimed_in ELSE 9223372036854775807 END)
-        )
-        UNION ALL
-        SELECT kept.key FROM kept
-    ) AS claimed GROUP BY claimed.key
+    SELECT concurrency_key, count(*) FROM horarium.runs
+    WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 ),
 counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($8::bytea[], $9::int8[])),
 firsts AS (
-    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id,
-        (SELECT clear_at FROM horarium.order_fronts WHERE head.serial AND order_fronts.owner_id = head.owner_id) AS clear_at
+    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id
     FROM gates CROSS JOIN LATERAL (
         SELECT runs.serial, runs.owner_id, runs.id FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
-            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-            || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" = gates.gate
+            AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" = gates.gate
             AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
         ORDER BY due_at, id LIMIT 1
     ) AS head
 )
 SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
     coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
-    firsts.clear_at, firsts.gate
+    firsts.gate
 FROM firsts CROSS JOIN LATERAL (
     (
         SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
@@ -978,24 +747,12 @@ FROM firsts CROSS JOIN LATERAL (
     )
     UNION ALL
     (
-        SELECT first.* FROM (
-            (
-                SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
-                    AND runs.fire_at >= coalesce(firsts.clear_at, -9223372036854775808)
-                ORDER BY fire_at LIMIT 1
-            )
-            UNION ALL
-            (
-                SELECT other.* FROM horarium.runs AS other WHERE firsts.in_order AND other.owner_id = firsts.owner_id
-                    AND other.late AND other.fire_at < firsts.clear_at
-                ORDER BY fire_at LIMIT 1
-            )
-        ) AS first ORDER BY first.fire_at, first.id LIMIT 1
+        SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
+        ORDER BY fire_at LIMIT 1
     )
 ) AS this
 WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND this.gated
-    AND (CASE WHEN this.serial THEN coalesce(this.owner_id::text, '') ELSE '' END || '/' || coalesce(this.concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(this.concurrency_key, 'hex'), '')) COLLATE "C" = firsts.gate
+    AND horarium.gate(this.serial, this.owner_id, this.concurrency_max, this.concurrency_key) COLLATE "C" = firsts.gate
     AND this.due_at <= $3 AND (this.due_at, this.id) > ($6::int8, $7::bytea)
     AND (this.start_by IS NULL OR this.start_by > $4::int8)
     AND (
@@ -1015,8 +772,7 @@ WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND thi
 -- The runs behind the first of a gate that only a key shuts.
 SELECT due_at, id, owner_id FROM horarium.runs
 WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
-    AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) COLLATE "C" = $8::text
+    AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" = $8::text
     AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
 ORDER BY due_at, id LIMIT $5;
 
@@ -1037,11 +793,7 @@ taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
         started_at = GREATEST($4::int8, runs.due_at),
         lease_expires_at = GREATEST($4, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
-        claimed_in = CASE
-            WHEN concurrency_key IS NOT NULL AND token < 1048575 AND pg_catalog.txid_current() < 8796093022207
-            THEN (pg_catalog.txid_current() << 20) + token + 1
-        END
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -1068,18 +820,11 @@ WHERE given.number + 0 = given.number
 FOR UPDATE OF jobs;
 
 -- name: settle_runs
--- Changes that leave a run unfinished. What is due earlier than it was, and before a front, is late (see `fronts_clear`).
+-- Changes that leave a run unfinished.
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
     lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
-    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token,
-    late = CASE
-        WHEN given.state = 0 AND given.due_at < runs.due_at AND (
-            SELECT fronts.due_at FROM horarium.fronts
-            WHERE fronts.queue_id = runs.queue_id AND fronts.gated = runs.gated AND fronts.priority = runs.priority
-        ) > given.due_at THEN true
-        ELSE runs.late
-    END
+    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
     FROM unnest(
@@ -1099,9 +844,9 @@ WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.name
 RETURNING runs.id;
 
 -- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement, and the health of its job changes
--- (see `model.health`): what of a batch ended last in a job is found, and how many failed since one completed. $22: what
--- goes without saying is NULL in history. The ids of those that were written.
+-- Changes that finish a run: it leaves `runs` and enters history, where defaults are NULL, in one statement, and the health
+-- of its job changes (see `model.health`): the run of a batch that ended last in a job is found, and how many failed since
+-- one completed. The ids of those that were written.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.*
@@ -1129,13 +874,13 @@ kept AS (
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
         lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
     )
-    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $22::bool THEN fire_at END),
-        nullif(lease_seconds, CASE WHEN $22::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
-        nullif(priority, CASE WHEN $22::bool THEN 0 END), nullif(cause, CASE WHEN $22::bool THEN 0 END),
-        nullif(gated, CASE WHEN $22::bool THEN false END), nullif(serial, CASE WHEN $22::bool THEN false END), concurrency_key,
-        unique_key, payload, details, state, nullif(due_at, CASE WHEN $22::bool THEN fire_at END),
-        nullif(attempt, CASE WHEN $22::bool THEN 1 END), worker, lease_expires_at, started_at, finished_at, progress,
-        error, result, disposition, prune_at, history, start_by, nullif(token, CASE WHEN $22::bool THEN attempt END)
+    SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
+        nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
+        nullif(priority, 0), nullif(cause, 0),
+        nullif(gated, false), nullif(serial, false), concurrency_key,
+        unique_key, payload, details, state, nullif(due_at, fire_at),
+        nullif(attempt, 1), worker, lease_expires_at, started_at, finished_at, progress,
+        error, result, disposition, prune_at, history, start_by, nullif(token, attempt)
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
 counted AS (
@@ -1161,13 +906,14 @@ counted AS (
             WHEN excluded.last_success_at IS NULL THEN coalesce(known.failing_since, excluded.failing_since)
             ELSE excluded.failing_since
         END
+    RETURNING num
 )
 SELECT array_agg(id) FROM kept;
 
 -- name: finish_alike
 -- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
 -- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
--- are. The ids of those that were written. $25: as $22 above.
+-- are. The ids of those that were written.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.id, coalesce(given.token, $21) AS token, given.due_at,
@@ -1193,13 +939,13 @@ kept AS (
         result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
         start_by
     )
-    SELECT namespace_id, id, fire_at, nullif(created_at, CASE WHEN $25::bool THEN fire_at END),
-        nullif(lease_seconds, CASE WHEN $25::bool THEN 30 END), execution_seconds, queue_id, owner_id, concurrency_max,
-        nullif(priority, CASE WHEN $25::bool THEN 0 END), nullif(cause, CASE WHEN $25::bool THEN 0 END),
-        nullif(gated, CASE WHEN $25::bool THEN false END), nullif(serial, CASE WHEN $25::bool THEN false END), concurrency_key,
-        unique_key, payload, details, nullif(due_at, CASE WHEN $25::bool THEN fire_at END),
-        nullif(attempt, CASE WHEN $25::bool THEN 1 END), started_at, result, prune_at,
-        nullif(token, CASE WHEN $25::bool THEN attempt END), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
+    SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
+        nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
+        nullif(priority, 0), nullif(cause, 0),
+        nullif(gated, false), nullif(serial, false), concurrency_key,
+        unique_key, payload, details, nullif(due_at, fire_at),
+        nullif(attempt, 1), started_at, result, prune_at,
+        nullif(token, attempt), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
@@ -1279,12 +1025,6 @@ SELECT LEAST(
 );
 
 -- name: prune_runs
-DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM horarium.finished WHERE namespace_id = $1 AND prune_at <= $2
-    ORDER BY prune_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
-));
-
--- name: prune_runs_by_minute
 -- Those of the earliest minutes; in order, where few are asked for.
 DELETE FROM horarium.finished WHERE ctid = ANY (ARRAY(
     SELECT place FROM (
@@ -1318,7 +1058,6 @@ WITH orphans AS (
     LIMIT $2
 ),
 forgotten AS (DELETE FROM horarium.jobs USING orphans WHERE jobs.num = orphans.num),
-fronts AS (DELETE FROM horarium.order_fronts USING orphans WHERE order_fronts.owner_id = orphans.num),
 health AS (DELETE FROM horarium.job_health USING orphans WHERE job_health.num = orphans.num)
 DELETE FROM horarium.owners USING orphans WHERE owners.num = orphans.num;
 

@@ -83,7 +83,7 @@ def _quoted(text: str) -> str:
 
 
 def job_columns(jobs: Sequence[Job], added: Sequence[int], labels: Callable[[Mapping[str, str]], str]) -> list[Column]:
-    """From version to finished_version. `added`: by how much the stored versions are larger than the jobs'."""
+    """From version to finished. `added`: by how much the stored versions are larger than the jobs'."""
     stored = [replace(job, version=job.version + more) if more else job for job, more in zip(jobs, added, strict=True)]
     return [
         [job.version for job in stored],
@@ -94,7 +94,7 @@ def job_columns(jobs: Sequence[Job], added: Sequence[int], labels: Callable[[Map
         [encode_json(job).decode() for job in stored],
         [job.planned_until for job in stored],
         [job.retention.runs_max for job in stored],
-        [None if job.finished_at is None else job.version for job in stored],
+        [job.finished_at is not None for job in stored],
     ]
 
 

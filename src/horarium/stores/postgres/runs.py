@@ -162,12 +162,11 @@ async def _settle_part(session: Session, changes: Sequence[RunChange], now: Inst
 async def _write_part(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> Sequence[bool]:
     """One statement, and which of the changes it wrote."""
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
-        columns = [*alike_columns(changes), session.memory.in_less]
+        columns = alike_columns(changes)
         written = await session.one("finish_alike", session.namespace_id, now, *columns) or ()
     else:
         columns = change_columns(changes)
-        more = [session.memory.in_less] if name == "finish_runs" and session.knows_less else []
-        rows = await session.rows(name, session.namespace_id, now, *columns, *more)
+        rows = await session.rows(name, session.namespace_id, now, *columns)
         written = (rows[0][0] or ()) if name == "finish_runs" else [row[0] for row in rows]
     if len(written) == len(changes):
         return [True] * len(changes)
@@ -240,8 +239,7 @@ async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list
 
 
 async def prune_runs(session: Session, now: Instant, limit: int) -> int:
-    name = "prune_runs_by_minute" if await session.is_in_less() else "prune_runs"
-    count = await session.change(name, session.namespace_id, now, limit)
+    count = await session.change("prune_runs", session.namespace_id, now, limit)
     await session.fold_job_counts()
     if await session.one("lock_owners", session.namespace_id):
         await session.change("forget_jobs", session.namespace_id, limit)

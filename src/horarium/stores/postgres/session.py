@@ -14,9 +14,7 @@ from horarium.model import Job, Run
 from horarium.stores.encoding import encode_id
 from horarium.stores.lately import JOBS_BYTES_MAX, NAMES_MAX, OWNERS_MAX, Lately, weight_of_jobs
 from horarium.stores.postgres.connect import Connection
-from horarium.stores.postgres.fronts import Fronts
-from horarium.stores.postgres.keys import Keys, Since
-from horarium.stores.postgres.orders import Orders
+from horarium.stores.postgres.marks import LowWaterMarks
 from horarium.stores.postgres.rows import Owner, decode_job, job_columns, label_array, run_columns
 from horarium.stores.queries import Queries, load_queries
 
@@ -31,11 +29,7 @@ class Memory:
         self.owners: Lately[int, Owner] = Lately(OWNERS_MAX)
         self.jobs: Lately[str, tuple[int, Job]] = Lately(JOBS_BYTES_MAX)
         """By id: the number, which tells a job from a later one of the same id, and the job."""
-        self.fronts = Fronts()
-        self.orders = Orders()
-        self.keys = Keys()
-        self.in_less = False
-        """Whether history is known to be kept in less room."""
+        self.marks = LowWaterMarks()
 
 
 class Session:
@@ -48,10 +42,8 @@ class Session:
     """How a job's labels are sent."""
     tells_alike = True
     """Whether it has a statement of its own for changes that are alike."""
-    knows_fronts = True
-    """Whether it has the fronts of jobs in order."""
-    knows_less = True
-    """Whether its schema has a form that keeps history in less room."""
+    walks_by_time = True
+    """Whether its history of a queue is walked by tens of seconds."""
 
     def __init__(self, connection: Connection, namespace_id: int, memory: Memory) -> None:
         self.connection = connection
@@ -85,23 +77,12 @@ class Session:
         """The ids, as bytes, of those that were inserted. No id comes twice."""
         return await self.one("add_runs", *run_columns(self.namespace_id, runs)) or ()
 
-    async def is_in_less(self) -> bool:
-        """Whether the schema keeps history in less room. Asked until it does, for it may come to it at any time."""
-        if self.knows_less and not self.memory.in_less:
-            self.memory.in_less = await self.one("is_in_less")
-        return self.memory.in_less
-
     async def fold_job_counts(self) -> None:
         """Keep the counts of jobs, which are sums, short."""
         await self.change("fold_job_counts", self.namespace_id)
 
     async def enter_gates(self) -> None:
         """Before a claim looks at runs that may be held back. In its transaction."""
-        await self.memory.keys.look(self)
-
-    def since(self) -> Since:
-        """From where on a claim counts claimed runs under keys."""
-        return self.memory.keys.since(self)
 
     async def lock_gates(self, gates: Sequence[int]) -> None:
         """Until the end of the transaction no other claim takes runs of these gates, which are sorted."""

@@ -29,12 +29,12 @@ from horarium.ports import (
     RunFilter,
     Stats,
 )
-from horarium.stores.migrations import FINAL, known_migrations
+from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, health, jobs, listing, records, runs
 from horarium.stores.postgres.clock import QUERY as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
 from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
-from horarium.stores.postgres.migrate import PACKAGE, build_indexes, migrate
+from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
 from horarium.stores.written import Written
@@ -95,23 +95,11 @@ class PostgresStore:
         session = self._session(connection)
         await session.change("intern_namespace", self.namespace)
         number: int = await session.one("namespace_number", self.namespace)
-        await session.is_in_less()
         return number
-
-    async def migrate_fully(self) -> None:
-        """Bring the schema of a store that is open to its newest form, which code of the release before can't work
-        with."""
-        pool, known, shown = self._pool, known_migrations(PACKAGE), self.location.shown
-        assert pool is not None
-        await pool.call(lambda connection: build_indexes(connection, known, shown), transaction=False)
-        await pool.call(lambda connection: migrate(connection, known, shown, FINAL), transaction=True)
-        await self._call(lambda session: session.is_in_less())
 
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
-            await self._memory.fronts.settled()
-            await self._memory.orders.settled()
 
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
@@ -120,7 +108,6 @@ class PostgresStore:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
-        self._memory.fronts.remember(pool.opened)
         return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction, kind=kind)
 
     def _session(self, connection: Connection) -> Session:
@@ -206,12 +193,10 @@ class PostgresStore:
         if not queues:
             return Claimed()
         given = queues, limit, worker, now, until
-        claimed = await self._call(lambda session: claim.claim_at_once(session, self._call, *given), kind=CLAIM)
+        claimed = await self._call(lambda session: claim.claim_at_once(session, *given), kind=CLAIM)
         if not isinstance(claimed, claim.Due):
             return claimed
-        exactly = await self._claim_exactly(*given, claimed)
-        self._memory.orders.step(self._call)
-        return exactly
+        return await self._claim_exactly(*given, claimed)
 
     async def _claim_exactly(
         self,

@@ -38,6 +38,9 @@ CREATE TABLE horarium.jobs (
     next_fire_at int8,
     deleted_at int8,
     labels text[] NOT NULL,
+    planned_until int8 NOT NULL,
+    runs_max int8,
+    finished bool NOT NULL,
     definition text NOT NULL,
     UNIQUE (namespace_id, id)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -50,7 +53,54 @@ WHERE next_fire_at IS NOT NULL AND deleted_at IS NULL;
 
 CREATE INDEX jobs_deleted ON horarium.jobs (namespace_id) WHERE deleted_at IS NOT NULL;
 
-CREATE INDEX jobs_by_label ON horarium.jobs USING gin (labels) WHERE deleted_at IS NULL;
+-- New entries of this index wait in a list, of 4 MB by default, and a look for a label reads all of it: tens of
+-- milliseconds. An eighth of that is read in a few.
+CREATE INDEX jobs_by_label ON horarium.jobs USING gin (labels) WITH (gin_pending_list_limit = 512) WHERE deleted_at IS NULL;
+
+CREATE INDEX jobs_disabled ON horarium.jobs (namespace_id, name) WHERE NOT enabled AND deleted_at IS NULL;
+
+CREATE INDEX jobs_current ON horarium.jobs (namespace_id, name) WHERE deleted_at IS NULL AND NOT finished;
+
+CREATE INDEX jobs_finished ON horarium.jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished;
+
+-- Every version is above 0. That it is said keeps this index for the sweep, which says it too: a plan that was made while
+-- all was empty could otherwise look up names here.
+CREATE INDEX jobs_ahead ON horarium.jobs (namespace_id, planned_until, id) WHERE deleted_at IS NULL AND version > 0;
+
+CREATE INDEX jobs_trimmed ON horarium.jobs (namespace_id, name) WHERE deleted_at IS NULL AND runs_max IS NOT NULL;
+
+-- How many jobs there are, as sums of what came and went: no two transactions write the same row. `prune_runs` adds up.
+CREATE TABLE horarium.job_counts (
+    namespace_id int4 NOT NULL,
+    jobs int8 NOT NULL,
+    enabled int8 NOT NULL
+);
+
+CREATE INDEX job_counts_of_namespace ON horarium.job_counts (namespace_id);
+
+CREATE FUNCTION horarium.count_new_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO horarium.job_counts (namespace_id, jobs, enabled)
+    SELECT namespace_id, count(*), count(*) FILTER (WHERE given.enabled) FROM given
+    WHERE deleted_at IS NULL GROUP BY namespace_id;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION horarium.count_changed_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO horarium.job_counts (namespace_id, jobs, enabled) VALUES (
+        NEW.namespace_id, (NEW.deleted_at IS NULL)::int - (OLD.deleted_at IS NULL)::int,
+        (NEW.enabled AND NEW.deleted_at IS NULL)::int - (OLD.enabled AND OLD.deleted_at IS NULL)::int
+    );
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_count_new AFTER INSERT ON horarium.jobs
+REFERENCING NEW TABLE AS given FOR EACH STATEMENT EXECUTE FUNCTION horarium.count_new_jobs();
+
+CREATE TRIGGER jobs_count_again AFTER UPDATE ON horarium.jobs FOR EACH ROW
+WHEN (OLD.enabled <> NEW.enabled OR (OLD.deleted_at IS NULL) <> (NEW.deleted_at IS NULL))
+EXECUTE FUNCTION horarium.count_changed_job();
 
 -- What is unfinished: small, always changing, so vacuumed early and without pauses. Columns stand by size, so that none is padded.
 -- `gated`: a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
@@ -90,36 +140,87 @@ CREATE TABLE horarium.runs (
     PRIMARY KEY (namespace_id, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
+-- No two live rows have the same key in these, so the look for equal keys that could share an entry, which the server takes
+-- whenever a page is full, finds only those of rows that were claimed or have ended: these go with the next vacuum. It was
+-- a tenth of the cost of a claim. (`deduplicate_items = off`)
+ALTER INDEX horarium.runs_pkey SET (deduplicate_items = off);
+
 CREATE UNIQUE INDEX runs_by_key ON horarium.runs (namespace_id, unique_key) WHERE unique_key IS NOT NULL;
 
-CREATE UNIQUE INDEX runs_by_fire ON horarium.runs (owner_id, fire_at) WHERE owner_id IS NOT NULL;
+CREATE UNIQUE INDEX runs_by_fire ON horarium.runs (owner_id, fire_at) WITH (deduplicate_items = off)
+WHERE owner_id IS NOT NULL;
 
--- The claim's own: what waits, in claim order.
-CREATE INDEX runs_ready ON horarium.runs (queue_id, priority DESC, due_at, id) WHERE state = 0 AND NOT gated;
+-- The claim's own: waiting runs, in claim order.
+CREATE INDEX runs_ready ON horarium.runs (queue_id, priority DESC, due_at, id) WITH (deduplicate_items = off)
+WHERE state = 0 AND NOT gated;
 
-CREATE INDEX runs_gated ON horarium.runs (queue_id, priority DESC, due_at, id) WHERE state = 0 AND gated;
+CREATE INDEX runs_gated ON horarium.runs (queue_id, priority DESC, due_at, id) WITH (deduplicate_items = off)
+WHERE state = 0 AND gated;
+
+-- The gate that may hold a run back: a key and how many it admits, the order of a job, or both.
+CREATE FUNCTION horarium.gate(serial bool, owner_id int4, concurrency_max int4, concurrency_key bytea) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text
+        || '/' || coalesce('=' || encode(concurrency_key, 'hex'), '')
+$$;
+
+-- Which gates there are, and which run is first behind each, is a few probes, however many wait.
+CREATE INDEX runs_behind_gate ON horarium.runs (
+    queue_id, priority, (horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C"), due_at, id
+) WHERE state = 0 AND gated;
 
 CREATE INDEX runs_start_by ON horarium.runs (namespace_id, start_by, id) WHERE state = 0 AND start_by IS NOT NULL;
 
-CREATE INDEX runs_claimed ON horarium.runs (namespace_id, lease_expires_at, id) WHERE state > 0;
+CREATE INDEX runs_claimed ON horarium.runs (namespace_id, lease_expires_at, id) WITH (deduplicate_items = off)
+WHERE state > 0;
 
 CREATE INDEX runs_claimed_under ON horarium.runs (namespace_id, concurrency_key)
 WHERE state > 0 AND concurrency_key IS NOT NULL;
 
--- History: written once. A run stands in `runs` or here, never in both.
+-- Whether a run of a job is claimed, at a cost that does not depend on how many of the job wait. By fire time: a claim asks
+-- whether one is that fires later than the first that waits.
+CREATE INDEX runs_claimed_of_owner ON horarium.runs (owner_id, fire_at) WITH (deduplicate_items = off)
+WHERE state > 0 AND owner_id IS NOT NULL;
+
+-- History: written once. A run stands in `runs` or here, never in both. NULL here: due and made when it fires, a lease of
+-- 30 seconds, one attempt, as many tokens as attempts, and the default of each other column.
 CREATE TABLE horarium.finished (LIKE horarium.runs, PRIMARY KEY (namespace_id, id))
 WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 
+ALTER TABLE horarium.finished
+    ALTER COLUMN due_at DROP NOT NULL,
+    ALTER COLUMN created_at DROP NOT NULL,
+    ALTER COLUMN lease_seconds DROP NOT NULL,
+    ALTER COLUMN token DROP NOT NULL,
+    ALTER COLUMN attempt DROP NOT NULL,
+    ALTER COLUMN priority DROP NOT NULL,
+    ALTER COLUMN cause DROP NOT NULL,
+    ALTER COLUMN gated DROP NOT NULL,
+    ALTER COLUMN serial DROP NOT NULL;
+
 CREATE UNIQUE INDEX finished_by_key ON horarium.finished (namespace_id, unique_key) WHERE unique_key IS NOT NULL;
 
+-- A job's history is walked by fire time here, too.
 CREATE UNIQUE INDEX finished_by_fire ON horarium.finished (owner_id, fire_at) WHERE owner_id IS NOT NULL;
 
-CREATE INDEX finished_of_owner ON horarium.finished (owner_id, id) WHERE owner_id IS NOT NULL;
-
-CREATE INDEX finished_prunable ON horarium.finished (namespace_id, prune_at) WHERE prune_at IS NOT NULL;
-
--- What went well is most of history; whoever looks for the rest need not walk past it.
+-- Runs that did not complete, by state: most of history completed.
 CREATE INDEX finished_otherwise ON horarium.finished (namespace_id, id) WHERE state > 3;
+
+CREATE INDEX finished_ended ON horarium.finished (namespace_id, state, id) WHERE state > 3;
+
+CREATE INDEX finished_ended_of_queue ON horarium.finished (queue_id, state, id) WHERE state > 3;
+
+CREATE INDEX finished_ended_of_owner ON horarium.finished (owner_id, state, id) WHERE state > 3 AND owner_id IS NOT NULL;
+
+-- Equal keys of an index share one entry, in which each further row takes six bytes. So these are by the minute in which
+-- a run may be pruned and by the ten seconds in which it fired; rows of one entry are sorted when they are read.
+CREATE INDEX finished_prunable_by_minute ON horarium.finished (
+    namespace_id, (LEAST(prune_at / 60000000, 2147483647)::int4)
+) WHERE prune_at IS NOT NULL;
+
+CREATE INDEX finished_of_queue_by_time ON horarium.finished (
+    queue_id, (LEAST(fire_at / 10000000, 2147483647)::int4)
+);
 
 CREATE TABLE horarium.nodes (
     namespace_id int4 NOT NULL,
@@ -289,7 +390,55 @@ BEGIN
             ) AS new
             WHERE runs.namespace_id = new.namespace_id AND runs.id = new.id AND runs.state + 0 > 2 RETURNING runs.*
         )
-        INSERT INTO horarium.finished SELECT * FROM gone;
+        INSERT INTO horarium.finished (
+            namespace_id, id, fire_at, due_at, created_at, lease_seconds, token, attempt, priority, cause, gated, serial,
+            queue_id, owner_id, state, worker, lease_expires_at, started_at, finished_at, disposition, prune_at,
+            start_by, execution_seconds, concurrency_key, concurrency_max, unique_key, payload, details, progress,
+            error, result, history
+        )
+        SELECT namespace_id, id, fire_at, nullif(due_at, fire_at), nullif(created_at, fire_at),
+            nullif(lease_seconds, 30), nullif(token, attempt), nullif(attempt, 1), nullif(priority, 0),
+            nullif(cause, 0), nullif(gated, false), nullif(serial, false),
+            queue_id, owner_id, state, worker, lease_expires_at, started_at, finished_at, disposition, prune_at,
+            start_by, execution_seconds, concurrency_key, concurrency_max, unique_key, payload, details, progress,
+            error, result, history
+        FROM gone;
     END IF;
     RETURN added;
 END $$;
+
+-- What is stored beside jobs and runs, by name. Names and labels are UTF-8 in bytea, whose order is that of code
+-- points; a label is the JSON text of [key, value], `labels` is all of them as a JSON object.
+
+CREATE TABLE horarium.records (
+    namespace_id int4 NOT NULL,
+    version int8 NOT NULL,
+    name bytea NOT NULL,
+    labels bytea NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name)
+);
+
+CREATE TABLE horarium.record_labels (
+    namespace_id int4 NOT NULL,
+    name bytea NOT NULL,
+    label bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name, label)
+);
+
+CREATE INDEX record_labels_by_label ON horarium.record_labels (namespace_id, label, name);
+
+-- How the runs of a job have ended of late. One row of a job is written again and again: it has room beside it.
+CREATE TABLE horarium.job_health (
+    finished_at int8 NOT NULL,
+    last_success_at int8,
+    failures int8 NOT NULL,
+    failing_since int8,
+    num int4 PRIMARY KEY,
+    namespace_id int4 NOT NULL,
+    state int2 NOT NULL,
+    run_id bytea NOT NULL,
+    error bytea
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX jobs_failing ON horarium.job_health (namespace_id) WHERE failing_since IS NOT NULL;

@@ -39,6 +39,9 @@ CREATE TABLE IF NOT EXISTS horarium.jobs (
     next_fire_at int8,
     deleted_at int8,
     labels jsonb NOT NULL,
+    planned_until int8 NOT NULL,
+    runs_max int8,
+    finished bool NOT NULL,
     definition text NOT NULL,
     UNIQUE (namespace_id, id)
 );
@@ -138,3 +141,72 @@ CREATE TABLE IF NOT EXISTS horarium.checks (
 CREATE TABLE IF NOT EXISTS horarium.gates (
     namespace_id int8 PRIMARY KEY
 );
+-- Runs of one queue, newest first; a job's have such an index already.
+CREATE INDEX IF NOT EXISTS finished_of_queue ON horarium.finished (queue_id, id);
+
+-- What did not go well, by state.
+CREATE INDEX IF NOT EXISTS finished_ended ON horarium.finished (namespace_id, state, id) WHERE state > 3;
+
+CREATE INDEX IF NOT EXISTS finished_ended_of_queue ON horarium.finished (queue_id, state, id) WHERE state > 3;
+
+CREATE INDEX IF NOT EXISTS finished_ended_of_owner ON horarium.finished (owner_id, state, id) WHERE state > 3 AND owner_id IS NOT NULL;
+
+-- Runs that may be held back, by what holds them back: a key and how many it admits, the order of a job, or both. Which
+-- gates there are, and what is first behind each, is then a few probes, however many wait.
+CREATE INDEX IF NOT EXISTS runs_behind_gate ON horarium.runs (
+    queue_id, priority, ((CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
+    || coalesce('=' || encode(concurrency_key, 'hex'), ''))),
+    due_at, id
+) WHERE state = 0 AND gated;
+
+CREATE INDEX IF NOT EXISTS jobs_disabled ON horarium.jobs (namespace_id, name) WHERE NOT enabled AND deleted_at IS NULL;
+
+-- Every version is above 0. That it is said keeps this index for the sweep, which says it too: a plan that was made while
+-- all was empty could otherwise look up names here.
+CREATE INDEX IF NOT EXISTS jobs_ahead ON horarium.jobs (namespace_id, planned_until, id)
+WHERE deleted_at IS NULL AND version > 0;
+
+CREATE INDEX IF NOT EXISTS jobs_trimmed ON horarium.jobs (namespace_id, name)
+WHERE deleted_at IS NULL AND runs_max IS NOT NULL;
+-- What is stored beside jobs and runs, by name. Names and labels are UTF-8 in bytea, whose order is that of code
+-- points; a label is the JSON text of [key, value], `labels` is all of them as a JSON object.
+
+CREATE TABLE IF NOT EXISTS horarium.records (
+    namespace_id int8 NOT NULL,
+    version int8 NOT NULL,
+    name bytea NOT NULL,
+    labels bytea NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name)
+);
+
+CREATE TABLE IF NOT EXISTS horarium.record_labels (
+    namespace_id int8 NOT NULL,
+    name bytea NOT NULL,
+    label bytea NOT NULL,
+    PRIMARY KEY (namespace_id, name, label)
+);
+
+CREATE INDEX IF NOT EXISTS record_labels_by_label ON horarium.record_labels (namespace_id, label, name);
+CREATE INDEX IF NOT EXISTS jobs_current ON horarium.jobs (namespace_id, name)
+WHERE deleted_at IS NULL AND NOT finished;
+
+CREATE INDEX IF NOT EXISTS jobs_finished ON horarium.jobs (namespace_id, name) WHERE deleted_at IS NULL AND finished;
+-- Whether a run of a job is claimed, at a cost that does not depend on how many of the job wait.
+CREATE INDEX IF NOT EXISTS runs_claimed_of_owner ON horarium.runs (owner_id, fire_at)
+WHERE state > 0 AND owner_id IS NOT NULL;
+
+-- How the runs of a job have ended of late.
+CREATE TABLE IF NOT EXISTS horarium.job_health (
+    num int8 PRIMARY KEY,
+    namespace_id int8 NOT NULL,
+    run_id bytea NOT NULL,
+    state int8 NOT NULL,
+    finished_at int8 NOT NULL,
+    error bytea,
+    last_success_at int8,
+    failures int8 NOT NULL,
+    failing_since int8
+);
+
+CREATE INDEX IF NOT EXISTS jobs_failing ON horarium.job_health (namespace_id) WHERE failing_since IS NOT NULL;

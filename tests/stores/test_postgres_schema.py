@@ -103,7 +103,7 @@ async def test_a_schema_that_needs_newer_code_is_refused(url: str, connection: a
 async def test_a_database_of_unreleased_code_is_refused(url: str, connection: asyncpg.Connection) -> None:
     await (await opened(url)).close()
     await connection.execute("UPDATE horarium.migrations SET checksum = 'another' WHERE number = 1")
-    with pytest.raises(InvalidSetting, match="was made by an unreleased version"):
+    with pytest.raises(InvalidSetting, match="is of no release of Horarium"):
         await opened(url)
 
 

@@ -5,10 +5,6 @@ tables, indexes, functions of a new name, columns at the end that have a default
 know them and goes on. (An index may give way to one that begins with the same columns.) A migration that can't keep to
 this says so in a line `-- needs: N`: code that knows no migration N is refused from then on. That belongs into a later
 release than the code which no longer needs the removed part.
-
-Such a migration may come with the code that works on both schemas, if it says `-- form: N`, above `FORM`: then a new
-database has it at once, and one that exists only if it is asked for (`horarium store migrate --final`). The release
-that raises `FORM` applies it everywhere.
 """
 
 from __future__ import annotations
@@ -23,12 +19,6 @@ from msgspec import Struct
 from horarium.errors import InvalidSetting
 
 _NEEDS = re.compile(r"^-- needs: (\d+)$", re.MULTILINE)
-_FORM = re.compile(r"^-- form: (\d+)$", re.MULTILINE)
-
-FORM = 1
-"""The form which the schema of a database that exists is brought to by opening it."""
-FINAL = 2
-"""The newest one."""
 
 
 class Migration(Struct, frozen=True):
@@ -48,12 +38,6 @@ class Migration(Struct, frozen=True):
         found = _NEEDS.search(self.sql)
         return int(found[1]) if found else 0
 
-    @property
-    def form(self) -> int:
-        """To which form of the schema it belongs."""
-        found = _FORM.search(self.sql)
-        return int(found[1]) if found else FORM
-
 
 class Applied(Struct, frozen=True):
     """What a database says of a migration that was applied to it."""
@@ -72,11 +56,9 @@ def known_migrations(package: str) -> list[Migration]:
     return sorted(found, key=lambda migration: migration.number)
 
 
-def missing_migrations(
-    applied: Mapping[int, Applied], known: Sequence[Migration], shown: str, form: int = FORM
-) -> list[Migration]:
-    """Those that the database lacks; of a later form than asked for only if it is new. `shown`: what a message calls
-    it. Raises InvalidSetting if its schema is too new for this code, or was never released."""
+def missing_migrations(applied: Mapping[int, Applied], known: Sequence[Migration], shown: str) -> list[Migration]:
+    """Those that the database lacks. `shown`: its name in a message. Raises InvalidSetting if its schema is too new for
+    this code, or was never released."""
     for migration in known:
         there = applied.get(migration.number)
         if there is not None and there.checksum != migration.checksum:
@@ -90,8 +72,7 @@ def missing_migrations(
             f"knows up to {newest}; upgrade Horarium, or give another database",
             field="store",
         )
-    wanted = form if applied else FINAL
-    return [migration for migration in known if migration.number not in applied and migration.form <= wanted]
+    return [migration for migration in known if migration.number not in applied]
 
 
 def unreleased(shown: str) -> str:

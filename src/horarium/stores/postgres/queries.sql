@@ -576,7 +576,7 @@ FROM unnest($2::int4[]) AS given (gate);
 
 -- name: free_gates
 -- For each of these runs that is still pending: how many more its key admits, and whether its order lets it begin: no
--- unfinished run of its job fires earlier, and none is claimed, which is another index. (OFFSET 0: a plan that was made for
+-- unfinished run of its job is earlier, and none is claimed, which is another index. (OFFSET 0: a plan that was made for
 -- an empty table might otherwise walk all of it.)
 WITH given AS MATERIALIZED (
     SELECT this.id, this.owner_id, this.fire_at, this.serial, this.concurrency_key, this.concurrency_max

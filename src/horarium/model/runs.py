@@ -15,8 +15,8 @@ from horarium.policies import LEASE_SECONDS_DEFAULT, Retention, Retry, Timeouts
 
 
 class Event(Struct, frozen=True, array_like=True):
-    """One line of a run's history. `message` is for people; what decides anything is `kind`, which lines written by
-    older versions do not have. `detail`: of a failed attempt, the end of its traceback."""
+    """One line of a run's history. `message` is for people; what decides anything is `kind`, where a line has one.
+    `detail`: of a failed attempt, the end of its traceback."""
 
     at: Instant
     state: State

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,17 +16,12 @@ SCAN_STRETCH = 1_000
 """How many names or ids a filtered list looks at in one call."""
 JOBS_LOOKED_AT = 3 * SCAN_STRETCH
 """How many jobs a list looks at for a page, and a stretch more."""
-DISABLED_FEW = 200
-"""Up to this many disabled jobs are all looked at."""
 FINISHED_PART = 4
 """Whether a job is finished is in its row, which costs as much as this number of names."""
 
 
 async def list_jobs(read: Read, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
     """See `ports.Store`."""
-    few = await _few_disabled(read, where)
-    if few is not None:
-        return await _picked(read, few, where, after, limit)
     prefix = where.name_prefix or ""
     bound = (f"[{prefix}" if prefix else "-") if after is None or after < prefix else f"({after}"
     upto = f"({prefix}\U0010ffff" if prefix else "+"
@@ -44,28 +38,6 @@ async def list_jobs(read: Read, where: JobFilter, after: str | None, limit: int)
             break
         looked_at, bound, stretch = looked_at + stretch, f"({stopped.decode()}", SCAN_STRETCH // part
     return _page(found, stopped, limit)
-
-
-async def _few_disabled(read: Read, where: JobFilter) -> list[bytes] | None:
-    """The names of all disabled jobs, ascending, if none but these are asked for and they are few."""
-    if where.enabled is not False and not where.finished:
-        return None
-    names = await read("disabled_jobs", DISABLED_FEW, *label_texts(where.labels))
-    return None if names is None else sorted(names)
-
-
-async def _picked(read: Read, names: list[bytes], where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-    """A page of those that match, of these names."""
-    prefix = (where.name_prefix or "").encode()
-    first = 0 if after is None else bisect_right(names, after.encode())
-    first = max(first, bisect_left(names, prefix))
-    beyond = bisect_left(names, prefix + b"\xff") if prefix else len(names)
-    if first >= beyond:
-        return Page(())
-    labels = label_texts(where.labels)
-    asked = limit + 1, *_flags(where), len(labels), *labels, *names[first:beyond]
-    rows, stopped = await read("pick_jobs", *asked)
-    return _page([decode_job(row) for row in rows], stopped, limit)
 
 
 def _flags(where: JobFilter) -> tuple[str, str]:

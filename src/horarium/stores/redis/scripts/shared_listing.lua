@@ -55,7 +55,7 @@ local function sets_of(labels)
     sets[#sets + 1], sizes[key] = key, call('ZCARD', key)
   end
   table.sort(sets, function(one, other) return sizes[one] < sizes[other] end)
-  return sets, sizes
+  return sets
 end
 
 -- The rows of these jobs, and from which name to go on. If they are large it is fewer of them, and the name of the last.

@@ -387,11 +387,11 @@ async def test_a_stored_secret_does_not_leave_with_the_url(api: Api) -> None:
 
 
 async def test_a_commands_secrets_are_seen_by_its_worker_alone(api: Api) -> None:
-    payload = {"command": ["pg_dump"], "env": {"PGPASSWORD": "hunter2"}}
-    await api.add_job("dump", target={"type": "queue", "queue": "work", "payload": payload})
-    await api.post("/jobs/dump/trigger", {"payload": payload})
-    await api.post("/jobs/dump/trigger")
+    program = {"command": ["pg_dump"], "env": {"PGPASSWORD": "hunter2"}}
+    await api.add_job("dump", target={"type": "command", "queue": "work", **program})
+    await api.post("/jobs/dump/trigger", {"payload": {"command": ["evil"]}})
+    await api.post("/runs", {"target": {"type": "command", "queue": "work", **program}})
     for path in ("/jobs/dump", "/jobs", "/runs"):
         assert b"hunter2" not in (await api.get(path)).body
     claimed = await api.claim(2)
-    assert [run["payload"] for run in claimed] == [payload, payload]
+    assert [(run["target"]["command"], run["target"]["env"]) for run in claimed] == 2 * [tuple(program.values())]

@@ -7,7 +7,7 @@ from typing import Any
 from horarium.access.keys import REMEMBERED_SECONDS
 from horarium.testing.values import NOW
 
-from .conftest import Api
+from .conftest import Api, a_definition
 
 ADMIN = {"authorization": "Bearer first-key-1234"}
 
@@ -57,6 +57,34 @@ async def test_a_worker_touches_its_queues_alone(locked_api: Api) -> None:
     assert await post("/runs/settle", [{"id": run.id, "token": token, "outcome": "completed"}]) == "forbidden"
     asked = {"queues": ["other"], "worker": "w"}
     assert (await locked_api.post("/runs/claim", asked, headers=key)).status == 204
+
+
+async def test_who_may_trigger_a_job_may_not_say_what_it_gets(locked_api: Api) -> None:
+    """A payload of its own is a definition: on a queue of programs it would say which one is started."""
+    assert (await locked_api.post("/jobs", a_definition("job"), headers=ADMIN)).status == 201
+    own = {"payload": {"command": ["/bin/sh", "-c", "id"]}}
+    batch = {"runs": [{"target": {"type": "queue", "queue": "shell"}, **own}]}
+    for role, defines in (("operator", False), ("producer", True), ("editor", True)):
+        key = await a_key(locked_api, name=role, roles=[role])
+        triggers = role != "producer"
+        assert (await locked_api.post("/jobs/job/trigger", {}, headers=key)).status == (201 if triggers else 403)
+        assert (await locked_api.post("/jobs/job/trigger", {"payload": None}, headers=key)).status == (
+            201 if triggers else 403
+        )
+        for name in ("job", "none"):
+            reply = await locked_api.post(f"/jobs/{name}/trigger", own, headers=key)
+            if triggers and defines:
+                assert reply.status == (201 if name == "job" else 404)
+            else:
+                missing = ["runs:define"] if triggers else ["runs:write"]
+                assert (reply.status, reply.json["missing_scopes"]) == (403, missing)
+        for path, body, done in (("/runs", batch["runs"][0], 201), ("/runs/batch", batch, 200)):
+            reply = await locked_api.post(path, body, headers=key)
+            assert reply.status == (done if defines else 403), (role, path)
+    refused = (await locked_api.get("/audit?actor=operator", headers=ADMIN)).json["items"]
+    assert {(entry["action"], entry["outcome"]) for entry in refused if entry["outcome"] == "refused"} >= {
+        ("job.trigger", "refused")
+    }
 
 
 async def test_a_key_that_is_revoked_opens_nothing(locked_api: Api) -> None:

@@ -35,9 +35,10 @@ API = {
     ),
     Scope.RUNS_WRITE: (
         "POST /jobs/{name}/trigger", "POST /jobs/{name}/backfill", "POST /jobs/{name}/pause",
-        "POST /jobs/{name}/resume", "POST /runs", "POST /runs/batch", "POST /runs/cancel", "POST /runs/retry",
-        "POST /runs/{id}/cancel", "POST /runs/{id}/retry",
+        "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
+        "POST /runs/{id}/retry",
     ),
+    Scope.RUNS_DEFINE: ("POST /runs", "POST /runs/batch"),
     Scope.WORK: (
         "POST /runs/claim", "POST /runs/settle", "POST /runs/{id}/heartbeat", "POST /runs/{id}/complete",
         "POST /runs/{id}/fail", "POST /runs/{id}/log",
@@ -82,7 +83,8 @@ CALLERS: dict[str, tuple[Sequence[Role], Sequence[Scope]]] = {
 WHAT_ROLES_MAY = {
     Role.VIEWER: {Scope.JOBS_READ, Scope.RUNS_READ},
     Role.OPERATOR: {Scope.JOBS_READ, Scope.RUNS_READ, Scope.RUNS_WRITE},
-    Role.EDITOR: {Scope.JOBS_READ, Scope.RUNS_READ, Scope.RUNS_WRITE, Scope.JOBS_WRITE},
+    Role.PRODUCER: {Scope.RUNS_READ, Scope.RUNS_DEFINE},
+    Role.EDITOR: {Scope.JOBS_READ, Scope.RUNS_READ, Scope.RUNS_WRITE, Scope.RUNS_DEFINE, Scope.JOBS_WRITE},
     Role.WORKER: {Scope.WORK},
     Role.ADMIN: set(Scope),
 }

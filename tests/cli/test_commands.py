@@ -67,15 +67,21 @@ def test_what_was_understood_is_said(call: Call) -> None:
     assert call("job", "add", "said", "--every", "5m", "--queue", "q").stdout.startswith("Job said: every 5 minutes")
 
 
+COMMAND: dict[str, Any] = {
+    "type": "command", "queue": "shell", "env": {}, "cwd": None, "user": None, "stdin": None, "timeout_seconds": None,
+    "success_codes": [0], "discard_codes": [126, 127],
+}  # fmt: skip
+
+
 def test_what_stands_after_two_dashes_is_a_command(call: Call) -> None:
     job = as_json(call("job", "add", "dump", "--cron", "@daily", "--json", "--", "pg_dump", "-Fc", "--json", "a b"))
     assert job["target"] == {
-        "type": "queue", "queue": "shell", "payload": {"command": ["pg_dump", "-Fc", "--json", "a b"]}
+        **COMMAND, "command": ["pg_dump", "-Fc", "--json", "a b"]
     }  # fmt: skip
     args = ("--queue", "q", "--env", "A=1", "--env", "B= x", "--cwd", "/srv", "--stdin", "y\n", "--json", "--", "ls")
     job = as_json(call("job", "update", "dump", *args))
-    assert job["target"]["queue"] == "q"
-    assert job["target"]["payload"] == {"command": ["ls"], "env": {"A": "1", "B": " x"}, "cwd": "/srv", "stdin": "y\n"}
+    given = {"command": ["ls"], "queue": "q", "env": {"A": "1", "B": " x"}, "cwd": "/srv", "stdin": "y\n"}
+    assert job["target"] == {**COMMAND, **given}
 
 
 def test_a_name_that_is_taken_fails_unless_it_is_replaced(call: Call) -> None:
@@ -292,7 +298,7 @@ def test_a_crontab_is_imported(call: Call) -> None:
     text = "TZ=Europe/Berlin\n0 3 * * * /usr/bin/backup\n"
     assert call("job", "import", "-", "--queue", "shell", stdin=text).stdout.startswith("1 created")
     job = as_json(call("job", "show", "usr-bin-backup", "--json"))
-    assert job["target"]["payload"] == {"command": ["/bin/sh", "-c", "/usr/bin/backup"]}
+    assert job["target"] == {**COMMAND, "command": ["/bin/sh", "-c", "/usr/bin/backup"]}
     assert call("job", "import", "-", stdin="@reboot x", status=1).stderr.startswith("Error: the standard input:1:")
 
 
@@ -326,7 +332,7 @@ def test_a_run_is_added_with_flags(call: Call) -> None:
     run = as_json(call("run", "add", "--http", "https://example.com/x", "--at", "2099-01-01T00:00:00Z", *flags))
     assert (run["queue"], run["due_at"], run["priority"]) == ("http", "2099-01-01T00:00:00Z", 3)
     command = as_json(call("run", "add", "--json", "--", "ls", "-l"))
-    assert (command["queue"], command["payload"]) == ("pull/shell", {"command": ["ls", "-l"]})
+    assert (command["queue"], command["payload"]) == ("pull/shell", None)
 
 
 @pytest.mark.parametrize(

@@ -190,16 +190,17 @@ def test_a_crontab_becomes_jobs() -> None:
         "name": "usr-bin-backup-all",
         "trigger": {"type": "cron", "expression": "0 3 * * *", "timezone": "UTC"},
         "target": {
-            "type": "queue",
+            "type": "command",
             "queue": "shell",
-            "payload": {"command": ["/bin/sh", "-c", "/usr/bin/backup --all"], "env": {"MAILTO": "ops@example.com"}},
+            "command": ["/bin/sh", "-c", "/usr/bin/backup --all"],
+            "env": {"MAILTO": "ops@example.com"},
         },
         "retry": {"attempts_max": 1},
     }
     assert poll["trigger"] == {"type": "cron", "expression": "*/5 * * * MON-FRI", "timezone": "Europe/Berlin"}
     assert (poll["name"], hourly["name"]) == ("usr-bin-poll", "usr-bin-poll-2")
     assert hourly["trigger"]["expression"] == "@hourly"
-    payload = stdin["target"]["payload"]
+    payload = stdin["target"]
     assert (payload["command"][2], payload["stdin"]) == ("date +%F | cat", "line one\nline two")
 
 
@@ -221,7 +222,7 @@ def test_a_line_that_is_none_of_a_crontab_is_named_and_the_others_are_read(line:
 def test_the_variables_of_a_crontab_that_cron_knows_keep_their_meaning() -> None:
     text = "SHELL = /bin/bash\nHOME=\"/srv/my app\"\n'RANDOM_DELAY'=5\nPATH=/opt/bin:/usr/bin\n0 3 * * * work\n"
     (job,) = jobs_of(text)
-    payload = job["target"]["payload"]
+    payload = job["target"]
     assert (payload["command"], payload["cwd"]) == (["/bin/bash", "-c", "work"], "/srv/my app")
     assert payload["env"] == {"SHELL": "/bin/bash", "HOME": "/srv/my app", "PATH": "/opt/bin:/usr/bin"}
     assert job["jitter_seconds"] == 300
@@ -229,14 +230,14 @@ def test_the_variables_of_a_crontab_that_cron_knows_keep_their_meaning() -> None
 
 def test_a_variable_is_for_the_lines_below_it() -> None:
     before, after = jobs_of("@daily a\nA=1\n@daily b\n")
-    assert "env" not in before["target"]["payload"]
-    assert after["target"]["payload"]["env"] == {"A": "1"}
+    assert "env" not in before["target"]
+    assert after["target"]["env"] == {"A": "1"}
 
 
 def test_a_system_crontab_names_users() -> None:
     (job,) = jobs_of("17 * * * *\troot\tcd / && run-parts /etc/cron.hourly\n", with_user=True)
     assert (job["labels"], job["name"]) == ({"crontab-user": "root"}, "cd-run-parts-etc-cron-hourly")
-    assert job["target"]["payload"]["command"][2] == "cd / && run-parts /etc/cron.hourly"
+    assert job["target"]["command"][2] == "cd / && run-parts /etc/cron.hourly"
     (entry,) = Crontab("c", "q", "UTC", with_user=True).read("0 3 * * * work")
     assert "weekday user command" in (entry.error or "")
 
@@ -244,8 +245,8 @@ def test_a_system_crontab_names_users() -> None:
 def test_names_follow_from_commands_whatever_stands_around_them() -> None:
     long = "/usr/bin/backup --all --to s3://bucket/a/very/long/path/that/goes/on/and/on"
     lines = [f"0 3 * * * {long}/one", f"0 3 * * * {long}/two", "@daily a b", "@daily a  c", "@daily *"]
-    names = {job["target"]["payload"]["command"][2]: job["name"] for job in jobs_of("\n".join(lines))}
-    turned = {job["target"]["payload"]["command"][2]: job["name"] for job in jobs_of("\n".join(reversed(lines)))}
+    names = {job["target"]["command"][2]: job["name"] for job in jobs_of("\n".join(lines))}
+    turned = {job["target"]["command"][2]: job["name"] for job in jobs_of("\n".join(reversed(lines)))}
     assert names == turned
     assert len(set(names.values())) == 5
     assert max(map(len, names.values())) == NAME_CHARS_MAX

@@ -22,7 +22,7 @@ EVERY_HOUR = {"type": "interval", "every_seconds": 3600}
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with live_server() as server, Client(server.url) as client:
-        target = {"type": "queue", "queue": "shell", "payload": {"command": ["pg_dump", "-Fc", "a b"], "cwd": "/srv"}}
+        target = {"type": "command", "command": ["pg_dump", "-Fc", "a b"], "cwd": "/srv"}
         client.create_job({"name": "dump", "trigger": EVERY_HOUR, "target": target})
         yield server.url
 
@@ -64,7 +64,7 @@ def test_runs_of_a_job_that_is_not_there_are_an_error(call: Call) -> None:
 def test_a_job_shows_its_command_as_one_types_it(call: Call) -> None:
     shown = call("job", "show", "dump").stdout
     assert "pg_dump -Fc 'a b'" in shown
-    assert '{"cwd":"/srv"}' in shown
+    assert "/srv" in shown
 
 
 def test_the_history_of_a_run_can_not_steer_the_terminal(call: Call, url: str) -> None:

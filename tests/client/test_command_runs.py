@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -52,8 +53,8 @@ def working(client: Client, queue: str, **options: Any) -> Iterator[Worker]:
         assert not thread.is_alive()
 
 
-def triggered(client: Client, name: str, payload: Any, **fields: Any) -> RunView:
-    target = {"type": "queue", "queue": name, "payload": payload}
+def triggered(client: Client, name: str, program: dict[str, Any], **fields: Any) -> RunView:
+    target = {"type": "command", "queue": name, **program}
     trigger = {"type": "interval", "every_seconds": 3600}
     client.put_job({"name": name, "trigger": trigger, "target": target, **fields})
     return client.trigger_job(name)
@@ -100,12 +101,36 @@ def test_a_failed_command_keeps_its_output_and_says_its_end(client: Client) -> N
     assert (done.result["exit_code"], done.result["stdout"]) == (3, "half\n")
 
 
-def test_a_payload_that_is_no_command_fails_at_once_and_for_good(client: Client) -> None:
-    run = triggered(client, "text", {"command": "rm -rf x"})
-    with working(client, "text"):
-        done = finished(client, run)
-    assert (done.state, done.attempt) == ("failed", 1)
-    assert "give a list such as" in (done.error or "")
+PLANTED = {"command": ["/bin/sh", "-c", "echo planted"], "env": {"A": "1"}}
+
+
+def test_a_payload_is_never_started(client: Client, tmp_path: Path) -> None:
+    """On the queue of a worker that starts any program: by a trigger, alone, and in a batch."""
+    target = {"type": "queue", "queue": "plain", "payload": PLANTED}
+    trigger = {"type": "interval", "every_seconds": 3600}
+    client.put_job({"name": "plain", "trigger": trigger, "target": target})
+    by_hand, own = client.trigger_job("plain"), client.trigger_job("plain", PLANTED)
+    alone, _ = client.add_run({"type": "queue", "queue": "plain"}, payload=PLANTED)
+    with working(client, "plain"):
+        for run in (by_hand, own, alone):
+            done = finished(client, run)
+            assert (done.state, done.attempt, done.result) == ("failed", 1, None)
+            assert "this run names no program" in (done.error or "")
+
+
+def test_a_payload_reaches_the_program_of_its_target_as_input_and_variable(client: Client) -> None:
+    program = {"command": ["/bin/sh", "-c", 'cat; echo; echo "$HORARIUM_PAYLOAD"'], "stdin": "the target's own"}
+    client.put_job({
+        "name": "fed", "trigger": {"type": "interval", "every_seconds": 3600},
+        "target": {"type": "command", "queue": "fed", **program},
+    })  # fmt: skip
+    bare, fed = client.trigger_job("fed"), client.trigger_job("fed", PLANTED)
+    alone, _ = client.add_run({"type": "command", "queue": "fed", **program}, payload=[1])
+    with working(client, "fed"):
+        assert finished(client, bare).result["stdout"] == "the target's own\n\n"
+        text = json.dumps(PLANTED, separators=(",", ":"))
+        assert finished(client, fed).result["stdout"] == f"{text}\n{text}\n"
+        assert finished(client, alone).result["stdout"] == "[1]\n[1]\n"
 
 
 def test_a_flood_of_bytes_fits_into_the_run(client: Client) -> None:

@@ -17,12 +17,12 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.client import ClaimedRun, Client, Commands, Failure
-from horarium.client.commands import GRACE_SECONDS_MAX, read_command
+from horarium.client.commands import GRACE_SECONDS_MAX
 from horarium.client.processes import HEAD_BYTES, TAIL_BYTES, TEXT_BYTES_MAX, Captured
 from horarium.errors import InvalidSetting
-from horarium.model import RESULT_BYTES_MAX
+from horarium.model import RESULT_BYTES_MAX, CommandTarget, RunPolicy
 from horarium.testing.values import NOW, a_run
-from horarium.wire.views import claimed_view
+from horarium.wire.views import RunView, claimed_view
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -34,21 +34,24 @@ def sh(script: str, **fields: Any) -> dict[str, Any]:
     return {"command": ["/bin/sh", "-c", script], **fields}
 
 
-def claimed(payload: Any) -> ClaimedRun:
+def claimed(program: dict[str, Any], payload: Any = None) -> ClaimedRun:
+    """A run whose target is this program, as its worker reads it from the server's answer."""
     run = a_run(queue="pull/shell", token=1, attempt=2, started_at=NOW, lease_expires_at=NOW + 30_000_000)
-    run = replace(run, job="nightly", payload=msgspec.json.encode(payload))
-    view = msgspec.json.decode(msgspec.json.encode(claimed_view(run, None)), type=type(claimed_view(run, None)))
+    target = msgspec.convert({"type": "command", **program}, CommandTarget)
+    text = None if payload is None else msgspec.json.encode(payload)
+    run = replace(run, job="nightly", payload=text, policy=RunPolicy(target=target))
+    view = msgspec.json.decode(msgspec.json.encode(claimed_view(run, None)), type=RunView)
     with Client() as client:
         return ClaimedRun(view, client, 0.0)
 
 
-def perform(payload: Any, commands: Commands | None = None) -> dict[str, Any]:
-    return (commands or Commands(grace_seconds=FAST))(claimed(payload))
+def perform(program: dict[str, Any], commands: Commands | None = None, payload: Any = None) -> dict[str, Any]:
+    return (commands or Commands(grace_seconds=FAST))(claimed(program, payload))
 
 
-def failing(payload: Any, commands: Commands | None = None) -> Failure:
+def failing(program: dict[str, Any], commands: Commands | None = None) -> Failure:
     with pytest.raises(Failure) as caught:
-        perform(payload, commands)
+        perform(program, commands)
     return caught.value
 
 
@@ -78,9 +81,9 @@ def test_arguments_are_never_put_through_a_shell() -> None:
 def test_it_finds_the_variables_of_its_run_and_not_those_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORARIUM_API_KEY", "canary")
     monkeypatch.setenv("OWN", "kept")
-    payload = {"command": ["env"], "env": {"GIVEN": "a=b", "HORARIUM_ATTEMPT": "99"}}
-    found = dict(line.split("=", 1) for line in perform(payload)["stdout"].splitlines() if "=" in line)
-    run = claimed(payload)
+    program = {"command": ["env"], "env": {"GIVEN": "a=b", "HORARIUM_ATTEMPT": "99"}}
+    found = dict(line.split("=", 1) for line in perform(program)["stdout"].splitlines() if "=" in line)
+    run = claimed(program)
     assert {name: value for name, value in found.items() if name.startswith("HORARIUM_")} == {
         "HORARIUM_RUN": run.id, "HORARIUM_JOB": "nightly", "HORARIUM_QUEUE": "pull/shell", "HORARIUM_ATTEMPT": "2",
         "HORARIUM_FIRE_AT": "2027-01-15T07:00:00Z", "HORARIUM_IDEMPOTENCY_KEY": run.id,
@@ -88,7 +91,7 @@ def test_it_finds_the_variables_of_its_run_and_not_those_of_the_worker(monkeypat
     assert (found["OWN"], found["GIVEN"]) == ("kept", "a=b")
 
 
-def test_folder_and_input_are_those_of_the_payload(tmp_path: Path) -> None:
+def test_folder_and_input_are_those_of_the_target(tmp_path: Path) -> None:
     (tmp_path / "own").write_text("#!/bin/sh\npwd; cat\n")
     (tmp_path / "own").chmod(0o755)
     result = perform({"command": ["./own"], "cwd": str(tmp_path), "stdin": "line one\nline two"})
@@ -161,30 +164,44 @@ def test_what_can_not_be_started_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "words"),
+    ("fields", "words"),
     [
-        ({"command": "pg_dump db"}, 'command: a text is not split into words, nor given to a shell; give'),
-        ({"cmd": ["ls"]}, "this payload is no command; expected"),
-        (None, "this payload is no command"),
-        ([1], "this payload is no command"),
-        ({"command": []}, "command: Expected `array` of length >= 1".replace("`", "")),
-        ({"command": [1]}, "command[0]: Expected str, got int"),
-        ({"command": ["ls"], "evn": {}}, "evn"),
+        ({"command": "ls -l"}, "Expected `array`"),
+        ({"command": []}, "length >= 1"),
         ({"command": [""]}, "the program is missing"),
-        ({"command": ["ls", "a\0b"]}, "NUL"),
-        ({"command": ["ls"], "env": {"A=B": "1"}}, "'A=B' can't be a variable's name"),
-        ({"command": ["ls"], "timeout_seconds": 0}, "timeout_seconds"),
-        ({"command": ["ls"], "discard_codes": [256]}, "discard_codes[0]"),
-        ({"command": ["ls"], "cwd": "/no/such/folder"}, "there is no folder '/no/such/folder' here"),
+        ({"command": ["a\0b"]}, "matching regex"),
+        ({"command": ["ls"], "env": {"A=B": "x"}}, "matching regex"),
+        ({"command": ["ls"], "env": {"A": "x\0"}}, "matching regex"),
+        ({"command": ["ls"], "cwd": "var"}, "matching regex"),
+        ({"command": ["ls"], "user": "a:b"}, "matching regex"),
+        ({"command": ["ls"], "shell": True}, "unknown field `shell`"),
+        ({}, "missing required field `command`"),
     ],
-)  # fmt: skip
-def test_a_payload_that_is_no_command_is_refused_for_good(payload: Any, words: str) -> None:
-    failure = failing(payload)
-    assert words in str(failure)
-    assert not failure.retryable
+)
+def test_a_target_that_is_no_command_is_refused_where_it_is_defined(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=words):
+        claimed(fields)
 
 
-# ---- how much of it is kept -------------------------------------------------------------------------------------
+def test_a_program_runs_as_the_user_of_its_target() -> None:
+    result = perform({"command": ["/bin/sh", "-c", "id -un; id -G"], "user": "nobody"})
+    assert result["stdout"].splitlines()[0] == "nobody"
+    assert "0" not in result["stdout"].splitlines()[1].split()
+    assert perform({"command": ["id", "-un"], "user": "root"})["stdout"] == "root\n"
+    failure = failing({"command": ["id"], "user": "no-such-user"})
+    assert (str(failure), failure.retryable) == ("user: there is no user 'no-such-user' here", False)
+
+
+def test_a_worker_of_another_user_refuses_to_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    failure = failing({"command": ["id"], "user": "nobody"})
+    assert (str(failure), failure.retryable) == ("user: only a worker of root may start a program as 'nobody'", False)
+
+
+def test_a_payload_that_is_too_long_for_a_variable_is_input_alone() -> None:
+    script = 'wc -c; echo "[$HORARIUM_PAYLOAD]"'
+    result = perform(sh(script), payload="x" * 200_000)
+    assert result["stdout"].split() == ["200002", "[]"]
 
 
 def test_a_flood_of_output_is_read_to_its_end_in_bounded_memory() -> None:
@@ -378,8 +395,3 @@ def test_the_grace_has_a_bound() -> None:
     Commands(grace_seconds=GRACE_SECONDS_MAX)
     with pytest.raises(InvalidSetting, match="grace_seconds: must be from 0 to 600"):
         Commands(grace_seconds=GRACE_SECONDS_MAX + 1)
-
-
-def test_a_command_is_read_with_its_defaults() -> None:
-    command = read_command({"command": ["ls"]})
-    assert (command.success_codes, command.discard_codes, command.timeout_seconds) == ((0,), (126, 127), None)

@@ -113,8 +113,9 @@ def perform(run):
     if run.payload != "last":
         return Commands()(run)
     worker.stop()
-for payload in ("fail", {"command": ["echo", "bare"]}, "last"):
-    client.trigger_job("bare", payload)
+client.trigger_job("bare", "fail")
+client.add_run({"type": "command", "queue": "bare", "command": ["echo", "bare"]})
+client.trigger_job("bare", "last")
 worker = Worker(client, ["bare"], perform, slots=1)
 worker.run()
 """
@@ -135,7 +136,7 @@ def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        found: dict[str, RunView] = {run.state: run for run in client.list_runs(job="bare") if run.payload != "last"}
+        found: dict[str, RunView] = {run.state: run for run in client.list_runs(queue="bare") if run.payload != "last"}
     assert found["failed"].error is not None
     assert found["failed"].error.startswith("ValueError: so it is")
     assert found["completed"].result["stdout"] == "bare\n"

@@ -126,6 +126,18 @@ async def test_placeholders_in_path_query_and_headers_are_filled() -> None:
     assert request.headers["user-agent"] == "mine"
 
 
+@pytest.mark.parametrize("own", [None, OTHER_SECRET])
+async def test_a_one_off_run_is_signed_with_a_secret_of_its_own_alone(own: str | None) -> None:
+    """Who adds it chooses its address and its body: the server does not vouch for these."""
+    async with receiving() as receiver:
+        target = HttpTarget(receiver.url(), signing_secret=own)
+        run = of(BusTarget(), job=None, policy=RunPolicy(target=target)).run
+        async with delivering(signing_secret=SECRET) as delivery:
+            await delivery.deliver(Assignment(run, None), Asked())
+    (request,) = receiver.requests
+    assert ("webhook-signature" in request.headers) == (own is not None)
+
+
 async def test_a_one_off_run_brings_its_own_target() -> None:
     async with receiving() as receiver, delivering() as delivery:
         run = of(BusTarget(), job=None, policy=RunPolicy(target=HttpTarget(receiver.url()))).run

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from horarium.client import Client
-from horarium.client.commands import Command, variables_of
+from horarium.client.commands import variables_of
+from horarium.model import CommandTarget
 from tests.blackbox.outside import environment
 from tests.client.test_shell_commands import claimed
 from tests.servers.live import live_server
@@ -56,5 +57,5 @@ def test_the_worker_in_python_works(url: str) -> None:
 
 
 def test_every_field_and_variable_of_a_command_stands_in_the_page() -> None:
-    fields = Command.__struct_fields__
-    assert [name for name in (*fields, *variables_of(claimed({}))) if f"`{name}`" not in PAGE] == []
+    names = *CommandTarget.__struct_fields__, *variables_of(claimed({"command": ["ls"]})), "HORARIUM_PAYLOAD"
+    assert [name for name in names if f"`{name}`" not in PAGE] == []

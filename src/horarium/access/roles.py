@@ -12,6 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from horarium.errors import Forbidden
+
 Kind = Literal["key", "oidc", "local"]
 
 
@@ -22,6 +24,9 @@ class Scope(StrEnum):
     JOBS_WRITE = "jobs:write"
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
+    """Trigger a job as it is, cancel, retry, backfill, pause, resume."""
+    RUNS_DEFINE = "runs:define"
+    """Runs with a target or a payload of their own."""
     WORK = "work"
     ADMIN = "admin"
 
@@ -31,17 +36,21 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     OPERATOR = "operator"
+    PRODUCER = "producer"
     EDITOR = "editor"
     WORKER = "worker"
     ADMIN = "admin"
 
 
 _READS = frozenset({Scope.JOBS_READ, Scope.RUNS_READ})
+_OPERATOR = _READS | {Scope.RUNS_WRITE}
+_PRODUCER = frozenset({Scope.RUNS_READ, Scope.RUNS_DEFINE})
 
 SCOPES: dict[Role, frozenset[Scope]] = {
     Role.VIEWER: _READS,
-    Role.OPERATOR: _READS | {Scope.RUNS_WRITE},
-    Role.EDITOR: _READS | {Scope.RUNS_WRITE, Scope.JOBS_WRITE},
+    Role.OPERATOR: _OPERATOR,
+    Role.PRODUCER: _PRODUCER,
+    Role.EDITOR: _OPERATOR | _PRODUCER | {Scope.JOBS_WRITE},
     Role.WORKER: frozenset({Scope.WORK}),
     Role.ADMIN: frozenset(Scope),
 }
@@ -61,6 +70,11 @@ class Principal(Struct, frozen=True, kw_only=True):
     def missing(self, needed: Scope) -> list[Scope]:
         """What it lacks for this."""
         return [] if needed in self.scopes else [needed]
+
+    def require(self, scope: Scope) -> None:
+        """Raises Forbidden if it lacks this."""
+        if scope not in self.scopes:
+            raise Forbidden(f"{self.name} may not do this; it takes the scope {scope}", [scope])
 
     def may_serve(self, queue: str) -> bool:
         """Whether it may claim and report on runs of this pulled queue."""

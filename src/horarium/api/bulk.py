@@ -124,7 +124,7 @@ class BulkRuns:
         return [
             Endpoint(
                 method="POST", path="/runs", name="addRun", tag="runs", handle=self.add,
-                scope=Scope.RUNS_WRITE,
+                scope=Scope.RUNS_DEFINE,
                 summary="Add a run that belongs to no job",
                 description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
                 "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "
@@ -136,7 +136,7 @@ class BulkRuns:
             ),
             Endpoint(
                 method="POST", path="/runs/batch", name="addRuns", tag="runs", handle=self.add_many,
-                scope=Scope.RUNS_WRITE,
+                scope=Scope.RUNS_DEFINE,
                 summary="Add many runs that belong to no job, in one transaction",
                 description="At most 1,000. Each is judged by itself: the answers are in the order of the runs. With "
                 "an `Idempotency-Key`, sending the same request again makes no run twice.",

@@ -175,6 +175,8 @@ class Jobs:
     async def trigger(self, call: Call) -> Answer:
         name = job_name(call.request)
         payload = encode_payload(call.body.payload) if call.body else None
+        if payload is not None:
+            call.principal.require(Scope.RUNS_DEFINE)
         key = idempotency_key(call.request)
         run = await self._operations.jobs.trigger_job(name, payload, None if key is None else f"{name}/{key}")
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
@@ -288,8 +290,9 @@ class Jobs:
                 method="POST", path="/jobs/{name}/trigger", name="triggerJob", tag="jobs", handle=self.trigger,
                 scope=Scope.RUNS_WRITE,
                 summary="Run a job now",
-                description="The run obeys the job's overlap policy, so it may come back `skipped`. With an "
-                "`Idempotency-Key`, the same request again answers with the run that was made the first time.",
+                description="A payload of its own takes the scope `runs:define` too. The run obeys the overlap policy "
+                "of its job, so it may come back `skipped`. With an `Idempotency-Key`, the same request again answers "
+                "with the run that was made the first time.",
                 body=TriggerRequest, read=BodyReader(TriggerRequest, nul=True), optional_body=True,
                 headers=examples.IDEMPOTENCY,
                 answers={201: (RunView, "The run")}, problems=("not_found", "conflict"),

@@ -1,8 +1,8 @@
-"""A crontab as jobs: each line `m h dom mon dow command` becomes a job with a queue target.
+"""A crontab as jobs: each line `m h dom mon dow command` becomes a job with a command target.
 
-Its payload is `{"command": ["/bin/sh", "-c", COMMAND]}` (with `env` where the crontab sets variables, and `stdin` where
-the command has a `%`), for a worker that performs commands. `SHELL` says which shell, `HOME` in which folder, `CRON_TZ`
-(or `TZ`) in which zone, `RANDOM_DELAY` up to how many minutes later. As under cron, a run has one attempt.
+It starts `["/bin/sh", "-c", COMMAND]`, with `env` where the crontab sets variables, and `stdin` where the command has a
+`%`. `SHELL` says which shell, `HOME` in which folder, `CRON_TZ` (or `TZ`) in which zone, `RANDOM_DELAY` up to how many
+minutes later. As under cron, a run has one attempt.
 
 The name of a job follows from the command alone, so that importing the same crontab again, or with another hour, or
 with lines in another order, changes no other job and makes no second one. A command that is long, or that looks like
@@ -94,17 +94,21 @@ class Crontab:
     def _job(self, expression: str, command: str, user: str | None) -> dict[str, Any]:
         text, *stdin = _PERCENT.split(command)
         shell = self._env.get("SHELL", "/bin/sh")
-        payload: dict[str, Any] = {"command": [shell, "-c", text.replace("\\%", "%").strip()]}
+        target: dict[str, Any] = {
+            "type": "command",
+            "queue": self._queue,
+            "command": [shell, "-c", text.replace("\\%", "%").strip()],
+        }
         if stdin:
-            payload["stdin"] = "\n".join(part.replace("\\%", "%") for part in stdin)
+            target["stdin"] = "\n".join(part.replace("\\%", "%") for part in stdin)
         if self._env:
-            payload["env"] = self._env
+            target["env"] = self._env
         if "HOME" in self._env:
-            payload["cwd"] = self._env["HOME"]
+            target["cwd"] = self._env["HOME"]
         job: dict[str, Any] = {
             "name": self._name(command),
             "trigger": {"type": "cron", "expression": expression, "timezone": self._timezone},
-            "target": {"type": "queue", "queue": self._queue, "payload": payload},
+            "target": target,
             **self._fields,
         }
         if user is not None:

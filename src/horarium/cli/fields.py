@@ -244,6 +244,8 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         return fields
     if given[0] != "http" and (strange := [name for name in HTTP_FLAGS if flags.get(name)]):
         raise click.UsageError(f"--{strange[0].replace('_', '-')} belongs to --http; a target of --{given[0]} has none")
+    if flags.get("program"):
+        return {"type": "command", "queue": flags["queue"], **flags["program"]}
     if given[0] == "external":
         return {"type": "external", **fields}
     key = {"http": "url", "queue": "queue", "handler": "name", "bus": "bus"}[given[0]]

@@ -144,18 +144,14 @@ def target_details(job: JobView) -> list[tuple[str, Any]]:
     """What a target sends or starts: the command as one would type it, headers, body or payload."""
     from shlex import join
 
+    from horarium.model import CommandTarget
+
     target = job.target
-    names = ("headers", "body", "cancel_url", "args", "payload")
+    names = ("headers", "body", "cancel_url", "args", "payload", "env", "cwd", "user", "stdin")
     found = {name: value for name in names if (value := getattr(target, name, None)) not in (None, {}, msgspec.UNSET)}
-    payload = found.get("payload")
-    if isinstance(payload, dict) and _is_command(payload.get("command")):
-        found["payload"] = {name: value for name, value in payload.items() if name != "command"}
-        found = {"command": join(payload["command"]), **found}
+    if isinstance(target, CommandTarget):
+        found = {"command": join(target.command), **found}
     return list(found.items())
-
-
-def _is_command(words: Any) -> bool:
-    return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
 
 
 @click.command(help="Show a job.\n\n\b\nExample:\n  horarium job show nightly --json")

@@ -1,6 +1,6 @@
 """`horarium job add` and `horarium job update`: flags, or a file, to a definition or a patch.
 
-The words after `--` are a command: the payload of a queue target, for a worker that performs commands.
+The words after `--` are a command target: a program that a worker of its queue starts.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ POLICY_OPTIONS = [
 COMMAND_OPTIONS = [
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Command: a variable; repeatable."),
     click.option("--cwd", metavar="FOLDER", help="Command: the folder in which it starts."),
-    click.option("--stdin", metavar="TEXT", help="Command: its standard input."),
+    click.option("--user", metavar="NAME", help="Command: whom it runs as; for workers of root."),
+    click.option("--stdin", metavar="TEXT", help="Command: its standard input, where a run has no payload."),
 ]
 OPTION_GROUPS = {
     "Trigger (one of them)": [
@@ -275,9 +276,9 @@ def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_command(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, with the payload and the queue that a command after `--` means."""
+    """The flags, with the program and the queue that a command after `--` means."""
     given: list[str] = click.get_current_context().meta["command"]
-    more = {name: flags[name] for name in ("env", "cwd", "stdin") if flags.get(name)}
+    more = {name: flags[name] for name in ("env", "cwd", "user", "stdin") if flags.get(name)}
     if not given and not more:
         return flags
     if not given:
@@ -293,7 +294,7 @@ def with_command(flags: dict[str, Any]) -> dict[str, Any]:
     queue = flags.get("queue") if named else COMMAND_QUEUE
     if queue is None:
         raise click.UsageError("a command after -- is for a queue: give --queue, or no target")
-    return {**flags, "queue": queue, "payload": {"command": given, **more}}
+    return {**flags, "queue": queue, "program": {"command": given, **more}}
 
 
 def _check_complete(definition: Mapping[str, Any]) -> None:

@@ -37,9 +37,9 @@ HERD_JOBS = 100
 New jobs with an interval and no anchor begin spread evenly over it, so that they do not all fire as one.
 
 \b
-A line of a crontab becomes a job with a queue target and the payload {"command": ["/bin/sh", "-c", COMMAND]}, for
-`horarium worker --queue shell --allow-commands`; its name follows from the command. CRON_TZ= and TZ= set the time zone,
-SHELL= the shell, HOME= the folder, RANDOM_DELAY= a jitter in minutes; other variables go into the payload's env.
+A line of a crontab becomes a job that starts ["/bin/sh", "-c", COMMAND] on a worker
+(`horarium worker --queue shell --allow-commands`); its name follows from the command. CRON_TZ= and TZ= set the zone,
+SHELL= the shell, HOME= the folder, RANDOM_DELAY= a jitter in minutes; other variables go into its env.
 \b
 Examples:
   horarium job import jobs.yaml

@@ -1,7 +1,7 @@
 """`horarium worker`: performs runs with a function of the user's own code, or as shell commands.
 
 `module:function` is called with each claimed run (see `client.worker`); `module:scheduler` runs by itself on its own
-store (see `cli.app`). `--allow-commands` starts the programs that the runs name (see `client.commands`).
+store (see `cli.app`). `--allow-commands` starts the programs of command targets (see `client.commands`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ QUEUES_MAX = 100
 The function gets each run (run.id, run.job, run.payload, run.attempt, run.cancel_requested); what it returns is the
 result, raising is a failure. On SIGTERM the worker finishes its runs and gives back those that have not begun.
 \b
-With --allow-commands, the runs themselves say what to start: the payload {"command": ["pg_dump", "-Fc", "db"]}. Anyone
-who may define jobs then starts programs as the user that this worker runs as.
+With --allow-commands, it starts the programs of command targets: {"type": "command", "command": ["pg_dump", "db"]}.
+Anyone who may define jobs or runs then starts programs as the user that this worker runs as.
 \b
 A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
 --queue are needed, and --slots, --grace and --name replace what it was made with.
@@ -140,7 +140,7 @@ def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float
     if allow_commands and programs:
         raise click.UsageError("give --allow-commands for any program, or --allow-command for some, not both")
     if not allow_commands and not programs:
-        raise click.UsageError("--app is missing; or give --allow-commands, to start the programs that runs name")
+        raise click.UsageError("--app is missing; or give --allow-commands, to start the programs of command targets")
     from horarium.client.commands import Commands
 
     return Commands(programs, grace_seconds=kill_after)

@@ -1,43 +1,46 @@
-"""Shell commands as work: a run whose payload is `{"command": ["pg_dump", "-Fc", "db"], ...}` starts that program.
+"""Programs as work: a run whose job has the target `{"type": "command", "command": ["pg_dump", "-Fc", "db"]}`.
 
-Owns what a command may be, what it finds around it, and what its end means for the run. The mechanics of a process
-group are those of `processes`. A command is a list of arguments and is never put through a shell; who wants one says
-so: `["/bin/sh", "-c", "..."]`.
+Owns what a command finds around it, and what its end means for the run. The mechanics of a process group are those of
+`processes`. The program is the target's, which who defines the job has written; a run's payload reaches it as standard
+input and as HORARIUM_PAYLOAD, and never says what is started. A command is a list of arguments and is never put through
+a shell; a job that wants one says so: `["/bin/sh", "-c", "..."]`.
 
-Trust: a caller that may define jobs chooses the programs that run here, as the worker's user. That is why commands are
-off by default, and why a worker may be held to a list of programs. Such a list guards against mistakes; it is no
-sandbox, for arguments are still the job's own.
+Trust: a caller that may define jobs or runs chooses the programs that run here, as the worker's user. That is why
+commands are off by default, and why a worker may be held to a list of programs. Such a list guards against mistakes; it
+is no sandbox, for arguments are still the job's own.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UnsetType
 
 from horarium.client.claimed import ClaimedRun, Failure
 from horarium.client.lines import Feed
 from horarium.client.processes import Captured, ProcessGroup
 from horarium.clock import to_instant, to_text
 from horarium.errors import InvalidSetting
-from horarium.model import PAYLOAD_BYTES_MAX
+from horarium.model import CommandTarget
+from horarium.model.targets import NOT_EXECUTABLE, NOT_FOUND
 
 GRACE_SECONDS = 3.0
 """From SIGTERM to SIGKILL. Shorter than what a stopping worker leaves to what it cancels."""
 GRACE_SECONDS_MAX = 600.0
 START_SECONDS_MAX = 1.0
 """How long a command that is just being started holds up the end of all."""
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""What shells say of a program that can't be run, and of one that is not there: another attempt can't help."""
+PAYLOAD_VARIABLE_BYTES_MAX = 100_000
+"""A longer payload is standard input alone: systems bound the length of a variable."""
 ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
 """How much of the end of the output is kept in a failed run's error."""
 
@@ -46,23 +49,6 @@ LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*
 
 _PASSING = frozenset({"EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "ETXTBSY", "EIO", "ESTALE"})
 """Why a program can't be started just now; by name, as not every system has all of them."""
-
-ExitCode = Annotated[int, Meta(ge=0, le=255)]
-ExitCodes = Annotated[tuple[ExitCode, ...], Meta(max_length=256)]
-
-
-class Command(Struct, frozen=True, forbid_unknown_fields=True):
-    """A payload. `env` is added to the worker's environment. `success_codes`: exit codes that mean done;
-    `discard_codes`: failed, and another attempt can't help; any other: failed, and tried again as the job's policy
-    says. `timeout_seconds`: when it is ended, and failed."""
-
-    command: Annotated[tuple[str, ...], Meta(min_length=1)]
-    env: dict[str, str] = {}
-    cwd: str | None = None
-    stdin: str | None = None
-    timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
-    success_codes: ExitCodes = (0,)
-    discard_codes: ExitCodes = (NOT_EXECUTABLE, NOT_FOUND)
 
 
 class Commands:
@@ -96,8 +82,11 @@ class Commands:
 
     def __call__(self, run: ClaimedRun) -> dict[str, Any]:
         """Perform one run. Raises Failure where it did not end well."""
-        command = read_command(run.payload)
+        command = command_of(run)
+        payload = None if run.payload is None else msgspec.json.encode(run.payload).decode()
         env = {**self._env, **command.env, **variables_of(run)}
+        if payload is not None and len(payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
+            env["HORARIUM_PAYLOAD"] = payload
         program = self._program(command, env)
         begun = time.monotonic()
         key = object()
@@ -105,7 +94,7 @@ class Commands:
         try:
             if self._killed:
                 raise Failure("its worker is being killed")
-            group = self._groups[key] = _start(command, program, env)
+            group = self._groups[key] = _start(command, program, env, payload)
             with _telling(run, group):
                 stopped = group.run(_why_stop(run, command, begun), self._grace_seconds)
         finally:
@@ -123,7 +112,7 @@ class Commands:
             if group is not None:
                 group.kill()
 
-    def _program(self, command: Command, env: Mapping[str, str]) -> str:
+    def _program(self, command: CommandTarget, env: Mapping[str, str]) -> str:
         """The path of the program, once it is known to be allowed."""
         name = command.command[0]
         if self._programs:
@@ -141,26 +130,16 @@ class Commands:
         return found
 
 
-def read_command(payload: Any) -> Command:
-    """A run's payload as a command. Raises Failure, not to be tried again, that names its fault."""
-    given = payload.get("command") if isinstance(payload, dict) else None
-    if isinstance(given, str):
+def command_of(run: ClaimedRun) -> CommandTarget:
+    """The program of a run. Raises Failure, not to be tried again, for a run whose target is none."""
+    target = run.view.target
+    if isinstance(target, UnsetType):
         raise Failure(
-            'command: a text is not split into words, nor given to a shell; give a list such as ["pg_dump", "db"], or '
-            '["/bin/sh", "-c", "..."] for a shell',
+            "this run names no program: its target is a queue, whose payload is never started; define its job with the "
+            'target {"type": "command", "command": ["PROGRAM", "ARGUMENT", ...]}',
             retryable=False,
         )
-    if given is None:
-        raise Failure('this payload is no command; expected {"command": ["PROGRAM", "ARGUMENT", ...]}', retryable=False)
-    try:
-        command = msgspec.convert(payload, Command)
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$")
-        raise Failure(
-            f"{place.rstrip('`').lstrip('.') or 'payload'}: {text.replace('`', '')}", retryable=False
-        ) from None
-    _check_texts(command)
-    return command
+    return target
 
 
 def variables_of(run: ClaimedRun) -> dict[str, str]:
@@ -176,20 +155,6 @@ def variables_of(run: ClaimedRun) -> dict[str, str]:
 
 
 # ---- before -----------------------------------------------------------------------------------------------------
-
-
-def _check_texts(command: Command) -> None:
-    """What the system could not take as an argument or a variable."""
-    if not command.command[0]:
-        raise Failure("command[0]: the program is missing", retryable=False)
-    texts = (*command.command, *command.env, *command.env.values(), command.cwd or "")
-    if any("\0" in text for text in texts):
-        raise Failure("command: it holds a NUL character, which no argument or variable can", retryable=False)
-    for name in command.env:
-        if not name or "=" in name:
-            raise Failure(f"env: {name!r} can't be a variable's name", retryable=False)
-    if sum(map(len, texts)) > PAYLOAD_BYTES_MAX:
-        raise Failure(f"command: longer than {PAYLOAD_BYTES_MAX:,} characters", retryable=False)
 
 
 def _check_variables(env: Mapping[str, str]) -> None:
@@ -211,14 +176,29 @@ def _fits(pattern: str, name: str, found: str | None) -> bool:
     )
 
 
-def _start(command: Command, program: str, env: Mapping[str, str]) -> ProcessGroup:
+def _start(command: CommandTarget, program: str, env: Mapping[str, str], payload: str | None) -> ProcessGroup:
     if command.cwd is not None and not os.path.isdir(command.cwd):
         raise Failure(f"cwd: there is no folder {command.cwd!r} here", retryable=False)
+    stdin = command.stdin if payload is None else payload
+    user = None if command.user is None else _user(command.user)
     try:
-        return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=command.stdin)
+        return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=stdin, user=user)
     except OSError as error:
         code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         raise _not_started(program, error.strerror or str(error), code, _passes(error)) from None
+
+
+def _user(name: str) -> str | None:
+    """Whom the program is to run as; None: the worker is that user. Raises Failure where it can't be."""
+    try:
+        wanted = pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise Failure(f"user: there is no user {name!r} here", retryable=False) from None
+    if wanted == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise Failure(f"user: only a worker of root may start a program as {name!r}", retryable=False)
+    return name
 
 
 def _passes(error: OSError) -> bool:
@@ -245,7 +225,7 @@ def _telling(run: ClaimedRun, group: ProcessGroup) -> Iterator[None]:
             feed.close()
 
 
-def _why_stop(run: ClaimedRun, command: Command, begun: float) -> Callable[[], str | None]:
+def _why_stop(run: ClaimedRun, command: CommandTarget, begun: float) -> Callable[[], str | None]:
     limit = command.timeout_seconds
 
     def why() -> str | None:
@@ -261,7 +241,7 @@ def _why_stop(run: ClaimedRun, command: Command, begun: float) -> Callable[[], s
 # ---- after ------------------------------------------------------------------------------------------------------
 
 
-def _judge(command: Command, group: ProcessGroup, stopped: str | None, seconds: float) -> dict[str, Any]:
+def _judge(command: CommandTarget, group: ProcessGroup, stopped: str | None, seconds: float) -> dict[str, Any]:
     """The result of a command that ended well. Raises Failure for any other, with the result besides."""
     result: dict[str, Any] = {"exit_code": group.exit_code, "seconds": round(seconds, 3)}
     if group.ended_by is not None:

@@ -11,6 +11,7 @@ SIGTERM, and SIGKILL after the grace.
 from __future__ import annotations
 
 import os
+import pwd
 import selectors
 import signal
 import subprocess
@@ -87,9 +88,17 @@ class ProcessGroup:
     """A started command. `run` performs it to its end; `kill` may be called from anywhere, a signal handler too."""
 
     def __init__(
-        self, argv: Sequence[str], program: str, *, env: Mapping[str, str], cwd: str | None, stdin: str | None
+        self,
+        argv: Sequence[str],
+        program: str,
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        stdin: str | None,
+        user: str | None = None,
     ) -> None:
-        """Raises OSError where it can't be started."""
+        """`user`: whom it runs as, with their groups; for root alone. Raises OSError where it can't be started."""
+        account = None if user is None else pwd.getpwnam(user)
         self.stdout, self.stderr = Captured(), Captured()
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
             argv,
@@ -101,6 +110,9 @@ class ProcessGroup:
             cwd=cwd,
             env=env,
             start_new_session=True,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else os.getgrouplist(account.pw_name, account.pw_gid),
         )
         self._input = memoryview((stdin or "").encode())
         self._selector = selectors.DefaultSelector()

@@ -117,7 +117,7 @@ class HttpDelivery:
         try:
             endpoint = self._endpoint(target.cancel_url, field="target.cancel_url")
             peer = endpoint.authority
-            secret = target.signing_secret or self._secret
+            secret = self._secret_for(target, run)
             request = build_cancel(endpoint.path, run, now=self._clock.now(), secret=secret)
             async with asyncio.timeout(CANCEL_SECONDS):
                 status = (await self._exchange(endpoint, request)).status
@@ -149,11 +149,15 @@ class HttpDelivery:
         await self._connections.close()
         await self._guard.close()
 
+    def _secret_for(self, target: HttpTarget, run: Run) -> str | None:
+        """The server's own secret vouches for jobs; who adds a one-off run chooses its address and its body."""
+        return target.signing_secret or (None if run.job is None else self._secret)
+
     # -- one attempt
 
     async def _attempt(self, target: HttpTarget, endpoint: Endpoint, run: Run, control: Control) -> Outcome | None:
         now = self._clock.now()
-        secret = target.signing_secret or self._secret
+        secret = self._secret_for(target, run)
         request = build(target, endpoint.path, run, now=now, secret=secret, reporting=self._reporting(run))
         seconds = _seconds_left(target, run, now)
         try:
@@ -257,7 +261,8 @@ class _Watches:
 def _target(assignment: Assignment) -> HttpTarget | None:
     if assignment.job is not None:
         return assignment.job.target if isinstance(assignment.job.target, HttpTarget) else None
-    return assignment.run.policy.target if assignment.run.policy is not None else None
+    target = assignment.run.policy.target if assignment.run.policy is not None else None
+    return target if isinstance(target, HttpTarget) else None
 
 
 def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:

@@ -50,6 +50,7 @@ from horarium.model.states import CLAIMED, TRANSITIONS, UNFINISHED, Cause, Dispo
 from horarium.model.targets import (
     EXTERNAL,
     BusTarget,
+    CommandTarget,
     Completion,
     ExternalTarget,
     HandlerTarget,
@@ -88,6 +89,7 @@ __all__ = [
     "BusTarget",
     "Cancelled",
     "Cause",
+    "CommandTarget",
     "Completion",
     "Deferred",
     "Disposition",

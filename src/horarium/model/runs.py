@@ -10,7 +10,7 @@ from msgspec import Struct
 from horarium.clock import Instant, to_micros
 from horarium.model.kinds import EventKind
 from horarium.model.states import UNFINISHED, Cause, Disposition, State
-from horarium.model.targets import HttpTarget
+from horarium.model.targets import CommandTarget, HttpTarget
 from horarium.policies import LEASE_SECONDS_DEFAULT, Retention, Retry, Timeouts
 
 
@@ -31,7 +31,7 @@ class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
     retention: Retention = Retention()
-    target: HttpTarget | None = None
+    target: HttpTarget | CommandTarget | None = None
 
 
 DEFAULT_RUN_POLICY = RunPolicy()

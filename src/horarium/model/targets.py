@@ -50,6 +50,37 @@ class QueueTarget(Struct, frozen=True, tag="queue", tag_field="type", omit_defau
     payload: Any = None
 
 
+ExitCodes = Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(max_length=256)]
+NO_NUL = r"^[^\x00]*$"
+Argument = Annotated[str, Meta(pattern=NO_NUL)]
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""Exit codes of shells for a program that can't be run, and for one that is not there: another attempt can't help."""
+
+
+class CommandTarget(
+    Struct, frozen=True, tag="command", tag_field="type", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A program with its arguments, which a worker of the queue starts, without a shell. A run's payload reaches it
+    as standard input (in place of `stdin`) and as HORARIUM_PAYLOAD. `env` is added to the worker's
+    environment. `user`: whom the program runs as. `success_codes`: exit codes that mean done; `discard_codes`: failed,
+    and another attempt can't help; any other: failed, and tried again as the job's policy says. `timeout_seconds`: when
+    it is ended, and failed."""
+
+    command: Annotated[tuple[Argument, ...], Meta(min_length=1)]
+    queue: Name = "shell"
+    env: dict[Annotated[str, Meta(min_length=1, pattern=r"^[^=\x00]+$")], Argument] = {}
+    cwd: Annotated[str, Meta(pattern=r"^/[^\x00]*$")] | None = None
+    user: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^:\x00-\x20]+$")] | None = None
+    stdin: str | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
+    success_codes: ExitCodes = (0,)
+    discard_codes: ExitCodes = (NOT_EXECUTABLE, NOT_FOUND)
+
+    def __post_init__(self) -> None:
+        if not self.command[0]:
+            raise ValueError("the program is missing: command[0] is empty")
+
+
 class BusTarget(Struct, frozen=True, tag="bus", tag_field="type", omit_defaults=True, forbid_unknown_fields=True):
     """A message bus, by the name under which it is configured."""
 
@@ -63,7 +94,7 @@ class ExternalTarget(
     """Work that is done elsewhere, and reports by pings."""
 
 
-Target = HttpTarget | HandlerTarget | QueueTarget | BusTarget | ExternalTarget
+Target = HttpTarget | HandlerTarget | QueueTarget | CommandTarget | BusTarget | ExternalTarget
 HTTP = "http"
 EXTERNAL = "external"
 """The queue of work done elsewhere; nothing is claimed from it."""
@@ -83,7 +114,7 @@ def queue_of(target: Target) -> str:
             return HTTP
         case HandlerTarget(name=name):
             return f"handler/{name}"
-        case QueueTarget(queue=queue):
+        case QueueTarget(queue=queue) | CommandTarget(queue=queue):
             return f"pull/{queue}"
         case BusTarget(bus=bus):
             return f"bus/{bus}"

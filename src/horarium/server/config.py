@@ -157,7 +157,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(pattern=r"^[^=]+=(viewer|operator|editor|worker|admin)$")], ...],
         Meta(
             description="Which role a value of that claim gives (`VALUE=ROLE`); none: values are the names of roles.",
-            extra={"expected": "VALUE=ROLE, separated by commas; roles: viewer, operator, editor, worker, admin"},
+            extra={
+                "expected": "VALUE=ROLE, separated by commas; roles: viewer, operator, producer, editor, worker, admin"
+            },
         ),
     ] = ()
     tls_cert: Annotated[

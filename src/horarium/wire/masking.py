@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec.structs import replace
 
 from horarium.errors import InvalidJob
-from horarium.model import HttpTarget, QueueTarget, Target
+from horarium.model import CommandTarget, HttpTarget, Target
 
 SECRET_SHOWN = "********"
 """The text in place of a secret. Sent back in an update, it keeps the secret that is stored."""
@@ -30,7 +29,6 @@ _PARAMETER_WORDS = r"token|secret|passw|pwd|signature|api[-_]?key|credential|^ke
 _VARIABLE_WORDS = re.compile(rf"{_PARAMETER_WORDS}|auth|private|_key$|_pass$|cookie", re.IGNORECASE)
 _QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
 _PASSWORD = re.compile(r"(://[^/?#:@\s]*:)[^/@\s]+(@)")
-_IS_COMMAND = b'"command"'
 _PROBE = "\0"
 """Put where a text has asterisks: the rest of it was part of no secret."""
 
@@ -56,8 +54,8 @@ def shown_target(target: Target) -> Target:
             url=shown_url(target.url),
             cancel_url=target.cancel_url and shown_url(target.cancel_url),
         )
-    if isinstance(target, QueueTarget):
-        return replace(target, payload=shown_payload(target.payload))
+    if isinstance(target, CommandTarget):
+        return replace(target, env={name: _shown_variable(name, text) for name, text in target.env.items()})
     return target
 
 
@@ -72,29 +70,9 @@ def shown_url(url: str) -> str:
     return _QUERY.sub(shown, url)
 
 
-def shown_payload(payload: Any) -> Any:
-    """The payload of a command without the secrets among its variables; any other payload as it is."""
-    if not _is_command(payload):
-        return payload
-    return {**payload, "env": {name: _shown_variable(name, text) for name, text in payload["env"].items()}}
-
-
-def shown_json(payload: bytes | None) -> bytes | None:
-    """The same for a payload as JSON."""
-    if payload is None or _IS_COMMAND not in payload:
-        return payload
-    return msgspec.json.encode(shown_payload(msgspec.json.decode(payload)))
-
-
-def _is_command(payload: Any) -> bool:
-    return isinstance(payload, dict) and "command" in payload and isinstance(payload.get("env"), dict)
-
-
-def _shown_variable(name: str, text: Any) -> Any:
+def _shown_variable(name: str, text: str) -> str:
     """Secret by its name, or a URL with a password."""
-    if not isinstance(text, str) or not text:
-        return text
-    return SECRET_SHOWN if _VARIABLE_WORDS.search(name) else _PASSWORD.sub(rf"\1{SECRET_SHOWN}\2", text)
+    return SECRET_SHOWN if text and _VARIABLE_WORDS.search(name) else _PASSWORD.sub(rf"\1{SECRET_SHOWN}\2", text)
 
 
 # ---- kept -------------------------------------------------------------------------------------------------------
@@ -105,12 +83,8 @@ def keep_secrets(target: Target, stored: Target | None) -> Target:
     whose secret would go elsewhere."""
     if isinstance(target, HttpTarget):
         return _keep_http(target, stored if isinstance(stored, HttpTarget) else None)
-    if isinstance(target, QueueTarget):
-        return (
-            target
-            if not _is_command(target.payload)
-            else _keep_queue(target, stored if isinstance(stored, QueueTarget) else None)
-        )
+    if isinstance(target, CommandTarget):
+        return _keep_command(target, stored if isinstance(stored, CommandTarget) else None)
     return target
 
 
@@ -155,25 +129,24 @@ def origin_of(url: str) -> tuple[str, str | None, int | None] | str:
         return url
 
 
-def _keep_queue(target: QueueTarget, stored: QueueTarget | None) -> QueueTarget:
-    payload = target.payload
-    if not _is_command(payload) or SECRET_SHOWN not in str(list(payload["env"].values())):
+def _keep_command(target: CommandTarget, stored: CommandTarget | None) -> CommandTarget:
+    """A mask holds while all else of the target is as it was: any part of it may send the secret elsewhere."""
+    if not any(SECRET_SHOWN in text for text in target.env.values()):
         return target
-    known = stored.payload if stored is not None and _is_command(stored.payload) else {"env": {}}
-    if stored is not None and (stored.queue, known.get("command")) != (target.queue, payload["command"]):
+    known = {} if stored is None else stored.env
+    env = {name: _keep_variable(name, text, known.get(name)) for name, text in target.env.items()}
+    wanted = replace(target, env=env)
+    if stored is not None and wanted != stored:
         raise InvalidJob(
-            "target.payload.env: a secret is masked, and the command or its queue are others than those it was given "
-            "for; give it again",
-            field="target.payload.env",
+            "target.env: a secret is masked, and the command, its queue or another part of the target is not as it was "
+            "when the secret was given; give it again",
+            field="target.env",
         )
-    env = {name: _keep_variable(name, text, known["env"].get(name)) for name, text in payload["env"].items()}
-    return replace(target, payload={**payload, "env": env})
+    return wanted
 
 
-def _keep_variable(name: str, text: Any, stored: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    return _keep_text(f"target.payload.env.{name}", text, stored, lambda value: _shown_variable(name, value))
+def _keep_variable(name: str, text: str, stored: str | None) -> str:
+    return _keep_text(f"target.env.{name}", text, stored, lambda value: _shown_variable(name, value))
 
 
 def _keep_text(field: str, text: str, stored: Any, shown: Callable[[str], str]) -> str:

@@ -20,6 +20,7 @@ from horarium.model import (
     PAYLOAD_BYTES_MAX,
     BusTarget,
     Cause,
+    CommandTarget,
     ExternalTarget,
     HandlerTarget,
     HttpTarget,
@@ -91,7 +92,7 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
     target = keep_secrets(definition.target, None)
     check_target(target)
     policy = _policy_of(definition)
-    if isinstance(target, HttpTarget):
+    if isinstance(target, HttpTarget | CommandTarget):
         _check_size("target", msgspec.json.encode(target))
         policy = replace(policy or DEFAULT_RUN_POLICY, target=target)
     return one_off_run(

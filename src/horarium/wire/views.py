@@ -19,6 +19,7 @@ from horarium.clock import Instant, to_datetime
 from horarium.model import (
     BusTarget,
     Cause,
+    CommandTarget,
     Disposition,
     Event,
     ExternalTarget,
@@ -53,7 +54,7 @@ from horarium.policies import (
 )
 from horarium.rules.compiled import words_of
 from horarium.rules.tracing import handed_on
-from horarium.wire.masking import shown_json, shown_target
+from horarium.wire.masking import shown_target
 
 S = TypeVar("S", bound=Struct)
 
@@ -128,7 +129,7 @@ class LeaseView(Struct):
 
 class RunView(Struct, kw_only=True):
     """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
-    `idempotency_key` is the same for every attempt."""
+    `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it."""
 
     id: str
     job: str | None
@@ -155,6 +156,7 @@ class RunView(Struct, kw_only=True):
     history: list[EventView]
     lease: LeaseView | UnsetType = UNSET
     traceparent: str | UnsetType = UNSET
+    target: CommandTarget | UnsetType = UNSET
 
 
 class NodeView(Struct, kw_only=True):
@@ -266,6 +268,7 @@ _FULL: dict[type[Struct], Any] = {
         HttpTarget,
         HandlerTarget,
         QueueTarget,
+        CommandTarget,
         BusTarget,
         ExternalTarget,
     )
@@ -318,7 +321,7 @@ def run_view(run: Run) -> RunView:
         error=run.error,
         result=None if run.result is None else _json(run.result),
         progress=None if run.progress is None else _json(run.progress),
-        payload=None if payload is None else _json(shown_json(payload)),
+        payload=None if payload is None else _json(payload),
         idempotency_key=run.id,
         history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
     )
@@ -352,6 +355,9 @@ def claimed_view(run: Run, job: Job | None) -> RunView:
     view.attempts_max = (job.retry if job else run.policy.retry if run.policy else Retry()).attempts_max
     view.traceparent = handed_on(run) or UNSET
     view.payload = _json(run.payload) if run.payload is not None or job is None else payload_of(job.target)
+    target = job.target if job is not None else run.policy.target if run.policy is not None else None
+    if isinstance(target, CommandTarget):
+        view.target = target
     return view
 
 
@@ -364,7 +370,7 @@ def payload_of(target: Target) -> Any:
             return payload
         case HttpTarget(body=body):
             return body
-        case ExternalTarget():
+        case ExternalTarget() | CommandTarget():
             return None
 
 

@@ -122,6 +122,8 @@ class JobPages:
     async def run(self, visit: Visit) -> Answer:
         name, text = visit.path_name, visit.text("payload").strip()
         payload = encode_payload(decode_any(text.encode())) if text else None
+        if payload is not None:
+            visit.principal.require(Scope.RUNS_DEFINE)
         made = await self._operations.jobs.trigger_job(name, payload)
         return Went(f"/runs/{made.id}", f"{name} was triggered.")
 

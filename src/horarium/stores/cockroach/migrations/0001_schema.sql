@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS horarium.queues (
     UNIQUE (namespace_id, name)
 );
 
--- Numbers are never used twice, so that whoever remembers one can't mistake it for another job's.
+-- Numbers are never used twice, so that one that is remembered is never another job's.
 CREATE TABLE IF NOT EXISTS horarium.owners (
     num int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace_id int8 NOT NULL,
@@ -56,7 +56,7 @@ CREATE INDEX IF NOT EXISTS jobs_deleted ON horarium.jobs (namespace_id) WHERE de
 
 CREATE INDEX IF NOT EXISTS jobs_by_label ON horarium.jobs USING gin (labels) WHERE deleted_at IS NULL;
 
--- What is unfinished: small, always changing. Columns stand in the order in which rows are read.
+-- Unfinished runs: few, always changing. Columns are in the order in which rows are read.
 -- `gated`: a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
 CREATE TABLE IF NOT EXISTS horarium.runs (
     due_at int8 NOT NULL,
@@ -110,7 +110,7 @@ CREATE INDEX IF NOT EXISTS runs_claimed ON horarium.runs (namespace_id, lease_ex
 CREATE INDEX IF NOT EXISTS runs_claimed_under ON horarium.runs (namespace_id, concurrency_key)
 WHERE state > 0 AND concurrency_key IS NOT NULL;
 
--- History: written once. A run stands in `runs` or here, never in both.
+-- History: written once. A run is in `runs` or here, never in both.
 CREATE TABLE IF NOT EXISTS horarium.finished (LIKE horarium.runs, PRIMARY KEY (namespace_id, id));
 
 CREATE UNIQUE INDEX IF NOT EXISTS finished_by_key ON horarium.finished (namespace_id, unique_key) WHERE unique_key IS NOT NULL;
@@ -121,7 +121,7 @@ CREATE INDEX IF NOT EXISTS finished_of_owner ON horarium.finished (owner_id, id)
 
 CREATE INDEX IF NOT EXISTS finished_prunable ON horarium.finished (namespace_id, prune_at, id) WHERE prune_at IS NOT NULL;
 
--- What went well is most of history; whoever looks for the rest need not walk past it.
+-- Runs that did not complete, by id: most of history completed.
 CREATE INDEX IF NOT EXISTS finished_otherwise ON horarium.finished (namespace_id, id) WHERE state > 3;
 
 CREATE TABLE IF NOT EXISTS horarium.nodes (

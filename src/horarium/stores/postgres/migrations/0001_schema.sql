@@ -15,7 +15,7 @@ CREATE TABLE horarium.queues (
     UNIQUE (namespace_id, name)
 );
 
--- Numbers are never used twice, so that whoever remembers one can't mistake it for another job's.
+-- Numbers are never used twice, so that one that is remembered is never another job's.
 CREATE TABLE horarium.owners (
     num int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace_id int4 NOT NULL,
@@ -102,7 +102,7 @@ CREATE TRIGGER jobs_count_again AFTER UPDATE ON horarium.jobs FOR EACH ROW
 WHEN (OLD.enabled <> NEW.enabled OR (OLD.deleted_at IS NULL) <> (NEW.deleted_at IS NULL))
 EXECUTE FUNCTION horarium.count_changed_job();
 
--- What is unfinished: small, always changing, so vacuumed early and without pauses. Columns stand by size, so that none is padded.
+-- Unfinished runs: few, always changing, so vacuumed early and without pauses. Columns stand by size, so that none is padded.
 -- `gated`: a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
 CREATE TABLE horarium.runs (
     due_at int8 NOT NULL,
@@ -182,7 +182,7 @@ WHERE state > 0 AND concurrency_key IS NOT NULL;
 CREATE INDEX runs_claimed_of_owner ON horarium.runs (owner_id, fire_at) WITH (deduplicate_items = off)
 WHERE state > 0 AND owner_id IS NOT NULL;
 
--- History: written once. A run stands in `runs` or here, never in both. NULL here: due and made when it fires, a lease of
+-- History: written once. A run is in `runs` or here, never in both. NULL here: due and made when it fires, a lease of
 -- 30 seconds, one attempt, as many tokens as attempts, and the default of each other column.
 CREATE TABLE horarium.finished (LIKE horarium.runs, PRIMARY KEY (namespace_id, id))
 WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
@@ -257,7 +257,7 @@ BEGIN
 END $$;
 
 -- The numbers of these jobs, in their order; those that have none get one. Until the end of the transaction none of
--- them is forgotten: whoever forgets takes the same lock alone.
+-- them is deleted: deletion takes the same lock alone.
 CREATE FUNCTION horarium.owner_numbers(space int4, job_ids text[], names text[]) RETURNS int4[] LANGUAGE plpgsql AS $$
 DECLARE
     numbers int4[];

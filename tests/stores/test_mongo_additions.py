@@ -15,8 +15,9 @@ from horarium.model import Plan, RunChange, State
 from horarium.model.records import Record
 from horarium.stores.mongo import MongoStore
 from horarium.stores.mongo.connect import commit
+from horarium.stores.mongo.indexes import HEALTH
 from horarium.stores.mongo.session import Session
-from horarium.testing.values import NOW, a_job, a_run
+from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run
 from tests.servers.mongo import Mongo
 
 pytestmark = pytest.mark.slow
@@ -97,3 +98,24 @@ async def test_what_is_there_already_needs_no_commit(store: MongoStore, asked: C
     assert await store.add_runs([again], {again.id: (Record(name="audit/2", body=b"{}"),)}) == [False]
     assert asked["commit"] == 0
     assert await store.get_records(["audit/2"]) == [None]
+
+
+async def test_an_end_is_answered_though_the_health_of_its_job_could_not_be_written(
+    store: MongoStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are two commands. Whoever settled must not be told that nothing was written."""
+    job = a_job()
+    await store.add_jobs([job])
+    await store.add_runs([a_run(1, of=job), a_run(2, of=job)])
+    runs = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs
+    ends = [a_change(run, state=State.FAILED, finished_at=NOW, lease_expires_at=None) for run in runs]
+    database = store._open().database
+    refusing: dict[str, Any] = {"validator": {"never": {"$exists": True}}}
+    await database.command("collMod", HEALTH, **refusing)
+    try:
+        assert await store.settle_runs(ends[:1], NOW) == [True]
+    finally:
+        await database.command("collMod", HEALTH, validator={})
+    assert "not counted in their health" in caplog.text
+    assert await store.settle_runs(ends[1:], NOW) == [True]
+    assert (await store.job_health([job.id]))[job.id].failures_in_a_row == 1

@@ -6,6 +6,7 @@ that write one document make each other begin again. A node that dies between th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,19 +18,26 @@ from horarium.stores.mongo.indexes import HEALTH, PRESENT
 from horarium.stores.mongo.session import Document, Query, Session
 from horarium.stores.mongo.writes import insert
 
-LAST = ("run_id", "state", "finished_at", "error")
-FIELDS = (*LAST, "last_success_at", "failures", "failing_since")
+FIELDS = ("run_id", "state", "finished_at", "error", "last_success_at", "failures", "failing_since")
+
+log = logging.getLogger("horarium.mongo")
 
 
 async def count_ends(session: Session, written: Iterable[RunChange]) -> None:
-    """What these changes, which were written, end: `model.health.merged`, by the server."""
+    """What these changes, which were written, end: `model.health.merged`, by the server. If it fails, they are written
+    all the same, and the caller is told so."""
+    from pymongo.errors import PyMongoError
+
     ended = health_after(written)
     writes = [
         update_one({"_id": session.key(job_id)}, _merging(session, ended[job_id]), upsert=True)
         for job_id in sorted(ended)
     ]
-    if writes:
-        await session.database[HEALTH].bulk_write(writes, ordered=False)
+    try:
+        if writes:
+            await session.database[HEALTH].bulk_write(writes, ordered=False)
+    except PyMongoError as error:
+        log.warning("ends of runs of %d jobs are not counted in their health: %s", len(writes), error)
 
 
 def _merging(session: Session, later: Health) -> list[Document]:
@@ -38,9 +46,8 @@ def _merging(session: Session, later: Health) -> list[Document]:
         told["failures"] = {"$add": [{"$ifNull": ["$failures", 0]}, later.failures_in_a_row]}
         if "failing_since" in told:
             told["failing_since"] = {"$ifNull": ["$failing_since", told["failing_since"]]}
-    told_not = [name for name in FIELDS if name not in told]
     kept = () if later.last_success_at is not None else ("last_success_at", "failing_since")
-    gone = [name for name in told_not if name not in kept]
+    gone = [name for name in FIELDS if name not in told and name not in kept]
     steps: list[Document] = [{"$set": {"n": session.namespace, **told}}]
     return [*steps, {"$unset": gone}] if gone else steps
 

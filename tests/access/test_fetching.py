@@ -95,6 +95,7 @@ async def test_other_urls_are_refused(url: str) -> None:
         await fetch(url)
 
 
+@pytest.mark.slow
 async def test_only_a_certificate_that_is_trusted_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cert, key = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -33,57 +33,64 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-def imports(module: Module) -> Iterator[tuple[str, list[str]]]:
-    """Modules that are imported, and the names that are taken from each."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, [alias.name for alias in node.names]
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
+@dataclass
+class Names:
+    """What the modules of the package say, read in one pass."""
 
-
-def defined() -> set[str]:
+    imported: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """Of each module: the modules that it imports, and the names that it takes from each."""
+    defined: set[str] = field(default_factory=set)
     """Private names that a module of ours gives to something."""
-    found = set()
-    for module in OURS:
-        found |= {node.name for node in module.defined}
+    used: dict[str, set[str]] = field(default_factory=dict)
+    """Private attributes that each module asks something for."""
+
+    def read(self, module: Module) -> None:
+        imported = self.imported[module.name.removeprefix("src/horarium/")] = {}
+        used = self.used[module.name.removeprefix("src/horarium/")] = set()
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found |= {node.attr} if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else set()
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)  # of a class
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)  # of __slots__
+            match node:
+                case ast.ImportFrom(module=str(source)):
+                    imported.setdefault(source, []).extend(alias.name for alias in node.names)
+                case ast.Import():
+                    imported.update({alias.name: [] for alias in node.names})
+                case ast.Attribute(value=ast.Name("self" | "cls"), ctx=ast.Store()):
+                    self.defined.add(node.attr)
+                case ast.Attribute(attr=attr) if private(attr):
+                    used.add(attr)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                    self.defined.add(name)
+                case ast.Constant(value=str(text)) if private(text):
+                    self.defined.add(text)  # of __slots__
+
+
+@cache
+def names() -> Names:
+    found = Names()
+    for module in OURS:
+        found.read(module)
     return found
 
 
 def test_no_private_name_is_imported() -> None:
     found = {
-        f"{module.name}: {source} {names}"
-        for module in OURS
-        for source, names in imports(module)
-        if source.partition(".")[0] != "horarium" and any(map(private, [*source.split("."), *names]))
+        f"{module}: {source} {taken}"
+        for module, imported in names().imported.items()
+        for source, taken in imported.items()
+        if source.partition(".")[0] != "horarium" and any(map(private, [*source.split("."), *taken]))
     }
     assert found == set()
 
 
 def test_no_further_private_attribute_is_used() -> None:
-    ours, found = defined(), dict[str, set[str]]()
-    for module in OURS:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in ours | OF_TUPLES:
-                found.setdefault(module.name.removeprefix("src/horarium/"), set()).add(node.attr)
-    assert found == KNOWN
+    known = names().defined | OF_TUPLES
+    assert {module: rest for module, used in names().used.items() if (rest := used - known)} == KNOWN
 
 
 def test_one_module_knows_the_protocol_of_the_http_server() -> None:
-    found = {module.name for module in OURS for source, _ in imports(module) if source.startswith(PROTOCOLS)}
-    assert found == {"src/horarium/server/connections.py"}
+    found = {module for module, imported in names().imported.items() if any(s.startswith(PROTOCOLS) for s in imported)}
+    assert found == {"server/connections.py"}
 
 
-def test_what_is_imported_is_declared() -> None:
-    """Of the server's packages: none is there by luck, as a part of another."""
-    gone = {"litestar", "aiohttp", "httpx", "yaml", "multidict"}
-    roots = {source.partition(".")[0] for module in OURS for source, _ in imports(module)}
-    assert roots.isdisjoint(gone)
-    assert {"starlette", "uvicorn", "httptools"} <= roots - set(sys.stdlib_module_names)
+def test_packages_that_others_bring_are_not_imported() -> None:
+    roots = {source.partition(".")[0] for imported in names().imported.values() for source in imported}
+    assert roots.isdisjoint({"anyio", "aiohttp", "attrs", "h11", "httpx", "litestar", "multidict", "yaml"})

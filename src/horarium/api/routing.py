@@ -96,6 +96,7 @@ class Application:
         names = [each[1:-1] for each in segments if each.startswith("{")]
         if names:
             node = self._root.below(segments)
+            assert node.names in ([], names), f"{route.path}: its parameters have other names elsewhere"
             node.names, methods = names, node.methods
         else:
             methods = self._plain.setdefault(route.path, {})

@@ -1,7 +1,7 @@
 """What doors have in common: a request read, an answer sent, a few routes, and who may ask.
 
 Doors answer as the systems did whose clients they serve, down to the text of a 404, so they stand beside the API's
-framework and not on it. What protects the API protects them as well: the names of this server, pages of other sites,
+routes and not among them. What protects the API protects them as well: the names of this server, pages of other sites,
 keys and their throttle.
 """
 

@@ -18,6 +18,7 @@ from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page,
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
+from tests.stores.beat_mutants import BeatsForTheDead, EndsWithTheLease
 from tests.stores.health_mutants import (
     CountsInTheVersion,
     CountsOneOfABatch,
@@ -188,21 +189,6 @@ class ForgetsWhatIsSerial(MemoryStore):
     def __init__(self, namespace: str, database: MemoryDatabase) -> None:
         super().__init__(namespace, database)
         self._space.found_runs.claimed.of_job = NeverCounts()
-
-
-class EndsWithTheLease(MemoryStore):
-    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
-        run = self._space.runs.get(beat.run_id)
-        ended = run is not None and run.lease_expires_at is not None and run.lease_expires_at <= now
-        return None if ended else super()._heartbeat(beat, now)
-
-
-class BeatsForTheDead(MemoryStore):
-    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
-        run = self._space.runs.get(beat.run_id)
-        if run is not None and run.state is State.PENDING and run.token == beat.token:
-            self._space.put_run(replace(run, state=State.RUNNING, lease_expires_at=now + 1))
-        return super()._heartbeat(beat, now)
 
 
 class BeatsUnderAnyToken(MemoryStore):

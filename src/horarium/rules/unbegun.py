@@ -1,4 +1,4 @@
-"""Claims that a rescuer ended, and that were not made anew: only a claim raises the token, so that the token of the
+"""Claims that a rescuer ended, and no other was made since: only a claim raises the token, so that the token of the
 last claim still says whose the run is. A report under it counts as though nothing had happened.
 
 And claims that ended before the work began, as the process that held them knows: they cost no attempt.

@@ -98,7 +98,7 @@ class Rescuer(Service):
         return now if is_full and rescued else next_at
 
     async def _overdue(self, now: Instant) -> tuple[list[Run], Instant | None, bool]:
-        """As the store answers; and whether it stood still before: then nobody could renew a lease."""
+        """As the store answers; and whether it stood still before: then no lease could be renewed."""
         if self._asked_at is None:
             self._asked_at = self._clock.monotonic()
         runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)

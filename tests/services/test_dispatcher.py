@@ -179,7 +179,7 @@ class SlowClaims(MemoryStore):
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         claimed = await super().claim_runs(queues, limit, worker, now, until)
-        self._setting.clock.advance(self._seconds)
+        self._setting.clock.advance(self._seconds if claimed.runs else 0)
         return claimed
 
 
